@@ -1,0 +1,95 @@
+"""Errors as data: the codes a user can meet, and the result of a function that can fail.
+
+A function that can fail in a way a user can meet returns `Ok(value)` or `Err(error)`; exceptions
+are for bugs. Codes and numbers are those of the KindLM error specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+__all__ = ["Err", "ErrorCode", "KindlmError", "Ok", "Result", "SourceLocation"]
+
+
+class ErrorCode(IntEnum):
+    """What went wrong. The hundreds group: 1 config, 2 provider, 3 assertion, 4 engine, ..."""
+
+    CONFIG_NOT_FOUND = 100
+    CONFIG_PARSE_ERROR = 101
+    CONFIG_VALIDATION_ERROR = 102
+    CONFIG_FILE_REF_ERROR = 103
+    PROVIDER_NOT_FOUND = 200
+    PROVIDER_AUTH_ERROR = 201
+    PROVIDER_RATE_LIMIT = 202
+    PROVIDER_TIMEOUT = 203
+    PROVIDER_API_ERROR = 204
+    PROVIDER_NETWORK_ERROR = 205
+    ASSERTION_EVAL_ERROR = 300
+    SCHEMA_FILE_ERROR = 301
+    JUDGE_EVAL_ERROR = 302
+    ENGINE_MAX_TURNS = 400
+    ENGINE_EMPTY_RESPONSE = 401
+    BASELINE_NOT_FOUND = 500
+    BASELINE_CORRUPT = 501
+    BASELINE_VERSION_MISMATCH = 502
+    CLOUD_AUTH_ERROR = 600
+    CLOUD_UPLOAD_ERROR = 601
+    CLOUD_PLAN_LIMIT = 602
+    CLOUD_RATE_LIMIT = 603
+    UNKNOWN_ERROR = 999
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A place in a file the user wrote; lines and columns count from 1."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        """Return `file:line:column`, the form that terminals and editors turn into a link."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class KindlmError:
+    """One error as a user meets it.
+
+    Attributes:
+        code: what went wrong; stable, part of reports.
+        message: the first line: what happened, in the user's words. Never holds a secret.
+        hint: the second line: what to do about it.
+        where: the place in the user's file, if the error has one.
+        details: machine-readable context, such as `status` or `retry_after` (seconds).
+        trace: the traceback of a crash, shown with `--verbose` only.
+    """
+
+    code: ErrorCode
+    message: str
+    hint: str | None = None
+    where: SourceLocation | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    """The outcome of a call that worked."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Err:
+    """The outcome of a call that failed in a way the user can meet."""
+
+    error: KindlmError
+
+
+Result: TypeAlias = Ok[T] | Err

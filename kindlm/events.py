@@ -1,0 +1,432 @@
+"""The event vocabulary: one model for each type of event, in the order they usually happen.
+
+Type strings are stable: they are stored, never renamed. A payload that changes its shape gets a
+higher `SCHEMA` and an upcaster; stored events stay as they are. What authors wrote (prompts,
+replies, arguments, reasons, configurations) is `Authored`: it is stored once, by reference, and
+can be erased; ids, names, numbers and enums are in the event itself. Where OpenTelemetry has a
+name for a fact (`gen_ai.…`), the stored key is that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+from kindlm_store import HeadOf, NewEvent, RecordedEvent, Text
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.transcript import CostSource, FinishReason, Role
+
+__all__ = [
+    "AssertionEvaluated",
+    "Authored",
+    "ContentRef",
+    "Event",
+    "EvidenceData",
+    "ExecutionFinished",
+    "ExecutionStarted",
+    "GateData",
+    "GateVerdictData",
+    "MessageData",
+    "Payload",
+    "PlannedTest",
+    "ProviderFailed",
+    "ProviderRequested",
+    "ProviderResponded",
+    "RunAborted",
+    "RunFinished",
+    "RunInterrupted",
+    "RunLabelled",
+    "RunResumed",
+    "RunSealed",
+    "RunStarted",
+    "SuiteSkipped",
+    "SuiteStarted",
+    "ToolCallData",
+    "ToolCalled",
+    "ToolSimulated",
+    "load_event",
+    "new_event",
+]
+
+
+class Data(BaseModel):
+    """A part of a payload."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+
+class ContentRef(Data):
+    """A text that is stored by reference, as it is read back from the log."""
+
+    ref: str = Field(alias="$ref")
+
+
+Authored = Text | ContentRef
+"""A text that somebody wrote: `Text` when it is recorded, `ContentRef` when it is read back."""
+
+
+class Payload(Data):
+    """What all events have in common: they are immutable and know their type and schema."""
+
+    SCHEMA: ClassVar[int] = 1
+
+    type: str
+
+
+class GitState(Data):
+    """The commit that was tested, and whether the working tree had changes beside it."""
+
+    commit: str
+    branch: str | None = None
+    dirty: bool = False
+
+
+class RunStarted(Payload):
+    """A run began. First event of a run's stream."""
+
+    type: Literal["run.started"] = "run.started"
+    project: str
+    mode: Literal["live", "rescored", "replayed", "settled", "generation", "imported"] = "live"
+    planned: int = Field(description="number of executions that the plan holds")
+    label: str | None = None
+    group: str | None = Field(default=None, description="what the shards of one run share")
+    shard: str | None = Field(default=None, description="which shard this is, as `i/n`")
+    git: GitState | None = None
+    ci: str | None = Field(default=None, description="the CI service that ran it")
+    versions: dict[str, str] = Field(description="kindlm, Python and the provider SDKs")
+    source_run: str | None = Field(default=None, description="the run this one was derived from")
+
+
+class GateData(Data):
+    """A gate in force; `written` tells the user's own from defaults."""
+
+    name: str
+    threshold: float
+    written: bool
+
+
+class PlannedTest(Data):
+    """The identity of a test, and whether this run selected it."""
+
+    name: str
+    targets: list[str]
+    tags: list[str] = []
+    selected: bool = True
+    skip: bool = False
+    repeat: int = 1
+    pass_rate: float = 1.0
+    line: int | None = None
+
+
+class SuiteStarted(Payload):
+    """A suite of the run began; holds its configuration as it was resolved."""
+
+    type: Literal["suite.started"] = "suite.started"
+    suite: str
+    ordinal: int = Field(description="position of the suite in the run, from 0")
+    project: str
+    front_end: str = Field(description="the format it was written in: kindlm, evalview, scenario")
+    path: str
+    config_hash: str
+    config: Authored
+    gates: list[GateData] = Field(description="gates in force, after command-line overrides")
+    baseline_run: str | None = None
+    tags: list[str] = []
+    tests: list[PlannedTest]
+
+
+class SuiteSkipped(Payload):
+    """A suite could not be loaded; nothing of it was called, other suites ran."""
+
+    type: Literal["suite.skipped"] = "suite.skipped"
+    suite: str
+    ordinal: int
+    path: str
+    tests: int = Field(description="how many tests it holds, where they could be counted")
+    error_code: str
+    error_number: int
+    message: Authored
+
+
+class RunResumed(Payload):
+    """An interrupted run goes on, in a new process."""
+
+    type: Literal["run.resumed"] = "run.resumed"
+    by: str = Field(description="host and process id")
+
+
+class RunInterrupted(Payload):
+    """A run was stopped before its plan was complete; it can be resumed."""
+
+    type: Literal["run.interrupted"] = "run.interrupted"
+    reason: str
+
+
+class RunAborted(Payload):
+    """A run could not go on (budget used up, fatal error); it can be resumed."""
+
+    type: Literal["run.aborted"] = "run.aborted"
+    reason: str
+
+
+class GateVerdictData(Data):
+    """What a gate said when the run ended; `actual` is null where nothing was measured."""
+
+    suite: str
+    name: str
+    threshold: float
+    actual: float | None
+    passed: bool
+    written: bool
+    message: str
+
+
+class RunFinished(Payload):
+    """The plan is complete. Holds the verdict as it was told to the user; seals the stream."""
+
+    type: Literal["run.finished"] = "run.finished"
+    passed: bool
+    exit_code: int
+    gates: list[GateVerdictData]
+    tests: dict[str, int] = Field(description="number of tests by status")
+    executions: dict[str, int] = Field(description="number of executions by status")
+    duration_ms: float
+
+
+class ToolCallData(Data):
+    """A tool call that a model asked for. `arguments` is JSON, or the text that was no JSON."""
+
+    id: str
+    name: str
+    arguments: Authored
+    malformed: bool = False
+
+
+class MessageData(Data):
+    """One message that was sent."""
+
+    role: Role
+    text: Authored
+    tool_calls: list[ToolCallData] = []
+    tool_call_id: str | None = None
+    prefill: bool = False
+
+
+class ExecutionStarted(Payload):
+    """One execution (test × target × repeat) began, or began anew as a later attempt.
+
+    Subject: the execution. Its first messages are here; requests name what they continue.
+    """
+
+    type: Literal["execution.started"] = "execution.started"
+    suite: str
+    test: str
+    target: str
+    repeat: int = Field(description="which repeat, from 1")
+    attempt: int = Field(description="from 1; a resumed or retried execution has several")
+    tags: list[str] = []
+    messages: list[MessageData]
+    tools: Authored | None = Field(default=None, description="tool definitions as JSON")
+
+
+class ProviderRequested(Payload):
+    """A model was called: for a test, or to judge one.
+
+    The whole request is the conversation up to the event `after`, and `messages` behind it.
+    """
+
+    type: Literal["provider.requested"] = "provider.requested"
+    purpose: str = Field(description="test, judge, drift")
+    provider: str = Field(alias="gen_ai.provider.name")
+    model: str = Field(alias="gen_ai.request.model")
+    attempt: int = Field(default=1, description="from 1; the engine's retries count up")
+    fingerprint: str = Field(description="identity of the whole request, without secrets")
+    parameters: dict[str, float | int | None] = {}
+    after: UUID | None = None
+    messages: list[MessageData] = []
+
+
+class ProviderResponded(Payload):
+    """A model answered. `request` is the id of the `provider.requested` it answers."""
+
+    type: Literal["provider.responded"] = "provider.responded"
+    request: UUID
+    text: Authored
+    tool_calls: list[ToolCallData] = []
+    finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
+    model: str | None = Field(default=None, alias="gen_ai.response.model")
+    input_tokens: int | None = Field(default=None, alias="gen_ai.usage.input_tokens")
+    output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")
+    latency_ms: float
+    cost_usd: float | None = None
+    cost_source: CostSource = CostSource.UNKNOWN
+    raw: Authored | None = Field(default=None, description="the body as received")
+    warnings: list[str] = []
+
+
+class ProviderFailed(Payload):
+    """A call of a model failed. `retry_in_ms` is set when the engine tries again."""
+
+    type: Literal["provider.failed"] = "provider.failed"
+    request: UUID
+    error_code: str
+    error_number: int
+    status: int | None = Field(default=None, description="HTTP status")
+    message: Authored
+    raw: Authored | None = Field(default=None, description="the body as received, if any")
+    latency_ms: float
+    retry_in_ms: float | None = None
+
+
+class ToolCalled(Payload):
+    """The model under test called a simulated tool."""
+
+    type: Literal["tool.called"] = "tool.called"
+    index: int = Field(description="position among the tool calls of the execution, from 0")
+    name: str = Field(alias="gen_ai.tool.name")
+    call_id: str = Field(alias="gen_ai.tool.call.id")
+    arguments: Authored
+
+
+class ToolSimulated(Payload):
+    """A simulated tool answered."""
+
+    type: Literal["tool.simulated"] = "tool.simulated"
+    index: int
+    call_id: str = Field(alias="gen_ai.tool.call.id")
+    rule: str = Field(description="responses[n], defaultResponse, or unknown tool")
+    response: Authored
+
+
+class EvidenceData(Data):
+    """Where a finding is: characters [start, end) of a text of the transcript."""
+
+    source: str
+    start: int
+    end: int
+    name: str | None = None
+    excerpt: str | None = None
+
+
+class AssertionEvaluated(Payload):
+    """One assertion was evaluated."""
+
+    type: Literal["assertion.evaluated"] = "assertion.evaluated"
+    index: int = Field(description="position among the assertions of the execution, from 0")
+    kind: str = Field(alias="gen_ai.evaluation.name")
+    label: str
+    outcome: Outcome = Field(alias="gen_ai.evaluation.score.label")
+    score: float | None = Field(default=None, alias="gen_ai.evaluation.score.value")
+    threshold: float | None = None
+    failure_code: FailureCode | None = None
+    message: Authored | None = None
+    expected: Authored | None = Field(default=None, description="JSON")
+    actual: Authored | None = Field(default=None, description="JSON")
+    evidence: list[EvidenceData] = []
+    reasoning: Authored | None = Field(default=None, alias="gen_ai.evaluation.explanation")
+    duration_ms: float = 0.0
+    line: int | None = Field(default=None, description="line of the file that asked for it")
+
+
+class ExecutionFinished(Payload):
+    """One execution ended. Once this is on disk, it is never run again."""
+
+    type: Literal["execution.finished"] = "execution.finished"
+    status: Status
+    error_code: str | None = None
+    error_number: int | None = None
+    error: Authored | None = None
+    hint: str | None = None
+    output: Authored | None = None
+    turns: int = Field(default=0, description="answers of the target")
+    latency_ms: float = 0.0
+    input_tokens: int | None = Field(default=None, alias="gen_ai.usage.input_tokens")
+    output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")
+    cost_usd: float | None = None
+    cost_source: CostSource = CostSource.UNKNOWN
+    finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
+    warnings: list[str] = []
+
+
+class RunLabelled(Payload):
+    """A run was given a name. Journal."""
+
+    type: Literal["run.labelled"] = "run.labelled"
+    run: str
+    label: str
+    by: str
+
+
+class RunSealed(Payload):
+    """A run's stream was sealed; `head` is its last hash. Journal."""
+
+    type: Literal["run.sealed"] = "run.sealed"
+    run: str
+    head: str | HeadOf
+
+
+Event = Annotated[
+    RunStarted
+    | SuiteStarted
+    | SuiteSkipped
+    | RunResumed
+    | RunInterrupted
+    | RunAborted
+    | RunFinished
+    | ExecutionStarted
+    | ProviderRequested
+    | ProviderResponded
+    | ProviderFailed
+    | ToolCalled
+    | ToolSimulated
+    | AssertionEvaluated
+    | ExecutionFinished
+    | RunLabelled
+    | RunSealed,
+    Field(discriminator="type"),
+]
+"""Any event, told apart by its `type`."""
+
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def new_event(payload: Payload, *, subject: str | None = None) -> NewEvent:
+    """Return the event to append for a payload."""
+    return NewEvent(
+        type=payload.type, data=_stored(payload), schema=payload.SCHEMA, subject=subject
+    )
+
+
+def load_event(recorded: RecordedEvent) -> Event:
+    """Return the payload of a stored event; raise `ValidationError` if it is none of ours."""
+    return _ADAPTER.validate_python({"type": recorded.type, **recorded.data})
+
+
+def _stored(payload: Payload) -> dict[str, Any]:
+    """Return what is stored of a payload: no type (a column has it), no nulls, no defaults lost."""
+    data = _plain(payload)
+    del data["type"]
+    return data  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    # Not model_dump: `Text` and `HeadOf` must reach the store as they are.
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {
+            fields[name].alias or name: _plain(item)
+            for name, item in value.__dict__.items()
+            if item is not None
+        }
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, UUID):
+        return str(value)
+    return value

@@ -1,0 +1,106 @@
+"""How things came out: the vocabulary of assertions, executions and tests, and their codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["CheckResult", "Evidence", "FailureCode", "Outcome", "Status", "execution_status"]
+
+
+class Outcome(StrEnum):
+    """How one assertion came out. Inconclusive: it could not be decided."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    SKIPPED = "skipped"
+
+
+class Status(StrEnum):
+    """How an execution, a test, a suite or a run came out."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERRORED = "errored"
+    SKIPPED = "skipped"
+
+
+class FailureCode(StrEnum):
+    """Why an assertion did not pass; stable, part of reports and of diffs."""
+
+    SCHEMA_PARSE_ERROR = "SCHEMA_PARSE_ERROR"
+    SCHEMA_INVALID = "SCHEMA_INVALID"
+    CONTAINS_FAILED = "CONTAINS_FAILED"
+    NOT_CONTAINS_FAILED = "NOT_CONTAINS_FAILED"
+    MAX_LENGTH_EXCEEDED = "MAX_LENGTH_EXCEEDED"
+    PII_DETECTED = "PII_DETECTED"
+    INVALID_PATTERN = "INVALID_PATTERN"
+    KEYWORD_DENIED = "KEYWORD_DENIED"
+    KEYWORD_MISSING = "KEYWORD_MISSING"
+    TOOL_CALL_MISSING = "TOOL_CALL_MISSING"
+    TOOL_CALL_UNEXPECTED = "TOOL_CALL_UNEXPECTED"
+    TOOL_CALL_ARGS_MISMATCH = "TOOL_CALL_ARGS_MISMATCH"
+    TOOL_CALL_ARGS_SCHEMA_INVALID = "TOOL_CALL_ARGS_SCHEMA_INVALID"
+    TOOL_CALL_ORDER_WRONG = "TOOL_CALL_ORDER_WRONG"
+    TOOL_CALL_COUNT_WRONG = "TOOL_CALL_COUNT_WRONG"
+    TOOL_CALL_UNMATCHED = "TOOL_CALL_UNMATCHED"
+    TOOL_RESPONSE_MISMATCH = "TOOL_RESPONSE_MISMATCH"
+    TRAJECTORY_MISMATCH = "TRAJECTORY_MISMATCH"
+    JUDGE_BELOW_THRESHOLD = "JUDGE_BELOW_THRESHOLD"
+    JUDGE_EVAL_ERROR = "JUDGE_EVAL_ERROR"
+    DRIFT_EXCEEDED = "DRIFT_EXCEEDED"
+    LATENCY_EXCEEDED = "LATENCY_EXCEEDED"
+    BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
+    ASSERTION_EVAL_ERROR = "ASSERTION_EVAL_ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where in the transcript a finding is: characters [start, end) of a text.
+
+    `source` names the text: `output` (the final text) or `tool[3].arguments`. `excerpt` is set
+    only where the finding must not be shown as it stands, such as redacted personal data.
+    """
+
+    source: str
+    start: int
+    end: int
+    name: str | None = None
+    excerpt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One assertion's outcome.
+
+    `score` is in [0, 1], or None when nothing was decided. `expected` and `actual` are JSON values
+    for the person who reads the failure.
+    """
+
+    kind: str
+    label: str
+    outcome: Outcome
+    score: float | None = None
+    threshold: float | None = None
+    expected: Any = None
+    actual: Any = None
+    failure_code: FailureCode | None = None
+    message: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    reasoning: str | None = None
+    trace: str | None = None
+
+
+def execution_status(outcomes: list[Outcome]) -> Status:
+    """Return the status of an execution that ran without an error, from its assertions.
+
+    A failed assertion weighs more than one that could not be decided; the latter makes the
+    execution errored, since nobody knows whether it would have passed.
+    """
+    if Outcome.FAILED in outcomes:
+        return Status.FAILED
+    if Outcome.INCONCLUSIVE in outcomes:
+        return Status.ERRORED
+    return Status.PASSED

@@ -1,0 +1,124 @@
+"""The plan of a run: which executions there are, in which order.
+
+An execution is case × target × repeat. Identities are made here and nowhere else, so that the same
+suites and selection always give the same plan: a resumed run and a shard rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kindlm.suite import Case, Suite
+
+__all__ = ["Execution", "Plan", "PlannedCase", "PlannedSuite", "Selection", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which tests a run is asked for; an empty field selects everything.
+
+    `test` is a case-insensitive part of a suite, test or file name; of `tags` one is enough.
+    """
+
+    suite: str | None = None
+    test: str | None = None
+    tags: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    repeat: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCase:
+    """A case of a suite, the targets it is to run on, and how often on each."""
+
+    case: Case
+    targets: tuple[str, ...]
+    repeat: int
+    selected: bool
+
+    @property
+    def executions(self) -> int:
+        """How many executions this case has."""
+        return len(self.targets) * self.repeat if self.selected else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSuite:
+    """A suite and its cases, selected or not, in the order of the file."""
+
+    ordinal: int
+    suite: Suite
+    cases: tuple[PlannedCase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One conversation to have and to check. `id` is unique in the run and stable over attempts."""
+
+    id: str
+    suite: PlannedSuite
+    case: Case
+    target: str
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All executions of a run; they are made on demand, so that a plan of any size stays small."""
+
+    suites: tuple[PlannedSuite, ...]
+
+    def __len__(self) -> int:
+        """Return the number of executions, skipped ones included."""
+        return sum(case.executions for suite in self.suites for case in suite.cases)
+
+    def __iter__(self) -> Iterator[Execution]:
+        """Yield the executions in order: repeats of a test side by side, targets after tests."""
+        number = 0
+        for suite in self.suites:
+            for planned in suite.cases:
+                if not planned.selected:
+                    continue
+                for target in planned.targets:
+                    for repeat in range(1, planned.repeat + 1):
+                        number += 1
+                        yield Execution(str(number), suite, planned.case, target, repeat)
+
+
+def make_plan(suites: Sequence[Suite], selection: Selection | None = None) -> Plan:
+    """Return the plan of a run of `suites`."""
+    chosen = selection or Selection()
+    return Plan(
+        tuple(
+            PlannedSuite(
+                ordinal, suite, tuple(_plan_case(suite, case, chosen) for case in suite.cases)
+            )
+            for ordinal, suite in enumerate(suites)
+        )
+    )
+
+
+def _plan_case(suite: Suite, case: Case, selection: Selection) -> PlannedCase:
+    targets = tuple(
+        target for target in case.targets if not selection.models or target in selection.models
+    )
+    return PlannedCase(
+        case=case,
+        targets=targets,
+        # A skipped case is shown once for each target: repeats of nothing say nothing.
+        repeat=1 if case.skip else selection.repeat or case.repeat,
+        selected=bool(targets) and _is_selected(suite, case, selection),
+    )
+
+
+def _is_selected(suite: Suite, case: Case, selection: Selection) -> bool:
+    if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
+        return False
+    names = (suite.name, case.name, suite.path)
+    if selection.test is not None and not any(
+        selection.test.lower() in name.lower() for name in names
+    ):
+        return False
+    tags = {*suite.tags, *case.tags}
+    return not selection.tags or not tags.isdisjoint(selection.tags)

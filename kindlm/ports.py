@@ -1,0 +1,203 @@
+"""The protocols between rooms: what the engine and the checks need of the outside world.
+
+Rooms meet here and nowhere else: the engine is handed clients, simulators, a checker and a
+recorder that fit these protocols, and imports none of the modules that implement them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+from kindlm.errors import Result
+from kindlm.events import Payload
+from kindlm.outcome import CheckResult
+from kindlm.suite import Expectation, ModelParams, ProviderSettings, SimulatedTool
+from kindlm.transcript import Cost, FinishReason, Message, ToolCall, Transcript, Usage
+
+__all__ = [
+    "Ask",
+    "CheckContext",
+    "Checker",
+    "ClientFactory",
+    "Clock",
+    "ModelClient",
+    "ModelReply",
+    "ModelRequest",
+    "Pricing",
+    "Purpose",
+    "Question",
+    "Recorder",
+    "ResponseSchema",
+    "SimulatedAnswer",
+    "SimulatorFactory",
+    "ToolDefinition",
+    "ToolSimulator",
+]
+
+
+class Purpose(StrEnum):
+    """Why a model is called; judge calls are counted apart from those of the tested model."""
+
+    TEST = "test"
+    JUDGE = "judge"
+    DRIFT = "drift"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a model is told of it; `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str | None
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSchema:
+    """A demand for structured output: the reply is JSON that fits `schema`."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of a model. `timeout_s` covers the whole call, body included."""
+
+    model: str
+    messages: tuple[Message, ...]
+    params: ModelParams
+    timeout_s: float
+    tools: tuple[ToolDefinition, ...] = ()
+    response_schema: ResponseSchema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What a model answered.
+
+    With a `response_schema` in the request, `text` is the JSON text whatever the provider's way of
+    giving it. `raw` is the body as received. `warnings` tell the user of a parameter that had to
+    be dropped. Times are in milliseconds.
+    """
+
+    text: str
+    raw: str
+    latency_ms: float
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    reported_cost_usd: float | None = None
+    finish_reason: FinishReason | None = None
+    model: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class ModelClient(Protocol):
+    """A connection to one provider, shared by all executions of a run."""
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        """Make exactly one request, without retries.
+
+        Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds,
+        if the provider gave one), `retryable` (bool) and `body` (text, as received).
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+ClientFactory = Callable[[ProviderSettings], Result[ModelClient]]
+"""Makes the client of a provider, or says why it can't: an unknown type, a missing key."""
+
+
+class Pricing(Protocol):
+    """Knows what tokens cost."""
+
+    def cost(self, provider: str, model: str, usage: Usage) -> Cost:
+        """Return the cost of a call, unknown if the model has no price or usage is missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAnswer:
+    """What a simulated tool answers, and which rule said so."""
+
+    response: Any
+    rule: str
+
+
+class ToolSimulator(Protocol):
+    """Answers the tool calls of one execution; may keep state for as long as it lasts."""
+
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """The tools as the model is told of them."""
+        ...
+
+    def answer(self, call: ToolCall) -> SimulatedAnswer:
+        """Answer one call; an unknown tool gets an error object, never an exception."""
+        ...
+
+
+SimulatorFactory = Callable[[Sequence[SimulatedTool]], ToolSimulator]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a judging model. `model` is a configured model id, None for the default."""
+
+    purpose: Purpose
+    system: str
+    user: str
+    response_schema: ResponseSchema
+    model: str | None = None
+
+
+Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """All that a check sees of the world besides its expectation and the transcript."""
+
+    ask: Ask
+
+
+class Checker(Protocol):
+    """Evaluates expectations; a check that crashes gives an inconclusive result."""
+
+    async def evaluate(
+        self, expectation: Expectation, transcript: Transcript, context: CheckContext
+    ) -> Sequence[CheckResult]:
+        """Return one result for each thing the expectation asks for, at least one."""
+        ...
+
+
+class Recorder(Protocol):
+    """Appends events to the stream of one run."""
+
+    def record(self, payload: Payload, *, subject: str | None = None) -> UUID:
+        """Hand an event to the log and return its id; it is durable some time later."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when all that was recorded before is on disk."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can hold it."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...

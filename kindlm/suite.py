@@ -1,0 +1,215 @@
+"""What is to be tested, whatever file format it was written in.
+
+Every front end (kindlm.yaml, EvalView, scenarios) ends at `Suite`; the engine starts there and
+knows no file format. All paths are resolved and all referenced files are read by then, so that
+nothing after the front end touches the user's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.errors import SourceLocation
+
+__all__ = [
+    "Case",
+    "Compliance",
+    "Expectation",
+    "Gate",
+    "ModelParams",
+    "ModelTarget",
+    "Price",
+    "Prompt",
+    "ProviderSettings",
+    "Service",
+    "SimulatedTool",
+    "Suite",
+    "ToolAnswer",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParams:
+    """Sampling parameters of a model.
+
+    `written` names those that the user wrote: a model that refuses one of them makes the call
+    fail, while a refused default is dropped with a warning.
+    """
+
+    temperature: float | None = 0.2
+    max_tokens: int = 1024
+    top_p: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    seed: int | None = None
+    written: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """How to reach a provider. `api_key_env` names a variable; a key itself is never held here.
+
+    `type` is the wire format: `openai`, `anthropic`, `ollama` or `scripted`; `replies` are the
+    answers of a scripted provider, as JSON values.
+    """
+
+    name: str
+    type: str
+    api_key_env: str | None = None
+    base_url: str | None = None
+    organization: str | None = None
+    replies: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTarget:
+    """A configured model: `id` is the user's name for it, `model` the provider's."""
+
+    id: str
+    provider: str
+    model: str
+    params: ModelParams = ModelParams()
+    judge_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The first messages of a conversation, rendered; `prefill` begins the model's answer."""
+
+    user: str
+    system: str | None = None
+    prefill: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """`then` is what a tool answers when its arguments match `when`."""
+
+    when: Mapping[str, Any]
+    then: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTool:
+    """A tool as the model sees it, and how its calls are answered.
+
+    The first of `answers` that matches wins, else `default` if there is one: null, 0 and "" are
+    answers too, hence `has_default`.
+    """
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    answers: tuple[ToolAnswer, ...] = ()
+    default: Any = None
+    has_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One thing that is expected of a transcript.
+
+    `kind` finds the check in the registry; `params` are what that check takes. Documents that an
+    expectation refers to (JSON Schemas) are inside `params` already. `turn` bounds what the check
+    sees to the transcript up to that turn, counted from 1.
+    """
+
+    kind: str
+    label: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    where: SourceLocation | None = None
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test. It runs on each of `targets`, `repeat` times."""
+
+    name: str
+    prompt: Prompt
+    targets: tuple[str, ...]
+    expectations: tuple[Expectation, ...] = ()
+    tools: tuple[SimulatedTool, ...] = ()
+    repeat: int = 1
+    pass_rate: float = 1.0
+    max_turns: int = 10
+    tags: tuple[str, ...] = ()
+    skip: bool = False
+    where: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A condition on the whole suite. `written` tells the user's own gates from defaults."""
+
+    name: str
+    threshold: float
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens."""
+
+    input_usd: float
+    output_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A program to start before the suite runs: `serve` of the extensions.
+
+    It is ready when `ready_url` answers, or when it prints a line that contains `ready_line`.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    directory: str
+    ready_url: str | None = None
+    ready_line: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_ms: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Compliance:
+    """What the compliance report says about the system under test."""
+
+    enabled: bool
+    framework: str
+    output_dir: str
+    metadata: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A set of cases with everything that is needed to run them.
+
+    `config_text` is the resolved configuration in canonical JSON, as it is recorded, and
+    `config_hash` its identity; neither holds values of environment variables or port numbers.
+    Placeholders for those stand in `providers` and `cases` until they are bound, at run time.
+    """
+
+    name: str
+    project: str
+    front_end: str
+    path: str
+    config_hash: str
+    config_text: str
+    providers: Mapping[str, ProviderSettings]
+    models: Mapping[str, ModelTarget]
+    cases: tuple[Case, ...]
+    gates: tuple[Gate, ...]
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    judge_model: str | None = None
+    concurrency: int = 4
+    timeout_ms: int = 60_000
+    execution_timeout_ms: int = 300_000
+    retries: int = 2
+    services: tuple[Service, ...] = ()
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    record_raw_bodies: bool = True
+    redact_pii: bool = False
+    compliance: Compliance | None = None

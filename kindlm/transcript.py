@@ -1,0 +1,211 @@
+"""What was said: the immutable value that everything that talks yields and every check looks at.
+
+A `Transcript` is a system text and a sequence of `Turn`s. A turn is one message of the user and
+all that the target did until it answered: one or more `Step`s (model calls, or one reply of an
+agent), each of which may hold tool calls with the answers they got. A transcript grows turn by
+turn, and `prefix` gives back what it was after an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "Cost",
+    "CostSource",
+    "FinishReason",
+    "Message",
+    "Role",
+    "Step",
+    "ToolCall",
+    "ToolUse",
+    "Transcript",
+    "Turn",
+    "Usage",
+]
+
+
+class Role(StrEnum):
+    """Who says a message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class FinishReason(StrEnum):
+    """Why a model stopped, in one vocabulary for all providers."""
+
+    STOP = "stop"
+    TOOL_CALLS = "tool_calls"
+    MAX_TOKENS = "max_tokens"
+    CONTENT_FILTER = "content_filter"
+    OTHER = "other"
+
+
+class CostSource(StrEnum):
+    """Where a cost comes from; an unknown cost is never counted as 0."""
+
+    REPORTED = "reported"
+    COMPUTED = "computed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call or of several; `None` where they were not reported."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        """Add two usages; what is unknown on one side makes the sum unknown."""
+        return Usage(
+            _add(self.input_tokens, other.input_tokens),
+            _add(self.output_tokens, other.output_tokens),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Money in US dollars, with its provenance."""
+
+    usd: float | None = None
+    source: CostSource = CostSource.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to call a tool.
+
+    `arguments` is the parsed JSON object. A model can write arguments that are no JSON object:
+    then `arguments` is empty and `malformed` holds the text as it was written.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    malformed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call and the answer it got; `response` is any JSON value.
+
+    `rule` says who answered: `responses[2]`, `defaultResponse`, `unknown tool`, or `agent` when
+    the agent under test ran the tool itself.
+    """
+
+    call: ToolCall
+    response: Any
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation with a model, independent of any provider's wire format.
+
+    `tool_calls` belong to assistant messages; `tool_call_id` and `tool_name` to tool messages,
+    whose `text` is the answer as JSON text. `prefill` marks an assistant message that the model
+    is to continue.
+    """
+
+    role: Role
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    prefill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One answer of the target within a turn. Latency is in milliseconds, of the answer alone."""
+
+    text: str
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    latency_ms: float = 0.0
+    finish_reason: FinishReason | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of the user and what the target did about it."""
+
+    user: str
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The answer: the text of the last step."""
+        return self.steps[-1].text if self.steps else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A conversation with the target under test."""
+
+    system: str | None = None
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The final text, which output checks look at."""
+        return self.turns[-1].text if self.turns else ""
+
+    @property
+    def steps(self) -> Iterator[Step]:
+        """All steps, oldest first."""
+        return (step for turn in self.turns for step in turn.steps)
+
+    @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        """All tool calls with their answers, in the order they were made."""
+        return tuple(use for step in self.steps for use in step.tool_uses)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all steps together."""
+        total = Usage(0, 0)
+        for step in self.steps:
+            total = total + step.usage
+        return total
+
+    @property
+    def cost(self) -> Cost:
+        """Cost of all steps together; unknown as soon as one is unknown."""
+        costs = [step.cost for step in self.steps]
+        known = [cost.usd for cost in costs if cost.usd is not None]
+        if not costs or len(known) < len(costs):
+            return Cost()
+        reported = all(cost.source is CostSource.REPORTED for cost in costs)
+        return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
+
+    @property
+    def latency_ms(self) -> float:
+        """Time the target took to answer, waits between retries not counted."""
+        return sum(step.latency_ms for step in self.steps)
+
+    def prefix(self, turns: int) -> Transcript:
+        """Return the transcript as it was after its first `turns` turns."""
+        return replace(self, turns=self.turns[:turns])
+
+    def with_step(self, step: Step) -> Transcript:
+        """Return the transcript with one more step in its last turn."""
+        *earlier, last = self.turns
+        return replace(self, turns=(*earlier, replace(last, steps=(*last.steps, step))))
+
+    def with_turn(self, user: str) -> Transcript:
+        """Return the transcript with a new turn that `user` opens."""
+        return replace(self, turns=(*self.turns, Turn(user)))
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
