@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
-from kindlm_store import HeadOf, NewEvent, RecordedEvent, Text
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from kindlm.outcome import FailureCode, Outcome, Status
 from kindlm.transcript import CostSource, FinishReason, Role
+from kindlm_store import HeadOf, NewEvent, RecordedEvent, Text
 
 __all__ = [
     "AssertionEvaluated",
@@ -224,7 +224,7 @@ class ExecutionStarted(Payload):
     """
 
     type: Literal["execution.started"] = "execution.started"
-    suite: str
+    suite: int = Field(description="ordinal of the suite in the run")
     test: str
     target: str
     repeat: int = Field(description="which repeat, from 1")
@@ -329,6 +329,7 @@ class AssertionEvaluated(Payload):
     actual: Authored | None = Field(default=None, description="JSON")
     evidence: list[EvidenceData] = []
     reasoning: Authored | None = Field(default=None, alias="gen_ai.evaluation.explanation")
+    trace: Authored | None = Field(default=None, description="traceback of a check that crashed")
     duration_ms: float = 0.0
     line: int | None = Field(default=None, description="line of the file that asked for it")
 
@@ -342,6 +343,7 @@ class ExecutionFinished(Payload):
     error_number: int | None = None
     error: Authored | None = None
     hint: str | None = None
+    trace: Authored | None = Field(default=None, description="traceback of a crash")
     output: Authored | None = None
     turns: int = Field(default=0, description="answers of the target")
     latency_ms: float = 0.0

@@ -150,13 +150,18 @@ SimulatorFactory = Callable[[Sequence[SimulatedTool]], ToolSimulator]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a judging model. `model` is a configured model id, None for the default."""
+    """A question to a judging model. `model` is a configured model id, None for the default.
+
+    `boundary` is the random part of the question that fences off its data; questions that differ
+    in nothing else are the same question.
+    """
 
     purpose: Purpose
     system: str
     user: str
     response_schema: ResponseSchema
     model: str | None = None
+    boundary: str = ""
 
 
 Ask = Callable[[Question], Awaitable[Result[ModelReply]]]

@@ -1,0 +1,1 @@
+"""Runs a plan: conversations, retries and checks, each recorded as it happens."""

@@ -1,0 +1,139 @@
+"""Values as event payloads: how messages, calls and results are written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kindlm.errors import KindlmError
+from kindlm.events import AssertionEvaluated, EvidenceData, MessageData, ToolCallData
+from kindlm.outcome import CheckResult
+from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.transcript import Message, ToolCall
+from kindlm_store import Text
+
+__all__ = [
+    "assertion_event",
+    "error_text",
+    "fingerprint",
+    "json_text",
+    "message_data",
+    "tool_call_data",
+    "tools_text",
+]
+
+_LABEL_LIMIT = 200
+
+
+def json_text(value: Any) -> Text:
+    """Return a JSON value as a text to be stored by reference."""
+    return Text(json.dumps(value, ensure_ascii=False))
+
+
+def tools_text(tools: Sequence[ToolDefinition]) -> Text | None:
+    """Return tool definitions as a text, None if there are none."""
+    if not tools:
+        return None
+    return json_text([_tool(tool) for tool in tools])
+
+
+def tool_call_data(call: ToolCall) -> ToolCallData:
+    """Return a tool call as it is recorded, with what the model wrote if that was no JSON."""
+    malformed = call.malformed is not None
+    return ToolCallData(
+        id=call.id,
+        name=_bounded(call.name),
+        arguments=Text(call.malformed) if call.malformed is not None else json_text(call.arguments),
+        malformed=malformed,
+    )
+
+
+def message_data(message: Message, *, text: str | None = None) -> MessageData:
+    """Return a message as it is recorded; `text` stands in for its own text if given."""
+    return MessageData(
+        role=message.role,
+        text=Text(message.text if text is None else text),
+        tool_calls=[tool_call_data(call) for call in message.tool_calls],
+        tool_call_id=message.tool_call_id,
+        prefill=message.prefill,
+    )
+
+
+def error_text(error: KindlmError) -> Text:
+    """Return the message of an error; it may quote what a provider said."""
+    return Text(error.message)
+
+
+def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
+    """Return the identity of a request: equal for equal questions, without any secret.
+
+    `boundary` is the random part of a judge's question and is left out.
+    """
+    schema = request.response_schema
+    parts = {
+        "provider": provider,
+        "model": request.model,
+        "messages": [
+            [m.role, m.text, [[c.id, c.name, c.arguments] for c in m.tool_calls], m.tool_call_id]
+            for m in request.messages
+        ],
+        "params": [
+            request.params.temperature,
+            request.params.max_tokens,
+            request.params.top_p,
+            request.params.stop_sequences,
+            request.params.seed,
+        ],
+        "tools": [_tool(tool) for tool in request.tools],
+        "schema": [schema.name, schema.schema] if schema else None,
+    }
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    if boundary:
+        text = text.replace(boundary, "")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def assertion_event(
+    result: CheckResult, index: int, *, duration_ms: float, line: int | None
+) -> AssertionEvaluated:
+    """Return the event of one assertion's outcome."""
+    return AssertionEvaluated(
+        index=index,
+        kind=result.kind,
+        label=_bounded(result.label),
+        outcome=result.outcome,
+        score=result.score,
+        threshold=result.threshold,
+        failure_code=result.failure_code,
+        message=Text(result.message) if result.message else None,
+        expected=_optional_json(result.expected),
+        actual=_optional_json(result.actual),
+        evidence=[
+            EvidenceData(source=e.source, start=e.start, end=e.end, name=e.name, excerpt=e.excerpt)
+            for e in result.evidence
+        ],
+        reasoning=Text(result.reasoning) if result.reasoning else None,
+        trace=Text(result.trace) if result.trace else None,
+        duration_ms=round(duration_ms, 3),
+        line=line,
+    )
+
+
+def _optional_json(value: Any) -> Text | None:
+    return None if value is None else json_text(value)
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+
+
+def _bounded(name: str) -> str:
+    # Names stand in the event itself, so that they can be filtered by; a model can make them up
+    # at any length, and the raw body keeps them whole.
+    return name if len(name) <= _LABEL_LIMIT else name[: _LABEL_LIMIT - 1] + "…"
