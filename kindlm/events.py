@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
-from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -237,25 +236,30 @@ class ExecutionStarted(Payload):
 class ProviderRequested(Payload):
     """A model was called: for a test, or to judge one.
 
-    The whole request is the conversation up to the event `after`, and `messages` behind it.
+    The whole request is the conversation up to the answer of call `after`, and then `messages`.
     """
 
     type: Literal["provider.requested"] = "provider.requested"
     purpose: str = Field(description="test, judge, drift")
     provider: str = Field(alias="gen_ai.provider.name")
     model: str = Field(alias="gen_ai.request.model")
+    call: int = Field(description="number of the call in its execution, from 1, retries included")
     attempt: int = Field(default=1, description="from 1; the engine's retries count up")
     fingerprint: str = Field(description="identity of the whole request, without secrets")
     parameters: dict[str, float | int | None] = {}
-    after: UUID | None = None
+    after: int | None = Field(
+        default=None,
+        description="the call whose answer this continues; 0 for the first messages of the"
+        " execution, null for a question that stands alone",
+    )
     messages: list[MessageData] = []
 
 
 class ProviderResponded(Payload):
-    """A model answered. `request` is the id of the `provider.requested` it answers."""
+    """A model answered the call of that number."""
 
     type: Literal["provider.responded"] = "provider.responded"
-    request: UUID
+    call: int
     text: Authored
     tool_calls: list[ToolCallData] = []
     finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
@@ -273,7 +277,7 @@ class ProviderFailed(Payload):
     """A call of a model failed. `retry_in_ms` is set when the engine tries again."""
 
     type: Literal["provider.failed"] = "provider.failed"
-    request: UUID
+    call: int
     error_code: str
     error_number: int
     status: int | None = Field(default=None, description="HTTP status")
@@ -288,6 +292,7 @@ class ToolCalled(Payload):
 
     type: Literal["tool.called"] = "tool.called"
     index: int = Field(description="position among the tool calls of the execution, from 0")
+    call: int = Field(description="the call whose answer asked for it")
     name: str = Field(alias="gen_ai.tool.name")
     call_id: str = Field(alias="gen_ai.tool.call.id")
     arguments: Authored
@@ -429,6 +434,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, UUID):
-        return str(value)
     return value

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
-from uuid import UUID
 
 from kindlm.errors import Result
 from kindlm.events import Payload
@@ -187,8 +186,12 @@ class Checker(Protocol):
 class Recorder(Protocol):
     """Appends events to the stream of one run."""
 
-    def record(self, payload: Payload, *, subject: str | None = None) -> UUID:
-        """Hand an event to the log and return its id; it is durable some time later."""
+    def about(self, subject: str) -> Recorder:
+        """Return a recorder for events about `subject`: one attempt of an execution."""
+        ...
+
+    def record(self, payload: Payload) -> None:
+        """Hand an event to the log; it is durable some time later."""
         ...
 
     async def durable(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from kindlm.engine.clients import Clients
 from kindlm.engine.recording import error_text, fingerprint, message_data, tool_call_data
@@ -36,23 +35,23 @@ JUDGE_MAX_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a request continues: the event `after`, and the messages that are new since then.
+    """What a request continues: the answer of call `after`, and the messages that are new since.
 
     `boundary` is random text in those messages that is not recorded.
     """
 
     purpose: Purpose
-    after: UUID | None
+    after: int | None
     new_messages: Sequence[Message] = ()
     boundary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A reply, the event that records it, and what it cost."""
+    """A reply, the number of the call that it answers, and what it cost."""
 
     reply: ModelReply
-    event: UUID
+    call: int
     cost: Cost
 
 
@@ -66,14 +65,13 @@ class Caller:
         pricing: Pricing,
         recorder: Recorder,
         clock: Clock,
-        subject: str,
     ) -> None:
         self._suite = suite
         self._clients = clients
         self._pricing = pricing
         self._recorder = recorder
         self._clock = clock
-        self._subject = subject
+        self._calls = 0
 
     async def call(
         self, target: ModelTarget, request: ModelRequest, context: Context
@@ -84,14 +82,14 @@ class Caller:
             return client
         identity = fingerprint(target.provider, request, boundary=context.boundary)
         for attempt in range(self._suite.retries + 1):
-            requested = self._record_request(target, request, context, identity, attempt + 1)
+            number = self._record_request(target, request, context, identity, attempt + 1)
             started = self._clock.monotonic()
             result = await client.value.complete(request)
             if isinstance(result, Ok):
-                return Ok(self._record_reply(target, requested, result.value))
+                return Ok(self._record_reply(target, number, result.value))
             latency_ms = (self._clock.monotonic() - started) * 1000
             delay = self._delay(result.error, attempt)
-            self._record_failure(requested, result.error, latency_ms, delay)
+            self._record_failure(number, result.error, latency_ms, delay)
             if delay is None:
                 return result
             await self._clock.sleep(delay)
@@ -134,7 +132,8 @@ class Caller:
         context: Context,
         identity: str,
         attempt: int,
-    ) -> UUID:
+    ) -> int:
+        self._calls += 1
         params = request.params
         numbers = {
             "temperature": params.temperature,
@@ -146,6 +145,7 @@ class Caller:
             purpose=context.purpose,
             provider=target.provider,
             model=request.model,
+            call=self._calls,
             attempt=attempt,
             fingerprint=identity,
             parameters={name: value for name, value in numbers.items() if value is not None},
@@ -155,12 +155,13 @@ class Caller:
                 for message in context.new_messages
             ],
         )
-        return self._recorder.record(payload, subject=self._subject)
+        self._recorder.record(payload)
+        return self._calls
 
-    def _record_reply(self, target: ModelTarget, requested: UUID, reply: ModelReply) -> Answered:
+    def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
         cost = self._cost(target, reply)
         payload = ProviderResponded(
-            request=requested,
+            call=number,
             text=Text(reply.text),
             tool_calls=[tool_call_data(call) for call in reply.tool_calls],
             finish_reason=reply.finish_reason,
@@ -173,7 +174,8 @@ class Caller:
             raw=Text(reply.raw) if self._suite.record_raw_bodies else None,
             warnings=list(reply.warnings),
         )
-        return Answered(reply, self._recorder.record(payload, subject=self._subject), cost)
+        self._recorder.record(payload)
+        return Answered(reply, number, cost)
 
     def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
         if reply.reported_cost_usd is not None:
@@ -181,11 +183,11 @@ class Caller:
         return self._pricing.cost(target.provider, reply.model or target.model, reply.usage)
 
     def _record_failure(
-        self, requested: UUID, error: KindlmError, latency_ms: float, delay: float | None
+        self, number: int, error: KindlmError, latency_ms: float, delay: float | None
     ) -> None:
         body = error.details.get("body")
         payload = ProviderFailed(
-            request=requested,
+            call=number,
             error_code=error.code.name,
             error_number=error.code,
             status=error.details.get("status"),
@@ -194,7 +196,7 @@ class Caller:
             latency_ms=round(latency_ms, 3),
             retry_in_ms=None if delay is None else round(delay * 1000, 3),
         )
-        self._recorder.record(payload, subject=self._subject)
+        self._recorder.record(payload)
 
 
 def _without(text: str, boundary: str) -> str:

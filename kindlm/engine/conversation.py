@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from kindlm.engine.calls import Answered, Caller, Context
 from kindlm.engine.recording import json_text, tool_call_data
@@ -57,14 +56,13 @@ async def converse(
     caller: Caller,
     tools: ToolRecorder,
     *,
-    started: UUID,
     timeout_s: float,
 ) -> Conversation:
-    """Hold a conversation. `started` is the event that holds its first messages."""
+    """Hold a conversation; its first messages are in `execution.started` already."""
     messages = first_messages(case)
     transcript = Transcript(case.prompt.system).with_turn(case.prompt.user)
     warnings: dict[str, None] = {}
-    after, new = started, ()
+    after, new = 0, ()
     for _ in range(case.max_turns):
         request = ModelRequest(
             target.model, messages, target.params, timeout_s, simulator.definitions
@@ -77,39 +75,42 @@ async def converse(
         warnings.update(dict.fromkeys((*reply.warnings, *_finish_warnings(reply))))
         if not reply.text and not reply.tool_calls:
             return Conversation(transcript, _empty_response(reply), tuple(warnings))
-        uses = tools.answer(reply.tool_calls, simulator)
+        uses = tools.answer(answered, simulator)
         transcript = transcript.with_step(_step(answered, uses))
         if not uses:
             return Conversation(transcript, None, tuple(warnings))
         new = _tool_messages(uses)
         messages = (*_without_prefill(messages), _assistant_message(reply), *new)
-        after = answered.event
+        after = answered.call
     return Conversation(transcript, _too_many_turns(case), tuple(warnings))
 
 
 class ToolRecorder:
     """Answers the tool calls of one execution and records each, numbered from 0."""
 
-    def __init__(self, recorder: Recorder, subject: str) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._subject = subject
         self._count = 0
 
-    def answer(self, calls: Sequence[ToolCall], simulator: ToolSimulator) -> tuple[ToolUse, ...]:
+    def answer(self, answered: Answered, simulator: ToolSimulator) -> tuple[ToolUse, ...]:
         """Answer the calls of one reply, in order."""
-        return tuple(self._answer_one(call, simulator) for call in calls)
+        return tuple(
+            self._answer_one(call, answered.call, simulator) for call in answered.reply.tool_calls
+        )
 
-    def _answer_one(self, call: ToolCall, simulator: ToolSimulator) -> ToolUse:
+    def _answer_one(self, call: ToolCall, number: int, simulator: ToolSimulator) -> ToolUse:
         index = self._count
         self._count += 1
         data = tool_call_data(call)
-        called = ToolCalled(index=index, name=data.name, call_id=call.id, arguments=data.arguments)
-        self._recorder.record(called, subject=self._subject)
+        called = ToolCalled(
+            index=index, call=number, name=data.name, call_id=call.id, arguments=data.arguments
+        )
+        self._recorder.record(called)
         answer = simulator.answer(call)
         simulated = ToolSimulated(
             index=index, call_id=call.id, rule=answer.rule, response=json_text(answer.response)
         )
-        self._recorder.record(simulated, subject=self._subject)
+        self._recorder.record(simulated)
         return ToolUse(call, answer.response, answer.rule)
 
 

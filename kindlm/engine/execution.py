@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from dataclasses import dataclass
-from uuid import UUID
+from typing import Any
 
 from kindlm.engine.calls import Caller
 from kindlm.engine.clients import Clients
@@ -26,12 +26,11 @@ from kindlm.ports import (
     Pricing,
     Recorder,
     SimulatorFactory,
-    ToolSimulator,
 )
 from kindlm.transcript import Transcript
 from kindlm_store import Text
 
-__all__ = ["Doers", "Finished", "run_execution", "skip_execution"]
+__all__ = ["Doers", "Finished", "run_execution", "skip_execution", "subject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,56 +58,52 @@ class Finished:
 
 async def run_execution(execution: Execution, doers: Doers, *, attempt: int = 1) -> Finished:
     """Run one execution; when this returns, its end is on disk."""
+    recorder = doers.recorder.about(subject(execution, attempt))
+    recorder.record(_start(execution, attempt))
     conversation = Conversation(Transcript(execution.case.prompt.system))
     results: list[CheckResult] = []
     error: KindlmError | None = None
     try:
-        simulator = doers.simulators(execution.case.tools)
-        started = _record_start(execution, simulator, doers.recorder, attempt)
-        caller = Caller(
-            execution.suite.suite,
-            doers.clients,
-            doers.pricing,
-            doers.recorder,
-            doers.clock,
-            execution.id,
-        )
-        conversation = await _converse(execution, simulator, caller, doers, started)
+        caller = Caller(execution.suite.suite, doers.clients, doers.pricing, recorder, doers.clock)
+        conversation = await _converse(execution, caller, doers, recorder)
         error = conversation.error
         if conversation.is_checkable:
-            await _check(execution, conversation.transcript, caller, doers, results)
+            await _check(execution, conversation.transcript, caller, doers, recorder, results)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
         error = _crash(crash)
     status = Status.ERRORED if error else execution_status([r.outcome for r in results])
-    _record_finish(execution, conversation, status, error, doers.recorder)
-    await doers.recorder.durable()
+    recorder.record(_finish(conversation, status, error))
+    await recorder.durable()
     failed = tuple(r for r in results if r.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE))
     return Finished(execution, status, error, failed, conversation.transcript.latency_ms)
 
 
-async def skip_execution(execution: Execution, recorder: Recorder) -> Finished:
+async def skip_execution(execution: Execution, run: Recorder) -> Finished:
     """Record that an execution was skipped because its test says so."""
-    start = ExecutionStarted(**_identity(execution), attempt=1, messages=[])
-    recorder.record(start, subject=execution.id)
-    recorder.record(ExecutionFinished(status=Status.SKIPPED), subject=execution.id)
+    recorder = run.about(subject(execution, 1))
+    recorder.record(ExecutionStarted(**_identity(execution), attempt=1, messages=[]))
+    recorder.record(ExecutionFinished(status=Status.SKIPPED))
     await recorder.durable()
     return Finished(execution, Status.SKIPPED)
 
 
+def subject(execution: Execution, attempt: int) -> str:
+    """Return what the events of one attempt of an execution are about, such as `17.1`."""
+    return f"{execution.id}.{attempt}"
+
+
 async def _converse(
-    execution: Execution, simulator: ToolSimulator, caller: Caller, doers: Doers, started: UUID
+    execution: Execution, caller: Caller, doers: Doers, recorder: Recorder
 ) -> Conversation:
     suite = execution.suite.suite
-    tools = ToolRecorder(doers.recorder, execution.id)
     try:
         async with asyncio.timeout(suite.execution_timeout_ms / 1000):
             return await converse(
                 execution.case,
                 suite.models[execution.target],
-                simulator,
+                doers.simulators(execution.case.tools),
                 caller,
-                tools,
-                started=started,
+                ToolRecorder(recorder),
                 timeout_s=suite.timeout_ms / 1000,
             )
     except TimeoutError:
@@ -122,8 +117,10 @@ async def _check(
     transcript: Transcript,
     caller: Caller,
     doers: Doers,
+    recorder: Recorder,
     results: list[CheckResult],
 ) -> None:
+    """Evaluate all expectations; `results` has those that came before a crash, too."""
     context = CheckContext(ask=caller.ask)
     for expectation in execution.case.expectations:
         started = doers.clock.monotonic()
@@ -131,24 +128,22 @@ async def _check(
         duration_ms = (doers.clock.monotonic() - started) * 1000 / max(len(found), 1)
         line = expectation.where.line if expectation.where else None
         for result in found:
-            event = assertion_event(result, len(results), duration_ms=duration_ms, line=line)
-            doers.recorder.record(event, subject=execution.id)
+            recorder.record(
+                assertion_event(result, len(results), duration_ms=duration_ms, line=line)
+            )
             results.append(result)
 
 
-def _record_start(
-    execution: Execution, simulator: ToolSimulator, recorder: Recorder, attempt: int
-) -> UUID:
-    payload = ExecutionStarted(
+def _start(execution: Execution, attempt: int) -> ExecutionStarted:
+    return ExecutionStarted(
         **_identity(execution),
         attempt=attempt,
         messages=[message_data(message) for message in first_messages(execution.case)],
-        tools=tools_text(simulator.definitions),
+        tools=tools_text(execution.case.tools),
     )
-    return recorder.record(payload, subject=execution.id)
 
 
-def _identity(execution: Execution) -> dict[str, object]:
+def _identity(execution: Execution) -> dict[str, Any]:
     suite = execution.suite.suite
     return {
         "suite": execution.suite.ordinal,
@@ -159,17 +154,13 @@ def _identity(execution: Execution) -> dict[str, object]:
     }
 
 
-def _record_finish(
-    execution: Execution,
-    conversation: Conversation,
-    status: Status,
-    error: KindlmError | None,
-    recorder: Recorder,
-) -> None:
+def _finish(
+    conversation: Conversation, status: Status, error: KindlmError | None
+) -> ExecutionFinished:
     transcript = conversation.transcript
     steps = list(transcript.steps)
     usage, cost = transcript.usage, transcript.cost
-    payload = ExecutionFinished(
+    return ExecutionFinished(
         status=status,
         error_code=error.code.name if error else None,
         error_number=error.code.value if error else None,
@@ -186,7 +177,6 @@ def _record_finish(
         finish_reason=steps[-1].finish_reason if steps else None,
         warnings=list(conversation.warnings),
     )
-    recorder.record(payload, subject=execution.id)
 
 
 def _crash(crash: Exception) -> KindlmError:

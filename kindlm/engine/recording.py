@@ -11,6 +11,7 @@ from kindlm.errors import KindlmError
 from kindlm.events import AssertionEvaluated, EvidenceData, MessageData, ToolCallData
 from kindlm.outcome import CheckResult
 from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.suite import SimulatedTool
 from kindlm.transcript import Message, ToolCall
 from kindlm_store import Text
 
@@ -32,8 +33,8 @@ def json_text(value: Any) -> Text:
     return Text(json.dumps(value, ensure_ascii=False))
 
 
-def tools_text(tools: Sequence[ToolDefinition]) -> Text | None:
-    """Return tool definitions as a text, None if there are none."""
+def tools_text(tools: Sequence[SimulatedTool]) -> Text | None:
+    """Return what a model is told of its tools as a text, None if there are none."""
     if not tools:
         return None
     return json_text([_tool(tool) for tool in tools])
@@ -125,11 +126,11 @@ def _optional_json(value: Any) -> Text | None:
     return None if value is None else json_text(value)
 
 
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
+def _tool(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
-        "parameters": dict(tool.parameters),
+        "parameters": tool.parameters,
     }
 
 

@@ -1,0 +1,98 @@
+"""Where things are: the project's root, its database, and the environment of a run."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+
+__all__ = ["Project", "find_project", "run_environment"]
+
+_PROJECT_FILES = ("kindlm.yaml", "kindlm.toml")
+_PROJECT_FOLDERS = (".kindlm", ".evalview")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The folder that paths and histories belong to."""
+
+    root: Path
+    database: Path
+
+
+def find_project(
+    start: Path, *, database: Path | None, environ: Mapping[str, str]
+) -> Result[Project]:
+    """Return the project that `start` lies in.
+
+    The root is the nearest ancestor with a `.kindlm` folder or a project file, else `start`. The
+    database is the one that is named, else `KINDLM_DB`, else `store.path` of the project's
+    configuration, else `.kindlm/kindlm.db`.
+    """
+    start = start.resolve()
+    root = next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
+    if database is not None:
+        return Ok(Project(root, database.resolve()))
+    if named := environ.get("KINDLM_DB"):
+        return Ok(Project(root, (start / named).resolve()))
+    configured = _store_path(root)
+    if isinstance(configured, Err):
+        return configured
+    return Ok(Project(root, (root / (configured.value or ".kindlm/kindlm.db")).resolve()))
+
+
+def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with what the `.env` files of `folders` add to it.
+
+    Earlier folders win over later ones; what is set already is never overridden.
+    """
+    merged = dict(environ)
+    for folder in folders:
+        # Nothing is expanded in there: a password may hold a dollar sign.
+        values = dotenv_values(folder / ".env", interpolate=False)
+        for name, value in values.items():
+            if value is not None:
+                merged.setdefault(name, value)
+    return merged
+
+
+def _is_root(folder: Path) -> bool:
+    return (
+        any((folder / name).is_file() for name in _PROJECT_FILES)
+        or any((folder / name).is_dir() for name in _PROJECT_FOLDERS)
+        or bool(_tool_table(folder))
+    )
+
+
+def _tool_table(folder: Path) -> dict[str, Any]:
+    """Return `[tool.kindlm]` of a folder's pyproject.toml; a broken file is not our business."""
+    path = folder / "pyproject.toml"
+    try:
+        table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("kindlm", {})
+    except (OSError, ValueError):
+        return {}
+    return table if isinstance(table, dict) else {}
+
+
+def _store_path(root: Path) -> Result[str | None]:
+    path = root / "kindlm.toml"
+    try:
+        table = tomllib.loads(path.read_text("utf-8")) if path.is_file() else _tool_table(root)
+    except (OSError, ValueError) as error:
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_PARSE_ERROR,
+                f"kindlm.toml can not be read: {error}.",
+                "Mend the file: it is TOML, https://toml.io",
+                where=SourceLocation(str(path)),
+            )
+        )
+    store = table.get("store", {})
+    value = store.get("path") if isinstance(store, dict) else None
+    return Ok(value if isinstance(value, str) else None)

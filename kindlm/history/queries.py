@@ -1,0 +1,99 @@
+"""The SQL that `RunView` reads with: one statement for each kind of row, texts joined in."""
+
+from __future__ import annotations
+
+RUN = """
+SELECT r.id, coalesce(l.label, r.label) AS label, r.project, r.mode, r.planned, r.started_at,
+       r.finished_at, r.ended, r.reason, r.passed, r.duration_ms, r.git_commit, r.git_branch,
+       r.git_dirty, r.ci, r.kindlm_version, r.source_run, s.head
+  FROM runs r
+  LEFT JOIN run_labels l ON l.run = r.id
+  LEFT JOIN seals s ON s.run = r.id
+ WHERE r.id = ?
+"""
+
+SUITES = """
+SELECT s.*, c.body AS error
+  FROM suites s LEFT JOIN contents c ON c.ref = s.error_ref
+ WHERE s.run = ? ORDER BY s.ordinal
+"""
+
+TESTS = """
+SELECT t.*, (SELECT tags FROM executions e
+              WHERE e.suite = t.suite AND e.test = t.test AND e.target = t.target LIMIT 1) AS tags
+  FROM tests t
+ WHERE t.run = :run AND (:suite IS NULL OR t.suite = :suite)
+ ORDER BY t.first_number
+"""
+
+EXECUTIONS = """
+SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.status, e.messages,
+       o.body AS output, e.error_code, e.error_number, x.body AS error, e.hint, t.body AS trace,
+       e.turns, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
+       e.finish_reason, e.warnings
+  FROM executions e
+  LEFT JOIN contents o ON o.ref = e.output_ref
+  LEFT JOIN contents x ON x.ref = e.error_ref
+  LEFT JOIN contents t ON t.ref = e.trace_ref
+"""
+
+OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
+
+OF_ID = " WHERE e.id = ?"
+
+ASSERTIONS = """
+SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.body AS actual,
+       a.failure_code, m.body AS message, a.evidence, r.body AS reasoning, t.body AS trace,
+       a.duration_ms, a.line
+  FROM assertions a
+  LEFT JOIN contents x ON x.ref = a.expected_ref
+  LEFT JOIN contents y ON y.ref = a.actual_ref
+  LEFT JOIN contents m ON m.ref = a.message_ref
+  LEFT JOIN contents r ON r.ref = a.reasoning_ref
+  LEFT JOIN contents t ON t.ref = a.trace_ref
+ WHERE a.execution = ? AND a.attempt = ?
+ ORDER BY a.position
+"""
+
+TOOL_CALLS = """
+SELECT t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response
+  FROM tool_calls t
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+  LEFT JOIN contents r ON r.ref = t.response_ref
+ WHERE t.execution = ? AND t.attempt = ?
+ ORDER BY t.position
+"""
+
+CALLS = """
+SELECT c.attempt, c.call, c.purpose, c.provider, c.model, c.reported_model, c.status, c.messages,
+       t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd,
+       c.error_code, c.http_status, x.body AS error, c.retry_in_ms, r.body AS raw
+  FROM provider_calls c
+  LEFT JOIN contents t ON t.ref = c.text_ref
+  LEFT JOIN contents x ON x.ref = c.error_ref
+  LEFT JOIN contents r ON r.ref = c.raw_ref
+ WHERE c.execution = ?
+ ORDER BY c.attempt, c.call
+"""
+
+SPEND = """
+SELECT purpose <> 'test' AS judging, sum(cost_usd) AS cost_usd,
+       sum(unknown_costs) AS unknown_costs, sum(input_tokens) AS input_tokens,
+       sum(output_tokens) AS output_tokens
+  FROM spend WHERE run = ? GROUP BY judging
+"""
+
+MEANS = """
+SELECT (SELECT avg(mean) FROM (
+          SELECT avg(a.score) AS mean
+            FROM executions e
+            JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+           WHERE e.run = :run AND a.kind = 'judge' AND a.score IS NOT NULL
+           GROUP BY e.suite, e.test, e.target, a.label)) AS judge,
+       (SELECT max(1 - a.score)
+          FROM executions e
+          JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+         WHERE e.run = :run AND a.kind = 'drift') AS drift,
+       (SELECT avg(latency_ms) FROM executions
+         WHERE run = :run AND status <> 'skipped' AND turns > 0) AS latency
+"""

@@ -1,0 +1,193 @@
+"""The rows of a run as reports get them: immutable values, texts filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kindlm.history.verdict import GateResult, StatusCounts, is_flaky, suite_passes, test_status
+from kindlm.outcome import Outcome, Status
+
+__all__ = [
+    "AssertionView",
+    "CallView",
+    "ExecutionView",
+    "RunInfo",
+    "SuiteView",
+    "Summary",
+    "TestView",
+    "ToolCallView",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The run itself. `ended` is finished, interrupted, aborted, or None: running or killed."""
+
+    id: str
+    label: str | None
+    project: str
+    mode: str
+    planned: int
+    started_at: str
+    finished_at: str | None
+    ended: str | None
+    reason: str | None
+    passed: bool | None
+    duration_ms: float | None
+    git_commit: str | None
+    git_branch: str | None
+    git_dirty: bool | None
+    ci: str | None
+    kindlm_version: str
+    source_run: str | None
+    head: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteView:
+    """A suite of the run; one that could not be loaded has an error and no tests."""
+
+    id: str
+    name: str
+    path: str
+    config_hash: str | None
+    error_code: str | None
+    error_number: int | None
+    error: str | None
+    skipped_tests: int
+    tests: StatusCounts
+    executions: StatusCounts
+    gates: tuple[GateResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the suite passes as a whole."""
+        return self.error_code is None and suite_passes(self.tests, self.gates)
+
+
+@dataclass(frozen=True, slots=True)
+class TestView:
+    """A test (case x target) over its repeats."""
+
+    __test__ = False  # not a pytest class
+
+    suite_id: str
+    suite: str
+    name: str
+    target: str
+    tags: tuple[str, ...]
+    counts: StatusCounts
+    pass_rate_min: float
+    latency_ms: float | None
+
+    @property
+    def status(self) -> Status:
+        """How the test came out."""
+        return test_status(self.counts, self.pass_rate_min)
+
+    @property
+    def flaky(self) -> bool:
+        """Whether it passed in some repeats and failed in others."""
+        return is_flaky(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionView:
+    """One execution, as its last attempt left it. `status` is None if it never finished."""
+
+    id: str
+    suite_id: str
+    test: str
+    target: str
+    repeat: int
+    attempt: int
+    status: Status | None
+    messages: tuple[dict[str, Any], ...]
+    output: str | None
+    error_code: str | None
+    error_number: int | None
+    error: str | None
+    hint: str | None
+    trace: str | None
+    turns: int
+    latency_ms: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    cost_source: str | None
+    finish_reason: str | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionView:
+    """One assertion with its evidence; `expected` and `actual` are JSON values."""
+
+    kind: str
+    label: str
+    outcome: Outcome
+    score: float | None
+    threshold: float | None
+    expected: Any
+    actual: Any
+    failure_code: str | None
+    message: str | None
+    evidence: tuple[dict[str, Any], ...]
+    reasoning: str | None
+    trace: str | None
+    duration_ms: float
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallView:
+    """A tool call with its answer; `call` is the model's answer that asked for it."""
+
+    position: int
+    call: int
+    tool: str
+    arguments: Any
+    rule: str | None
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A call of a model, with what was sent anew and what came back."""
+
+    attempt: int
+    call: int
+    purpose: str
+    provider: str
+    model: str
+    reported_model: str | None
+    status: str | None
+    messages: tuple[dict[str, Any], ...]
+    text: str | None
+    finish_reason: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    latency_ms: float | None
+    cost_usd: float | None
+    error_code: str | None
+    http_status: int | None
+    error: str | None
+    retry_in_ms: float | None
+    raw: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The run in numbers. Cost and tokens are of all calls, judges apart."""
+
+    tests: StatusCounts
+    executions: StatusCounts
+    judge_average: float | None
+    drift_maximum: float | None
+    cost_usd: float | None
+    judge_cost_usd: float | None
+    unknown_costs: int
+    input_tokens: int
+    output_tokens: int
+    latency_average_ms: float | None

@@ -1,0 +1,219 @@
+"""`RunView`: one recorded run, as every report reads it.
+
+The same code serves a run that ended a moment ago and one of last year. What can be large (tests,
+executions, their assertions) is read in pieces, so that a report needs no more memory than the
+piece it is writing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from kindlm.history import queries
+from kindlm.history.metrics import suite_metrics
+from kindlm.history.rows import (
+    AssertionView,
+    CallView,
+    ExecutionView,
+    RunInfo,
+    SuiteView,
+    Summary,
+    TestView,
+    ToolCallView,
+)
+from kindlm.history.verdict import StatusCounts, evaluate_gates
+from kindlm.outcome import Outcome, Status
+from kindlm.suite import Gate
+
+__all__ = ["RunView"]
+
+
+class RunView:
+    """Reads one run from the read models; `db` is a read-only connection."""
+
+    def __init__(self, db: sqlite3.Connection, run: str) -> None:
+        self._db = db
+        self.id = run
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """The run's own row; raise `LookupError` if there is none."""
+        row = self._db.execute(queries.RUN, (self.id,)).fetchone()
+        if row is None:
+            raise LookupError(self.id)
+        values = dict(row)
+        for flag in ("passed", "git_dirty"):
+            values[flag] = None if values[flag] is None else bool(values[flag])
+        return RunInfo(**values)
+
+    @cached_property
+    def suites(self) -> tuple[SuiteView, ...]:
+        """All suites of the run, in order, each with its gates evaluated by today's rules."""
+        return tuple(self._suite(row) for row in self._db.execute(queries.SUITES, (self.id,)))
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The run in numbers."""
+        spend = {
+            bool(row["judging"]): row
+            for row in self._db.execute(queries.SPEND, (self.id,)).fetchall()
+        }
+        cost, judging = spend.get(False), spend.get(True)
+        means = self._db.execute(queries.MEANS, {"run": self.id}).fetchone()
+        return Summary(
+            tests=sum((suite.tests for suite in self.suites), StatusCounts()),
+            executions=sum((suite.executions for suite in self.suites), StatusCounts()),
+            judge_average=means["judge"],
+            drift_maximum=means["drift"],
+            cost_usd=cost["cost_usd"] if cost else None,
+            judge_cost_usd=judging["cost_usd"] if judging else None,
+            unknown_costs=sum(row["unknown_costs"] or 0 for row in spend.values()),
+            input_tokens=sum(row["input_tokens"] or 0 for row in spend.values()),
+            output_tokens=sum(row["output_tokens"] or 0 for row in spend.values()),
+            latency_average_ms=means["latency"],
+        )
+
+    @property
+    def tested_nothing(self) -> bool:
+        """Whether no execution was tested: filters, skips, or an empty plan."""
+        return self.summary.executions.tested == 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned execution has ended."""
+        return self.summary.executions.total == self.info.planned and not self._unfinished()
+
+    @property
+    def passed(self) -> bool:
+        """The verdict by today's rules: every suite passes, and something was tested."""
+        return self.complete and not self.tested_nothing and all(s.passed for s in self.suites)
+
+    def tests(self, suite: str | None = None) -> Iterator[TestView]:
+        """Yield the tests of the run, or of one suite (by id), in the order of their file."""
+        for row in self._db.execute(queries.TESTS, {"run": self.id, "suite": suite}):
+            yield TestView(
+                suite_id=row["suite"],
+                suite=row["suite_name"],
+                name=row["test"],
+                target=row["target"],
+                tags=tuple(json.loads(row["tags"] or "[]")),
+                counts=StatusCounts(
+                    row["passed"] or 0,
+                    row["failed"] or 0,
+                    row["errored"] or 0,
+                    (row["skipped"] or 0) + (row["unfinished"] or 0),
+                ),
+                pass_rate_min=1.0 if row["pass_rate_min"] is None else row["pass_rate_min"],
+                latency_ms=row["latency_avg_ms"],
+            )
+
+    def executions(self, test: TestView) -> Iterator[ExecutionView]:
+        """Yield the executions of a test, repeat by repeat."""
+        key = (test.suite_id, test.name, test.target)
+        for row in self._db.execute(queries.EXECUTIONS + queries.OF_TEST, key):
+            yield _execution(row)
+
+    def execution(self, wanted: str) -> ExecutionView | None:
+        """Return one execution by its id, or by its number in the run."""
+        identity = wanted if wanted.startswith(f"{self.id}-") else f"{self.id}-{wanted}"
+        row = self._db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
+        return None if row is None else _execution(row)
+
+    def assertions(self, execution: ExecutionView) -> list[AssertionView]:
+        """Return the assertions of an execution's last attempt."""
+        rows = self._db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
+        return [_assertion(row) for row in rows]
+
+    def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
+        """Return the tool calls of an execution's last attempt."""
+        rows = self._db.execute(queries.TOOL_CALLS, (execution.id, execution.attempt))
+        return [
+            ToolCallView(
+                position=row["position"],
+                call=row["call"],
+                tool=row["tool"],
+                arguments=_json(row["arguments"]),
+                rule=row["rule"],
+                response=_json(row["response"]),
+            )
+            for row in rows
+        ]
+
+    def calls(self, execution: ExecutionView) -> list[CallView]:
+        """Return all model calls of an execution, of every attempt, retries and judges too."""
+        return [
+            CallView(**{**dict(row), "messages": self._messages(row["messages"])})
+            for row in self._db.execute(queries.CALLS, (execution.id,))
+        ]
+
+    def first_messages(self, execution: ExecutionView) -> tuple[dict[str, Any], ...]:
+        """Return the messages the conversation began with, their texts filled in."""
+        return tuple(self._filled(message) for message in execution.messages)
+
+    def _messages(self, column: str) -> tuple[dict[str, Any], ...]:
+        return tuple(self._filled(message) for message in json.loads(column))
+
+    def _filled(self, message: dict[str, Any]) -> dict[str, Any]:
+        query = "SELECT body FROM contents WHERE ref = ?"
+        row = self._db.execute(query, (message["text"]["$ref"],)).fetchone()
+        return {**message, "text": row[0] if row else None}
+
+    def _unfinished(self) -> bool:
+        query = "SELECT EXISTS (SELECT 1 FROM executions WHERE run = ? AND status IS NULL)"
+        return bool(self._db.execute(query, (self.id,)).fetchone()[0])
+
+    def _suite(self, row: sqlite3.Row) -> SuiteView:
+        tests = StatusCounts()
+        for test in self.tests(row["id"]):
+            tests += StatusCounts(**{test.status.value: 1})
+        metrics = suite_metrics(self._db, row["id"])
+        skipped = row["skipped_tests"] or 0
+        return SuiteView(
+            id=row["id"],
+            name=row["name"],
+            path=row["path"],
+            config_hash=row["config_hash"],
+            error_code=row["error_code"],
+            error_number=row["error_number"],
+            error=row["error"],
+            skipped_tests=skipped,
+            tests=tests + StatusCounts(skipped=skipped),
+            executions=metrics.executions,
+            gates=() if row["error_code"] else evaluate_gates(self._gates(row["id"]), metrics),
+        )
+
+    def _gates(self, suite: str) -> list[Gate]:
+        query = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
+        return [Gate(r[0], r[1], bool(r[2])) for r in self._db.execute(query, (suite,))]
+
+
+def _execution(row: sqlite3.Row) -> ExecutionView:
+    values = dict(row)
+    values["status"] = Status(row["status"]) if row["status"] else None
+    values["messages"] = tuple(json.loads(row["messages"]))
+    values["warnings"] = tuple(json.loads(row["warnings"] or "[]"))
+    values["turns"] = row["turns"] or 0
+    return ExecutionView(**values)
+
+
+def _assertion(row: sqlite3.Row) -> AssertionView:
+    values = dict(row)
+    values["outcome"] = Outcome(row["outcome"])
+    values["evidence"] = tuple(json.loads(row["evidence"]))
+    values["expected"] = _json(row["expected"])
+    values["actual"] = _json(row["actual"])
+    return AssertionView(**values)
+
+
+def _json(text: str | None) -> Any:
+    """Return the JSON value of a text, the text itself if it is none, None if it was erased."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

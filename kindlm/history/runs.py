@@ -1,0 +1,100 @@
+"""Finding runs: by id, prefix or label, and listing them, newest first."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+__all__ = ["RunRow", "find_run", "list_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run in a list. `passed` is the verdict as told then, None for a run that has none."""
+
+    id: str
+    label: str | None
+    suites: str
+    started_at: str
+    ended: str | None
+    passed: bool | None
+    passed_executions: int
+    executions: int
+    cost_usd: float | None
+    git_branch: str | None
+    git_commit: str | None
+
+
+_LIST = """
+SELECT l.run, l.label, l.suites, l.started_at, l.ended, l.passed,
+       l.passed_executions,
+       l.passed_executions + l.failed_executions + l.errored_executions,
+       (SELECT sum(cost_usd) FROM provider_calls c WHERE c.run = l.run),
+       l.git_branch, l.git_commit
+  FROM run_list l
+ WHERE (:suite IS NULL OR EXISTS (
+          SELECT 1 FROM suites s WHERE s.run = l.run AND s.name = :suite))
+   AND (:since IS NULL OR l.started_at >= :since)
+ ORDER BY l.started_at DESC, l.run
+ LIMIT :limit
+"""
+
+
+def list_runs(
+    db: sqlite3.Connection,
+    *,
+    limit: int = 20,
+    suite: str | None = None,
+    since: str | None = None,
+) -> list[RunRow]:
+    """Return the newest runs first; `since` is a UTC timestamp in ISO 8601."""
+    rows = db.execute(_LIST, {"limit": limit, "suite": suite, "since": since})
+    return [RunRow(*row[:5], None if row[5] is None else bool(row[5]), *row[6:]) for row in rows]
+
+
+def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
+    """Return the id of the run that a user names: `latest`, an id or its beginning, or a label."""
+    if wanted == "latest":
+        found = db.execute("SELECT id FROM runs ORDER BY started_at DESC, id LIMIT 1").fetchone()
+        return Ok(found[0]) if found else Err(_no_runs())
+    exact = db.execute("SELECT id FROM runs WHERE id = ?", (wanted,)).fetchone()
+    if exact:
+        return Ok(exact[0])
+    labelled = db.execute(
+        "SELECT run FROM run_list WHERE label = ? ORDER BY started_at DESC LIMIT 1", (wanted,)
+    ).fetchone()
+    if labelled:
+        return Ok(labelled[0])
+    starting = [
+        row[0]
+        for row in db.execute(
+            "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 6", (wanted,)
+        )
+    ]
+    if len(starting) == 1:
+        return Ok(starting[0])
+    return Err(_ambiguous(wanted, starting) if starting else _unknown(wanted))
+
+
+def _no_runs() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND, "No run is recorded yet.", "Record one: kindlm test"
+    )
+
+
+def _unknown(wanted: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"There is no run {wanted!r}.",
+        "List the recorded runs: kindlm runs",
+    )
+
+
+def _ambiguous(wanted: str, candidates: list[str]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"{wanted!r} is the beginning of several runs: {', '.join(candidates)}.",
+        "Type more characters of the run's id.",
+    )

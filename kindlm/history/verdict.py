@@ -1,0 +1,205 @@
+"""What the results mean: the status of a test over its repeats, gates, and the run's verdict.
+
+Pure functions over counts; the rules are those of the design's "Outcomes" and "Gates".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kindlm.outcome import Status
+from kindlm.suite import Gate
+
+__all__ = [
+    "GateResult",
+    "StatusCounts",
+    "SuiteMetrics",
+    "evaluate_gates",
+    "is_flaky",
+    "suite_passes",
+    "test_status",
+]
+
+_TOLERANCE = 1e-9
+"""Rates are quotients of small integers; they may differ from a threshold by rounding alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCounts:
+    """How many executions, or tests, came out in which way."""
+
+    passed: int = 0
+    failed: int = 0
+    errored: int = 0
+    skipped: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.passed + self.failed + self.errored + self.skipped
+
+    @property
+    def tested(self) -> int:
+        """All that were not skipped."""
+        return self.passed + self.failed + self.errored
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Passed of those not skipped; None if nothing was tested."""
+        return self.passed / self.tested if self.tested else None
+
+    def __add__(self, other: StatusCounts) -> StatusCounts:
+        """Add the counts of two groups."""
+        return StatusCounts(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.errored + other.errored,
+            self.skipped + other.skipped,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteMetrics:
+    """What the gates of a suite look at. A value that nothing was measured for is None.
+
+    `unknown_costs` counts answers whose price is not known; `narrowed` tells that the run did not
+    select all tests; `drift_skipped` counts drift assertions without a baseline.
+    """
+
+    executions: StatusCounts
+    schema_failures: int = 0
+    pii_failures: int = 0
+    keyword_failures: int = 0
+    judge_average: float | None = None
+    drift_maximum: float | None = None
+    cost_usd: float | None = None
+    unknown_costs: int = 0
+    latency_average_ms: float | None = None
+    narrowed: bool = False
+    drift_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What a gate said. `warning` marks one that passed because there was nothing to measure."""
+
+    name: str
+    threshold: float
+    actual: float | None
+    passed: bool
+    written: bool
+    message: str
+    warning: bool = False
+
+
+def test_status(counts: StatusCounts, pass_rate_min: float) -> Status:
+    """Return the status of a test (case x target) from its repeats."""
+    if counts.pass_rate is None:
+        return Status.SKIPPED
+    if counts.errored:
+        return Status.FAILED if counts.failed else Status.ERRORED
+    enough = counts.pass_rate >= pass_rate_min - _TOLERANCE
+    return Status.PASSED if enough else Status.FAILED
+
+
+def is_flaky(counts: StatusCounts) -> bool:
+    """Tell whether a test passed in some repeats and failed in others."""
+    return counts.passed > 0 and counts.failed > 0
+
+
+def suite_passes(tests: StatusCounts, gates: Sequence[GateResult]) -> bool:
+    """Tell whether a suite passes: gates, errors, and failures unless a written rate decides."""
+    if tests.errored or not all(gate.passed for gate in gates):
+        return False
+    rate_decides = any(gate.name == "passRateMin" and gate.written for gate in gates)
+    return tests.failed == 0 or rate_decides
+
+
+def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:
+    """Judge a suite by its gates, in the order they are given."""
+    return tuple(_GATES[gate.name](gate, metrics) for gate in gates)
+
+
+def _pass_rate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+    rate = metrics.executions.pass_rate
+    if rate is None:
+        return _undecided(gate, metrics, "no execution was tested")
+    passed = rate >= gate.threshold - _TOLERANCE
+    counts = metrics.executions
+    return _result(gate, rate, passed, f"{counts.passed} of {counts.tested} executions passed")
+
+
+def _failures(name: str) -> Callable[[Gate, SuiteMetrics], GateResult]:
+    def judge(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+        count: int = getattr(metrics, f"{name}_failures")
+        noun = "failure" if count == 1 else "failures"
+        return _result(gate, count, count <= gate.threshold, f"{count} {name} {noun}")
+
+    return judge
+
+
+def _judge_average(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+    average = metrics.judge_average
+    if average is None:
+        return _undecided(gate, metrics, "no judge gave a score")
+    passed = average >= gate.threshold - _TOLERANCE
+    return _result(gate, average, passed, f"mean judge score {average:.2f}")
+
+
+def _drift(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+    drift = metrics.drift_maximum
+    if drift is None:
+        return _undecided(gate, metrics, "no drift was measured")
+    passed = drift <= gate.threshold + _TOLERANCE
+    return _result(gate, drift, passed, f"largest drift {drift:.2f}")
+
+
+def _cost(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+    spent = metrics.cost_usd or 0.0
+    if spent > gate.threshold:
+        return _result(gate, spent, False, f"spent ${spent:.4f}")
+    if metrics.unknown_costs:
+        calls = "1 call is" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls are"
+        reason = f"the price of {calls} not known; add it under `prices`"
+        return _undecided(gate, metrics, reason)
+    if metrics.cost_usd is None:
+        return _undecided(gate, metrics, "nothing was spent")
+    return _result(gate, spent, True, f"spent ${spent:.4f}")
+
+
+def _latency(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+    average = metrics.latency_average_ms
+    if average is None:
+        return _undecided(gate, metrics, "no latency was measured")
+    return _result(gate, average, average <= gate.threshold, f"mean latency {average:.0f} ms")
+
+
+def _result(gate: Gate, actual: float, passed: bool, message: str) -> GateResult:
+    return GateResult(gate.name, gate.threshold, actual, passed, gate.written, message)
+
+
+def _undecided(gate: Gate, metrics: SuiteMetrics, reason: str) -> GateResult:
+    """Return the result of a gate without a value.
+
+    It passes with a warning when the selection or a missing baseline left nothing to measure, or
+    when the user did not ask for the gate; otherwise a gate that measures nothing fails.
+    """
+    no_baseline = gate.name == "driftScoreMax" and metrics.drift_skipped > 0
+    excused = metrics.narrowed or no_baseline or not gate.written
+    hint = " (no baseline yet; run: kindlm baseline set)" if no_baseline else ""
+    return GateResult(
+        gate.name, gate.threshold, None, excused, gate.written, reason + hint, warning=excused
+    )
+
+
+_GATES: dict[str, Callable[[Gate, SuiteMetrics], GateResult]] = {
+    "passRateMin": _pass_rate,
+    "schemaFailuresMax": _failures("schema"),
+    "judgeAvgMin": _judge_average,
+    "driftScoreMax": _drift,
+    "piiFailuresMax": _failures("pii"),
+    "keywordFailuresMax": _failures("keyword"),
+    "costMaxUsd": _cost,
+    "latencyMaxMs": _latency,
+}

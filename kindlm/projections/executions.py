@@ -1,0 +1,114 @@
+"""Table `executions`: one row for each execution, as its last attempt left it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kindlm.projections.naming import (
+    execution_id,
+    execution_number,
+    json_column,
+    run_id,
+    suite_id,
+    text_ref,
+)
+from kindlm_store import Operation, Projection, RecordedEvent, Table, Update, Upsert
+
+__all__ = ["EXECUTIONS"]
+
+_COLUMNS = {
+    "id": "TEXT",
+    "run": "TEXT",
+    "suite": "TEXT",
+    "number": "INTEGER",
+    "test": "TEXT",
+    "target": "TEXT",
+    "repeat": "INTEGER",
+    "attempt": "INTEGER",
+    "status": "TEXT",
+    "tags": "TEXT",
+    "started_at": "TEXT",
+    "finished_at": "TEXT",
+    "messages": "TEXT",
+    "tools_ref": "TEXT",
+    "output_ref": "TEXT",
+    "error_code": "TEXT",
+    "error_number": "INTEGER",
+    "error_ref": "TEXT",
+    "hint": "TEXT",
+    "trace_ref": "TEXT",
+    "turns": "INTEGER",
+    "latency_ms": "REAL",
+    "input_tokens": "INTEGER",
+    "output_tokens": "INTEGER",
+    "cost_usd": "REAL",
+    "cost_source": "TEXT",
+    "finish_reason": "TEXT",
+    "warnings": "TEXT",
+}
+
+
+def _started(event: RecordedEvent) -> Iterator[Operation]:
+    data = event.data
+    row = dict.fromkeys(_COLUMNS) | {
+        "id": execution_id(event),
+        "run": run_id(event),
+        "suite": suite_id(run_id(event), data["suite"]),
+        "number": execution_number(event),
+        "test": data["test"],
+        "target": data["target"],
+        "repeat": data["repeat"],
+        "attempt": data["attempt"],
+        "tags": json_column(data["tags"]),
+        "started_at": event.at,
+        "messages": json_column(data["messages"]),
+        "tools_ref": text_ref(data, "tools"),
+    }
+    yield Upsert("executions", {"id": row["id"]}, row)
+
+
+def _finished(event: RecordedEvent) -> Iterator[Operation]:
+    data = event.data
+    yield Update(
+        "executions",
+        {"id": execution_id(event)},
+        {
+            "status": data["status"],
+            "finished_at": event.at,
+            "output_ref": text_ref(data, "output"),
+            "error_code": data.get("error_code"),
+            "error_number": data.get("error_number"),
+            "error_ref": text_ref(data, "error"),
+            "hint": data.get("hint"),
+            "trace_ref": text_ref(data, "trace"),
+            "turns": data["turns"],
+            "latency_ms": data["latency_ms"],
+            "input_tokens": data.get("gen_ai.usage.input_tokens"),
+            "output_tokens": data.get("gen_ai.usage.output_tokens"),
+            "cost_usd": data.get("cost_usd"),
+            "cost_source": data["cost_source"],
+            "finish_reason": data.get("gen_ai.response.finish_reason"),
+            "warnings": json_column(data["warnings"]),
+        },
+    )
+
+
+EXECUTIONS = Projection(
+    name="executions",
+    version=1,
+    tables=(
+        Table(
+            "executions",
+            _COLUMNS,
+            primary_key=("id",),
+            foreign_keys={
+                "run": ("runs", "id"),
+                "suite": ("suites", "id"),
+                "output_ref": ("contents", "ref"),
+                "error_ref": ("contents", "ref"),
+            },
+            indexes=(("suite", "test", "target"), ("run", "number")),
+        ),
+    ),
+    handlers={"execution.started": _started, "execution.finished": _finished},
+)

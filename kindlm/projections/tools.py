@@ -1,0 +1,76 @@
+"""Table `tool_calls`: one row for each call of a tool, with the answer it got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kindlm.projections.naming import attempt_number, execution_id, run_id, text_ref
+from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table, Update
+
+__all__ = ["TOOL_CALLS"]
+
+
+def _key(event: RecordedEvent) -> dict[str, Any]:
+    return {
+        "execution": execution_id(event),
+        "attempt": attempt_number(event),
+        "position": event.data["index"],
+    }
+
+
+def _called(event: RecordedEvent) -> Iterator[Operation]:
+    data = event.data
+    yield Insert(
+        "tool_calls",
+        {
+            **_key(event),
+            "run": run_id(event),
+            "call": data["call"],
+            "tool": data["gen_ai.tool.name"],
+            "call_id": data["gen_ai.tool.call.id"],
+            "arguments_ref": text_ref(data, "arguments"),
+            "called_at": event.at,
+        },
+    )
+
+
+def _simulated(event: RecordedEvent) -> Iterator[Operation]:
+    data = event.data
+    yield Update(
+        "tool_calls",
+        _key(event),
+        {"rule": data["rule"], "response_ref": text_ref(data, "response")},
+    )
+
+
+TOOL_CALLS = Projection(
+    name="tool_calls",
+    version=1,
+    tables=(
+        Table(
+            "tool_calls",
+            {
+                "execution": "TEXT",
+                "attempt": "INTEGER",
+                "position": "INTEGER",
+                "run": "TEXT",
+                "call": "INTEGER",
+                "tool": "TEXT",
+                "call_id": "TEXT",
+                "arguments_ref": "TEXT",
+                "rule": "TEXT",
+                "response_ref": "TEXT",
+                "called_at": "TEXT",
+            },
+            primary_key=("execution", "attempt", "position"),
+            foreign_keys={
+                "execution": ("executions", "id"),
+                "run": ("runs", "id"),
+                "arguments_ref": ("contents", "ref"),
+                "response_ref": ("contents", "ref"),
+            },
+        ),
+    ),
+    handlers={"tool.called": _called, "tool.simulated": _simulated},
+)

@@ -1,0 +1,115 @@
+"""Views: what a person reads in Datasette or asks in SQL. Texts are joined in, sums are made.
+
+Of an execution with several attempts the views show the last one; its spend is that of all.
+"""
+
+from __future__ import annotations
+
+from kindlm_store import Projection
+
+__all__ = ["VIEWS"]
+
+_EXECUTION_LOG = """
+SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
+       e.status, o.body AS output, e.error_code, x.body AS error, e.hint,
+       e.turns, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
+       e.started_at, e.finished_at
+  FROM executions e
+  JOIN suites s ON s.id = e.suite
+  LEFT JOIN contents o ON o.ref = e.output_ref
+  LEFT JOIN contents x ON x.ref = e.error_ref
+"""
+
+_TOOL_CALL_LOG = """
+SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status,
+       t.position, t.tool, a.body AS arguments, t.rule, r.body AS response
+  FROM tool_calls t
+  JOIN executions e ON e.id = t.execution AND e.attempt = t.attempt
+  JOIN suites s ON s.id = e.suite
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+  LEFT JOIN contents r ON r.ref = t.response_ref
+"""
+
+_ASSERTION_LOG = """
+SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.position,
+       a.kind, a.label, a.outcome, a.score, a.threshold, a.failure_code,
+       m.body AS message, x.body AS expected, y.body AS actual, r.body AS reasoning, a.line
+  FROM assertions a
+  JOIN executions e ON e.id = a.execution AND e.attempt = a.attempt
+  JOIN suites s ON s.id = e.suite
+  LEFT JOIN contents m ON m.ref = a.message_ref
+  LEFT JOIN contents x ON x.ref = a.expected_ref
+  LEFT JOIN contents y ON y.ref = a.actual_ref
+  LEFT JOIN contents r ON r.ref = a.reasoning_ref
+"""
+
+_PROVIDER_CALL_LOG = """
+SELECT c.execution, c.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purpose, c.provider,
+       c.model, c.try, c.status, t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens,
+       c.latency_ms, c.cost_usd, c.cost_source, c.error_code, c.http_status, x.body AS error,
+       c.retry_in_ms, r.body AS raw, c.requested_at
+  FROM provider_calls c
+  JOIN executions e ON e.id = c.execution
+  LEFT JOIN contents t ON t.ref = c.text_ref
+  LEFT JOIN contents x ON x.ref = c.error_ref
+  LEFT JOIN contents r ON r.ref = c.raw_ref
+"""
+
+_TESTS = """
+SELECT e.run, e.suite, s.name AS suite_name, e.test, e.target, p.pass_rate AS pass_rate_min,
+       count(*) AS executions,
+       sum(e.status = 'passed') AS passed, sum(e.status = 'failed') AS failed,
+       sum(e.status = 'errored') AS errored, sum(e.status = 'skipped') AS skipped,
+       sum(e.status IS NULL) AS unfinished,
+       CASE WHEN sum(e.status = 'skipped') = count(*) THEN NULL
+            ELSE 1.0 * sum(e.status = 'passed') / (count(*) - sum(e.status = 'skipped'))
+       END AS pass_rate,
+       avg(CASE WHEN e.status <> 'skipped' THEN e.latency_ms END) AS latency_avg_ms,
+       min(e.number) AS first_number
+  FROM executions e
+  JOIN suites s ON s.id = e.suite
+  LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
+ GROUP BY e.suite, e.test, e.target
+"""
+
+_SPEND = """
+SELECT c.run, e.suite, c.purpose, count(*) AS calls,
+       sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
+       sum(c.cost_usd) AS cost_usd,
+       sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
+       sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
+  FROM provider_calls c
+  JOIN executions e ON e.id = c.execution
+ GROUP BY e.suite, c.purpose
+"""
+
+_RUN_LIST = """
+SELECT r.id AS run, coalesce(l.label, r.label) AS label, r.project, r.started_at, r.ended,
+       r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
+       (SELECT group_concat(s.name, ', ') FROM suites s WHERE s.run = r.id) AS suites,
+       (SELECT count(*) FROM executions e
+         WHERE e.run = r.id AND e.status = 'passed') AS passed_executions,
+       (SELECT count(*) FROM executions e
+         WHERE e.run = r.id AND e.status = 'failed') AS failed_executions,
+       (SELECT count(*) FROM executions e
+         WHERE e.run = r.id AND e.status = 'errored') AS errored_executions
+  FROM runs r
+  LEFT JOIN run_labels l ON l.run = r.id
+ ORDER BY r.started_at DESC
+"""
+
+VIEWS = Projection(
+    name="views",
+    version=1,
+    tables=(),
+    handlers={},
+    views={
+        "execution_log": _EXECUTION_LOG,
+        "tool_call_log": _TOOL_CALL_LOG,
+        "assertion_log": _ASSERTION_LOG,
+        "provider_call_log": _PROVIDER_CALL_LOG,
+        "tests": _TESTS,
+        "spend": _SPEND,
+        "run_list": _RUN_LIST,
+    },
+)
