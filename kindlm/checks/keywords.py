@@ -1,0 +1,42 @@
+"""Checks of keyword lists: words the output must not, or must, contain."""
+
+from __future__ import annotations
+
+from kindlm.checks.registry import check
+from kindlm.checks.results import failed, passed
+from kindlm.checks.substrings import find, occurs
+from kindlm.checks.wording import excerpt, shown
+from kindlm.outcome import CheckResult, Evidence, FailureCode
+from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
+
+__all__ = ["keywords_allow", "keywords_deny"]
+
+_MAX_EVIDENCE = 20
+
+
+@check("keywords_deny")
+def keywords_deny(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The text does not contain `word`, whatever its case, also not inside another word."""
+    word: str = expectation.params["word"]
+    ranges = find(word, transcript.text, _MAX_EVIDENCE)
+    if not ranges:
+        return [passed(expectation)]
+    message = f"The output contains the denied {shown(word)}, at character {ranges[0][0]}."
+    evidence = [Evidence("output", *found) for found in ranges]
+    code = FailureCode.KEYWORD_DENIED
+    return [failed(expectation, code, message, expected=word, evidence=evidence)]
+
+
+@check("keywords_allow")
+def keywords_allow(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The text contains at least one of `words`, whatever its case."""
+    words = list(expectation.params["words"])
+    if any(occurs(word, transcript.text) for word in words):
+        return [passed(expectation)]
+    message = (
+        f"Expected the output to contain at least one of {shown(words)}, "
+        f"got {shown(transcript.text)}."
+    )
+    code = FailureCode.KEYWORD_MISSING
+    return [failed(expectation, code, message, expected=words, actual=excerpt(transcript.text))]

@@ -1,0 +1,85 @@
+"""Simulated tools: which rule answers a call, and with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindlm.ports import SimulatedAnswer, SimulatorFactory, ToolDefinition
+from kindlm.simulation import SimulatedTools
+from kindlm.suite import SimulatedTool, ToolAnswer
+from kindlm.transcript import ToolCall
+
+FACTORY: SimulatorFactory = SimulatedTools
+
+
+def call(name: str, arguments: dict[str, Any] | None = None, **more: Any) -> ToolCall:
+    return ToolCall("call_1", name, arguments or {}, **more)
+
+
+def lookup(**more: Any) -> SimulatedTool:
+    answers = (
+        ToolAnswer({"id": "A1"}, {"status": "delivered"}),
+        ToolAnswer({"id": "A1", "fresh": True}, {"status": "never reached"}),
+        ToolAnswer({"id": "B2"}, None),
+    )
+    return SimulatedTool("lookup", answers=answers, **more)
+
+
+def test_the_first_answer_that_matches_wins() -> None:
+    tools = FACTORY([lookup()])
+
+    answer = tools.answer(call("lookup", {"id": "A1", "fresh": True}))
+
+    assert answer == SimulatedAnswer({"status": "delivered"}, "responses[0]")
+
+
+def test_null_is_an_answer() -> None:
+    assert FACTORY([lookup()]).answer(call("lookup", {"id": "B2"})) == SimulatedAnswer(
+        None, "responses[2]"
+    )
+
+
+@pytest.mark.parametrize("default", [None, 0, "", False, [], {"ok": True}])
+def test_every_value_can_be_the_default(default: Any) -> None:
+    tools = FACTORY([lookup(default=default, has_default=True)])
+
+    assert tools.answer(call("lookup", {"id": "?"})) == SimulatedAnswer(default, "defaultResponse")
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        (call("lookup", {"id": "?"}), "no response"),
+        (call("Lookup", {"id": "A1"}), "unknown tool"),
+        (call("lookup", malformed="{id:"), "malformed arguments"),
+        (call("Lookup", malformed="{id:"), "unknown tool"),
+    ],
+)
+def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool(
+    asked: ToolCall, rule: str
+) -> None:
+    answer = FACTORY([lookup()]).answer(asked)
+
+    assert answer.rule == rule
+    assert answer.response["tool"] == asked.name
+    assert asked.name in answer.response["error"]
+
+
+def test_malformed_arguments_never_meet_the_default() -> None:
+    tools = FACTORY([lookup(default="fine", has_default=True)])
+
+    answer = tools.answer(call("lookup", malformed="[1, 2]"))
+
+    assert "not a JSON object" in answer.response["error"]
+
+
+def test_definitions_keep_the_order_and_default_to_no_properties() -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "string"}}}
+    tools = FACTORY([SimulatedTool("b", "does b", schema), SimulatedTool("a")])
+
+    assert tools.definitions == (
+        ToolDefinition("b", "does b", schema),
+        ToolDefinition("a", None, {"type": "object", "properties": {}}),
+    )
