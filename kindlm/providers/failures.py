@@ -1,0 +1,246 @@
+"""What can go wrong between us and a provider, in words and codes.
+
+Codes are those of the error specification. `details` always holds `status`, `retry_after`,
+`retryable` and `body`. No text that leaves here holds the provider's key, even if the provider
+echoed it; a body is quoted with 200 characters at most and kept whole in `details`.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.providers.retry_after import retry_after
+from kindlm.providers.wire import error_message, parse_json
+
+__all__ = [
+    "Endpoint",
+    "missing_key",
+    "of_network",
+    "of_refusal",
+    "of_reply",
+    "of_status",
+    "of_timeout",
+    "unusable_key",
+]
+
+_QUOTED_CHARACTERS = 200
+_TITLES = {"openai": "OpenAI", "anthropic": "Anthropic"}
+# As the providers' own SDKs have it: a lock that timed out (409) is worth another try.
+_RETRYABLE_STATUSES = frozenset({408, 409, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Who is called, as far as messages need to know.
+
+    Attributes:
+        provider: the user's name for the provider.
+        base_url: where it is called.
+        key_variable: the environment variable that holds its key, if it takes one.
+        key: the key, which must not appear in any message.
+    """
+
+    provider: str
+    base_url: str
+    key_variable: str | None = None
+    key: str = ""
+
+    @property
+    def title(self) -> str:
+        """The provider's name as a reader expects it."""
+        return _TITLES.get(self.provider, self.provider)
+
+    @property
+    def address(self) -> str:
+        """Scheme, host and port; a URL may hold credentials, which stay out."""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def without_key(self, text: str) -> str:
+        """Return a text with the key taken out."""
+        return text.replace(self.key, "[key]") if self.key else text
+
+
+def missing_key(provider: str, variable: str) -> KindlmError:
+    """Return the error of a provider whose key is not in the environment."""
+    return KindlmError(
+        ErrorCode.PROVIDER_AUTH_ERROR,
+        f"{_TITLES.get(provider, provider)} API key is missing: {variable} is not set",
+        f"Set {variable} in your environment or .env file",
+        details={"status": None, "retry_after": None, "retryable": False, "body": None},
+    )
+
+
+def unusable_key(provider: str, variable: str) -> KindlmError:
+    """Return the error of a key that no HTTP header can carry."""
+    return KindlmError(
+        ErrorCode.PROVIDER_AUTH_ERROR,
+        f"{_TITLES.get(provider, provider)} API key in {variable} has characters no key has",
+        f"Copy the key into {variable} again: spaces, quotes or line ends may have come with it",
+        details={"status": None, "retry_after": None, "retryable": False, "body": None},
+    )
+
+
+def of_timeout(endpoint: Endpoint, timeout_s: float) -> KindlmError:
+    """Return the error of a call that took longer than it may."""
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_TIMEOUT,
+        f"{endpoint.title} request timed out after {timeout_s * 1000:.0f} ms",
+        "Raise defaults.timeoutMs, or check whether the provider is slow",
+        retryable=True,
+    )
+
+
+def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
+    """Return the error of a call that never got a whole answer."""
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_NETWORK_ERROR,
+        f"No answer from {endpoint.title} at {endpoint.address}: {_reason(error)}",
+        f"Check the network and providers.{endpoint.provider}.baseUrl",
+        retryable=True,
+    )
+
+
+def of_reply(endpoint: Endpoint, status: int, body: str, reason: str) -> KindlmError:
+    """Return the error of an answer that came whole and cannot be read."""
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{endpoint.title} sent an answer that cannot be used ({_quoted(endpoint, reason)})"
+        f": {_quoted(endpoint, body)}",
+        f"Check that providers.{endpoint.provider}.baseUrl is the API itself, and no web page",
+        status=status,
+        body=body,
+    )
+
+
+def of_refusal(endpoint: Endpoint, status: int, body: str, parameter: str) -> KindlmError:
+    """Return the error of a model that does not take a parameter that the user wrote."""
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{endpoint.title} refused the parameter `{parameter}`: {_said(endpoint, body)}",
+        f"Remove {parameter} from the model's params",
+        status=status,
+        body=body,
+    )
+
+
+def of_status(
+    endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str
+) -> KindlmError:
+    """Return the error of an HTTP status that is no success; header names are any case."""
+    wait = retry_after(headers, datetime.now(UTC))
+    code, message, hint = _told(endpoint, status, body, wait)
+    advice = headers.get("x-should-retry")
+    retryable = status in _RETRYABLE_STATUSES or status >= 500
+    if advice in ("true", "false"):
+        retryable = advice == "true"
+    if code is ErrorCode.PROVIDER_RATE_LIMIT and _quota_used_up(body):
+        retryable = False
+    return _error(
+        endpoint, code, message, hint, status=status, wait=wait, retryable=retryable, body=body
+    )
+
+
+def _told(
+    endpoint: Endpoint, status: int, body: str, wait: float | None
+) -> tuple[ErrorCode, str, str | None]:
+    title, said = endpoint.title, _said(endpoint, body)
+    key = endpoint.key_variable or f"providers.{endpoint.provider}.apiKeyEnv"
+    match status:
+        case 401:
+            hint = f"Check {key} in your environment or .env file"
+            message = f"{title} API key is invalid or missing (401): {said}"
+            return ErrorCode.PROVIDER_AUTH_ERROR, message, hint
+        case 403:
+            hint = f"Check that the key in {key} may use this model"
+            return ErrorCode.PROVIDER_AUTH_ERROR, f"{title} denied access (403): {said}", hint
+        case 408:
+            return ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}", None
+        case 429 if _quota_used_up(body):
+            hint = "Check the plan and the billing of the account: trying again does not help"
+            return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}", hint
+        case 429:
+            after = "" if wait is None else f". Retry after {wait:g} seconds"
+            hint = "Reduce concurrency with --concurrency 1, or raise defaults.retries"
+            return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}", hint
+        case 404:
+            hint = f"Check the model's name and providers.{endpoint.provider}.baseUrl"
+            return ErrorCode.PROVIDER_API_ERROR, f"{title} returned 404: {said}", hint
+        case _:
+            return ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}", None
+
+
+def _error(
+    endpoint: Endpoint,
+    code: ErrorCode,
+    message: str,
+    hint: str | None,
+    *,
+    status: int | None = None,
+    wait: float | None = None,
+    retryable: bool = False,
+    body: str | None = None,
+) -> KindlmError:
+    details = {
+        "status": status,
+        "retry_after": wait,
+        "retryable": retryable,
+        "body": None if body is None else endpoint.without_key(body),
+    }
+    return KindlmError(code, endpoint.without_key(message), hint, details=details)
+
+
+def _said(endpoint: Endpoint, body: str) -> str:
+    """Return what the provider said: its own sentence if there is one, else the body."""
+    try:
+        sentence = error_message(parse_json(body))
+    except ValueError:
+        sentence = None
+    return _quoted(endpoint, sentence or body) or "no explanation"
+
+
+def _quoted(endpoint: Endpoint, text: str) -> str:
+    # The key goes first: a cut through it would leave a part that nothing recognises.
+    text = " ".join(endpoint.without_key(text).split())
+    return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…"
+
+
+def _quota_used_up(body: str) -> bool:
+    try:
+        parsed = parse_json(body)
+    except ValueError:
+        return False
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    if not isinstance(error, dict):
+        return False
+    return "insufficient_quota" in (error.get("code"), error.get("type"))
+
+
+def _reason(error: BaseException) -> str:
+    """Return the plainest words for the cause that lies deepest."""
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, socket.gaierror):
+            return f"the host name is not known ({cause.strerror})"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed ({cause.reason or cause})"
+        if isinstance(cause, ConnectionRefusedError):
+            return "connection refused"
+    return str(causes[-1]) or type(causes[-1]).__name__
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__

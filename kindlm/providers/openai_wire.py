@@ -1,0 +1,200 @@
+"""OpenAI Chat Completions: requests and replies as JSON.
+
+Many servers speak this format, not always to the letter: reading is lenient where a deviation
+has one meaning only (content as a list of parts, arguments as an object), strict elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kindlm.ports import ModelRequest, ResponseSchema, ToolDefinition
+from kindlm.providers.strict_schema import allows_strict
+from kindlm.providers.wire import (
+    Draft,
+    UnreadableReply,
+    Wire,
+    WireReply,
+    WireRequest,
+    compact_json,
+    error_message,
+    token_count,
+    tool_call,
+    tool_parameters,
+)
+from kindlm.suite import ModelParams
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+
+__all__ = ["WIRE", "decode", "encode", "is_reasoning_model"]
+
+_FINISH_REASONS = {
+    "stop": FinishReason.STOP,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "length": FinishReason.MAX_TOKENS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+
+_REASONING = re.compile(
+    r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9]\d)(?!\d*(?:\.\d+)?-chat))(?![0-9a-z])"
+)
+
+
+def is_reasoning_model(model: str) -> bool:
+    """Tell models that take `max_completion_tokens` and no temperature: o1, o3, gpt-5, ..."""
+    return _REASONING.match(model.lower()) is not None
+
+
+def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
+    """Return the body of a chat completion, without parameters that the model refuses."""
+    params = request.params
+    messages = [_message(message) for message in request.messages if not message.prefill]
+    draft = Draft(request.model, refused, {"model": request.model, "messages": messages})
+    if len(messages) < len(request.messages):
+        draft.warnings.append(
+            "prefill was not sent: only Anthropic lets a request begin the answer"
+        )
+    _add_temperature(draft, params)
+    _add_token_limit(draft, params)
+    draft.add("top_p", params.top_p)
+    draft.add("stop", list(params.stop_sequences) or None)
+    draft.add("seed", params.seed)
+    draft.add("tools", [_tool(tool) for tool in request.tools] or None)
+    if request.response_schema is not None:
+        draft.add_ours("response_format", _response_format(request.response_schema))
+    return draft.finished()
+
+
+def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireReply:
+    """Read a chat completion; raise `UnreadableReply` if it is none."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise UnreadableReply(error_message(body) or "it has no `choices`")
+    message = choices[0].get("message")
+    if not isinstance(message, dict):
+        raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
+    model = body.get("model")
+    return WireReply(
+        text=_text(message),
+        tool_calls=_tool_calls(message.get("tool_calls")),
+        usage=_usage(body.get("usage")),
+        finish_reason=_finish_reason(choices[0].get("finish_reason")),
+        model=model if isinstance(model, str) else None,
+    )
+
+
+WIRE = Wire("/chat/completions", encode, decode)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    match message.role:
+        case Role.TOOL:
+            return {
+                "role": "tool",
+                "content": message.text,
+                "tool_call_id": message.tool_call_id,
+            }
+        case Role.ASSISTANT if message.tool_calls:
+            return {
+                "role": "assistant",
+                "content": message.text or None,
+                "tool_calls": [_echo(call) for call in message.tool_calls],
+            }
+        case _:
+            return {"role": message.role.value, "content": message.text}
+
+
+def _echo(call: ToolCall) -> dict[str, Any]:
+    arguments = compact_json(call.arguments) if call.malformed is None else call.malformed
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    function["parameters"] = tool_parameters(tool)
+    return {"type": "function", "function": function}
+
+
+def _response_format(wanted: ResponseSchema) -> dict[str, Any]:
+    schema = dict(wanted.schema)
+    named: dict[str, Any] = {"name": wanted.name, "schema": schema}
+    if allows_strict(schema):
+        named["strict"] = True
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _add_temperature(draft: Draft, params: ModelParams) -> None:
+    if "temperature" in params.written or params.temperature is None:
+        draft.add("temperature", params.temperature)
+    elif is_reasoning_model(draft.model):
+        draft.warn_refused("temperature")
+    else:
+        draft.add_ours("temperature", params.temperature)
+
+
+def _add_token_limit(draft: Draft, params: ModelParams) -> None:
+    # The limit has an old and a new name. Servers know one of them or both, and which one is not
+    # the user's business: a refused name is replaced by the other.
+    names = ["max_tokens", "max_completion_tokens"]
+    if is_reasoning_model(draft.model):
+        names.reverse()
+    usable = [name for name in names if name not in draft.refused]
+    if len(usable) == 1 and "max_tokens" in params.written:
+        draft.add(usable[0], params.max_tokens)
+    else:
+        draft.add_ours((usable or names)[0], params.max_tokens)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "".join(_part_texts(content))
+    refusal = message.get("refusal")
+    return text or (refusal if isinstance(refusal, str) else "")
+
+
+def _part_texts(content: Any) -> Iterable[str]:
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict):
+            text = part.get("text", part.get("refusal"))
+            if isinstance(text, str):
+                yield text
+
+
+def _tool_calls(value: Any) -> tuple[ToolCall, ...]:
+    calls = []
+    for index, call in enumerate(value if isinstance(value, list) else ()):
+        function = call.get("function") if isinstance(call, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str):
+            raise UnreadableReply(f"its tool call {index} has no function name")
+        call_id = call.get("id")
+        calls.append(
+            tool_call(
+                call_id if isinstance(call_id, str) and call_id else f"call_{index}",
+                name,
+                function.get("arguments"),
+            )
+        )
+    return tuple(calls)
+
+
+def _usage(value: Any) -> Usage:
+    if not isinstance(value, dict):
+        return Usage()
+    return Usage(
+        token_count(value.get("prompt_tokens")), token_count(value.get("completion_tokens"))
+    )
+
+
+def _finish_reason(value: Any) -> FinishReason | None:
+    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None

@@ -1,0 +1,62 @@
+"""Which request parameter a provider's 400 complains about.
+
+Models differ in the parameters they take, and no table of them stays right. So the provider is
+asked by trying, and its answer is read: OpenAI names the culprit in `param`, others only in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from kindlm.providers.wire import error_message, parse_json
+
+__all__ = ["WRITTEN_AS", "refused_parameters"]
+
+WRITTEN_AS = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "seed": "seed",
+    "stop": "stopSequences",
+    "stop_sequences": "stopSequences",
+    "max_tokens": "maxTokens",
+    "max_completion_tokens": "maxTokens",
+}
+"""Parameters on the wire, and as the user writes them in a model's `params`."""
+
+_REFUSAL_STATUSES = frozenset({400, 422})
+_REFUSAL = re.compile(
+    r"unsupported|not support|unavailable|not available|deprecated|not allowed|not permitted"
+    r"|unknown|unrecognized|unexpected|unrecognised|cannot both|not compatible|incompatible"
+    r"|extra inputs|only the default",
+    re.IGNORECASE,
+)
+_SCANNED_CHARACTERS = 4000
+
+
+def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset[str]:
+    """Return those of the `sent` names that the error says the model does not take."""
+    if status not in _REFUSAL_STATUSES:
+        return frozenset()
+    try:
+        parsed = parse_json(body)
+    except ValueError:
+        parsed = None
+    param = _param(parsed)
+    if param is not None:
+        return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
+    words = (error_message(parsed) or body)[:_SCANNED_CHARACTERS]
+    if not _REFUSAL.search(words):
+        return frozenset()
+    return frozenset(name for name in sent if _names(words, name))
+
+
+def _param(body: Any) -> str | None:
+    error = body.get("error") if isinstance(body, dict) else None
+    param = error.get("param") if isinstance(error, dict) else None
+    return param if isinstance(param, str) and param else None
+
+
+def _names(words: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", words) is not None

@@ -1,0 +1,165 @@
+"""What the wire formats share: a request on its way out, a reply on its way in, JSON between.
+
+A wire format is two pure functions, kept apart from everything that touches a network. Bodies
+that come in are untrusted: whatever cannot be read is an `UnreadableReply`, never a crash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.transcript import FinishReason, ToolCall, Usage
+
+__all__ = [
+    "Draft",
+    "UnreadableReply",
+    "Wire",
+    "WireReply",
+    "WireRequest",
+    "compact_json",
+    "error_message",
+    "parse_json",
+    "token_count",
+    "tool_call",
+    "tool_parameters",
+]
+
+
+class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
+    """A body that is no answer; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """A request in a provider's format.
+
+    Attributes:
+        body: the JSON body.
+        warnings: what the user wrote and this format cannot say, or what was left out.
+        ours: names in `body` that the user did not ask for: if a model refuses one of them, the
+            request is sent again without it.
+    """
+
+    body: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    ours: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Draft:
+    """A request in the making, for a model that is known to refuse the parameters `refused`."""
+
+    model: str
+    refused: frozenset[str]
+    body: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    ours: set[str] = field(default_factory=set)
+
+    def add(self, name: str, value: Any) -> None:
+        """Send what the user asked for, whatever the model thinks of it; None is nothing."""
+        if value is not None:
+            self.body[name] = value
+
+    def add_ours(self, name: str, value: Any) -> None:
+        """Send what the user did not ask for, unless the model refuses it."""
+        if name in self.refused:
+            self.warn_refused(name)
+        else:
+            self.body[name] = value
+            self.ours.add(name)
+
+    def warn_refused(self, name: str) -> None:
+        """Tell that a parameter was left out because the model does not take it."""
+        self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
+
+    def finished(self) -> WireRequest:
+        """Return the request."""
+        return WireRequest(self.body, tuple(self.warnings), frozenset(self.ours))
+
+
+@dataclass(frozen=True, slots=True)
+class WireReply:
+    """What a body says, in our words."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    finish_reason: FinishReason | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A wire format.
+
+    Attributes:
+        path: where requests go, relative to the SDK's base URL.
+        encode: makes the request, without the parameters that this model is known to refuse.
+        decode: reads a body that is a JSON object, or raises `UnreadableReply`.
+    """
+
+    path: str
+    encode: Callable[[ModelRequest, frozenset[str]], WireRequest]
+    decode: Callable[[Mapping[str, Any], ModelRequest], WireReply]
+
+
+def parse_json(text: str) -> Any:
+    """Parse strict JSON (no NaN, no Infinity); raise `ValueError` for anything else."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def compact_json(value: Any) -> str:
+    """Return JSON as the model APIs themselves write it: no spaces, text as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def tool_parameters(tool: ToolDefinition) -> dict[str, Any]:
+    """Return a tool's parameters as a schema of type object, which both APIs demand."""
+    if not tool.parameters:
+        return {"type": "object", "properties": {}}
+    return {"type": "object", **tool.parameters}
+
+
+def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
+    """Make a tool call of what the model wrote, be it JSON text or a JSON value.
+
+    What is no JSON object is kept as it was written. Some servers write "" for no arguments.
+    """
+    if isinstance(arguments, dict):
+        return ToolCall(call_id, name, arguments)
+    if arguments is None or arguments == "":
+        return ToolCall(call_id, name, {})
+    text = arguments if isinstance(arguments, str) else compact_json(arguments)
+    try:
+        parsed = parse_json(text)
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, dict):
+        return ToolCall(call_id, name, parsed)
+    return ToolCall(call_id, name, {}, malformed=text)
+
+
+def token_count(value: Any) -> int | None:
+    """Return a reported number of tokens, None for anything that is no number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def error_message(body: Any) -> str | None:
+    """Find the human sentence in an error body; providers and proxies put it in various places."""
+    if not isinstance(body, Mapping):
+        return None
+    error = body.get("error", body)
+    if isinstance(error, Mapping):
+        error = error.get("message", error.get("detail"))
+    return error if isinstance(error, str) and error else None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
