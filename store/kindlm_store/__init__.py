@@ -1,1 +1,77 @@
 """An append-only, hash-chained event store on SQLite."""
+
+from kindlm_store.errors import (
+    ConflictError,
+    CorruptDatabaseError,
+    LockHeldError,
+    NewerDatabaseError,
+    NotAnEventLogError,
+    OpenError,
+    ProjectionError,
+    SealedError,
+    StoreClosedError,
+    StoreError,
+    WriteFailedError,
+)
+from kindlm_store.events import (
+    Append,
+    Head,
+    HeadOf,
+    NewEvent,
+    RecordedEvent,
+    RecordedRef,
+    Text,
+    utc_now,
+    uuid7,
+)
+from kindlm_store.locks import Holder, StreamLock, holder, is_held
+from kindlm_store.log import EventLog, open_reader
+from kindlm_store.projection import (
+    Delete,
+    Insert,
+    Operation,
+    Projection,
+    Table,
+    Update,
+    Upsert,
+)
+from kindlm_store.tickets import Ticket
+from kindlm_store.upcasting import Upcasters
+
+__all__ = [
+    "Append",
+    "ConflictError",
+    "CorruptDatabaseError",
+    "Delete",
+    "EventLog",
+    "Head",
+    "HeadOf",
+    "Holder",
+    "Insert",
+    "LockHeldError",
+    "NewEvent",
+    "NewerDatabaseError",
+    "NotAnEventLogError",
+    "OpenError",
+    "Operation",
+    "Projection",
+    "ProjectionError",
+    "RecordedEvent",
+    "RecordedRef",
+    "SealedError",
+    "StoreClosedError",
+    "StoreError",
+    "StreamLock",
+    "Table",
+    "Text",
+    "Ticket",
+    "Upcasters",
+    "Update",
+    "Upsert",
+    "WriteFailedError",
+    "holder",
+    "is_held",
+    "open_reader",
+    "utc_now",
+    "uuid7",
+]

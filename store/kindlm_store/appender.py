@@ -1,0 +1,287 @@
+"""Appends a group of submissions inside the open write transaction: check, store texts, chain.
+
+A submission is all or nothing, and one that does not fit leaves the others of its group alone.
+So the group is checked first, against what the streams will be by then, and only what passed is
+written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kindlm_store.canonical import GENESIS, canonical_json, envelope, event_hash, hash_text
+from kindlm_store.contents import ContentWriter
+from kindlm_store.errors import ConflictError, SealedError
+from kindlm_store.events import RecordedEvent, RecordedRef
+from kindlm_store.reading import last_position
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from kindlm_store.events import NewEvent
+    from kindlm_store.payload import Payload
+
+Recorded = tuple[tuple[RecordedRef, ...], ...]
+"""Where the events of one submission were recorded, per append."""
+
+
+class PreparedEvent(NamedTuple):
+    """An event whose data is ready to be stored."""
+
+    event: NewEvent
+    payload: Payload
+
+
+class PreparedAppend(NamedTuple):
+    """An `Append` whose events are ready to be stored."""
+
+    stream: str
+    events: tuple[PreparedEvent, ...]
+    expected_version: int | None
+    seal: bool
+
+
+Submission = tuple[PreparedAppend, ...]
+"""The appends of one submit: one transaction, all or nothing."""
+
+
+class Written(NamedTuple):
+    """What became of a group.
+
+    Attributes:
+        outcomes: Per submission: where its events are, or why it was refused.
+        events: All events that were written, in order.
+        before: Position of the last event that was there before.
+    """
+
+    outcomes: list[Recorded | ConflictError]
+    events: list[RecordedEvent]
+    before: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A stream as the open transaction has it."""
+
+    id: int
+    version: int
+    head: bytes
+    sealed: bool
+    stored: bool
+
+
+class Appender:
+    """Writes groups through the write connection, and remembers the streams in between."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._contents = ContentWriter(connection)
+        self._streams: dict[str, _Stream] = {}
+        self._types: dict[str, int] = {}
+        self._data_version = -1
+
+    def forget(self) -> None:
+        """Drop all that is remembered of the file, after a rollback."""
+        self._streams.clear()
+        self._types.clear()
+        self._contents.forget()
+
+    def write(self, group: Sequence[Submission]) -> Written:
+        """Write a group inside the open transaction.
+
+        Raises:
+            sqlite3.IntegrityError: An event id is recorded already; roll back, and write the
+                submissions one by one.
+            sqlite3.Error: The file cannot be written.
+        """
+        self._notice_others()
+        accepted, outcomes = self._check(group)
+        position = before = last_position(self._connection)
+        refs = self._store_texts(accepted)
+        rows: list[tuple[object, ...]] = []
+        events: list[RecordedEvent] = []
+        touched: dict[str, _Stream] = {}
+        for index, submission in accepted.items():
+            recorded = []
+            for append in submission:
+                stream = touched[append.stream] = self._stream(append.stream)
+                start = len(events)
+                for prepared in append.events:
+                    position += 1
+                    last = prepared is append.events[-1]
+                    row, event = self._chain(
+                        prepared, append.stream, stream, position, refs, seal=append.seal and last
+                    )
+                    rows.append(row)
+                    events.append(event)
+                recorded.append(
+                    tuple(RecordedRef(e.version, e.hash, e.position) for e in events[start:])
+                )
+            outcomes[index] = tuple(recorded)
+        self._insert(rows, touched)
+        return Written([outcomes[index] for index in range(len(group))], events, before)
+
+    def _notice_others(self) -> None:
+        """Forget everything if another connection has committed since the last group."""
+        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._data_version:
+            self.forget()
+            self._data_version = version
+
+    def _stream(self, name: str) -> _Stream:
+        known = self._streams.get(name)
+        if known is None:
+            row = self._connection.execute(
+                "SELECT id, version, head, sealed FROM streams WHERE name = ?", (name,)
+            ).fetchone()
+            known = (
+                _Stream(0, 0, GENESIS, False, False)
+                if row is None
+                else _Stream(row[0], row[1], row[2], bool(row[3]), True)
+            )
+            self._streams[name] = known
+        return known
+
+    def _type(self, name: str) -> int:
+        known = self._types.get(name)
+        if known is None:
+            if not self._types:
+                self._types.update(self._connection.execute("SELECT name, id FROM event_types"))
+            known = self._types.get(name)
+        if known is None:
+            cursor = self._connection.execute("INSERT INTO event_types (name) VALUES (?)", (name,))
+            assert cursor.lastrowid is not None
+            known = self._types[name] = cursor.lastrowid
+        return known
+
+    def _check(
+        self, group: Sequence[Submission]
+    ) -> tuple[dict[int, Submission], dict[int, Recorded | ConflictError]]:
+        """Tell what fits from what does not, submission after submission."""
+        accepted: dict[int, Submission] = {}
+        refused: dict[int, Recorded | ConflictError] = {}
+        ahead: dict[str, _Stream] = {}
+        for index, submission in enumerate(group):
+            try:
+                ahead.update(self._after(submission, ahead))
+            except ConflictError as error:
+                refused[index] = error
+            else:
+                accepted[index] = submission
+        return accepted, refused
+
+    def _after(self, submission: Submission, ahead: dict[str, _Stream]) -> dict[str, _Stream]:
+        """The streams of a submission as they will be after it.
+
+        Args:
+            submission: What is to be written.
+            ahead: Streams as they will be before it, as far as they differ from now.
+
+        Raises:
+            ConflictError: It does not fit.
+        """
+        then: dict[str, _Stream] = {}
+
+        def current(name: str) -> _Stream:
+            return then.get(name) or ahead.get(name) or self._stream(name)
+
+        for append in submission:
+            stream = current(append.stream)
+            _check_append(append, stream)
+            for prepared in append.events:
+                for _, head in prepared.payload.heads:
+                    if not current(head.stream).version:
+                        raise ConflictError(head.stream, "has no event, so it has no head")
+            then[append.stream] = replace(
+                stream, version=stream.version + len(append.events), sealed=append.seal
+            )
+        return then
+
+    def _store_texts(self, accepted: dict[int, Submission]) -> dict[str, str]:
+        bodies = {
+            text.body: None
+            for submission in accepted.values()
+            for append in submission
+            for prepared in append.events
+            for _, text in prepared.payload.texts
+        }
+        return self._contents.store(bodies) if bodies else {}
+
+    def _chain(
+        self,
+        prepared: PreparedEvent,
+        name: str,
+        stream: _Stream,
+        position: int,
+        refs: dict[str, str],
+        *,
+        seal: bool,
+    ) -> tuple[tuple[object, ...], RecordedEvent]:
+        """Fill the open places of an event and put it at the end of its stream."""
+        event, payload = prepared
+        for place, text in payload.texts:
+            place.put({"$ref": refs[text.body]})
+        for place, head in payload.heads:
+            place.put(hash_text(self._stream(head.stream).head))
+        if not stream.id:
+            stream.id = self._new_stream_id()
+        data = canonical_json(payload.data)
+        version = stream.version + 1
+        sealed_envelope = envelope(
+            id=str(event.id),
+            stream=name,
+            version=version,
+            type=event.type,
+            schema=event.schema,
+            at=event.at,
+            subject=event.subject,
+            seal=seal,
+        )
+        stream.head = event_hash(stream.head, sealed_envelope, data.encode())
+        stream.version = version
+        stream.sealed = seal
+        row = (
+            position, event.id.bytes, stream.id, version, self._type(event.type), event.schema,
+            event.at, event.subject, data, stream.head,
+        )  # fmt: skip
+        recorded = RecordedEvent(
+            position, event.id, name, version, event.type, event.schema, event.at, event.subject,
+            payload.data, hash_text(stream.head),
+        )  # fmt: skip
+        return row, recorded
+
+    def _new_stream_id(self) -> int:
+        stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
+        return int(max(stored, *(stream.id for stream in self._streams.values()))) + 1
+
+    def _insert(self, rows: list[tuple[object, ...]], touched: dict[str, _Stream]) -> None:
+        self._connection.executemany(
+            "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        # After the events: the triggers refuse an event of a stream that is sealed.
+        for name, stream in touched.items():
+            if stream.stored:
+                self._connection.execute(
+                    "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ?",
+                    (stream.version, stream.head, stream.sealed, stream.id),
+                )
+            else:
+                self._connection.execute(
+                    "INSERT INTO streams (id, name, version, head, sealed) VALUES (?, ?, ?, ?, ?)",
+                    (stream.id, name, stream.version, stream.head, stream.sealed),
+                )
+                stream.stored = True
+
+
+def _check_append(append: PreparedAppend, stream: _Stream) -> None:
+    if stream.sealed:
+        raise SealedError(append.stream, "is sealed")
+    if append.expected_version not in (None, stream.version):
+        raise ConflictError(
+            append.stream,
+            f"is at version {stream.version}, not at {append.expected_version} as expected",
+        )

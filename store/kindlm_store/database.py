@@ -1,0 +1,233 @@
+"""Opening the file of an event log: inspect it, create or migrate it, connect to it.
+
+Every statement that can meet a lock of another process waits here, so that "database is locked"
+reaches no caller. A file that is not ours, or newer than this code, is only ever read.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import kindlm_migrations as schema
+from kindlm_store.errors import (
+    CorruptDatabaseError,
+    NewerDatabaseError,
+    NotAnEventLogError,
+    OpenError,
+    StoreError,
+)
+from kindlm_store.locks import setup_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
+
+_READ_WAIT = 60.0
+"""Seconds a reader waits for a lock; in WAL mode only recovery and setup lock readers out."""
+
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_INCREMENTAL = 2
+
+_CHECKPOINT_PAGES = 4_000
+"""Pages in the WAL before it is written back: each checkpoint costs two fsyncs of the file."""
+
+
+def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """The write connection of a log; creates or migrates the file first where that is due.
+
+    Raises:
+        OpenError: The file cannot be opened as an event log.
+    """
+    with _translated(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not _is_current(path):
+            with setup_lock(path):
+                if not _is_current(path):
+                    _set_up(path)
+        connection = sqlite3.connect(
+            path, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
+        )
+        _tune(connection, synchronous)
+        return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, and sees what writers have committed so far.
+
+    Raises:
+        OpenError: The file is not there, or cannot be opened as an event log.
+    """
+    with _translated(path):
+        if not path.exists():
+            raise OpenError(path, "no such file")
+        if not _is_current(path):
+            raise NotAnEventLogError(path, "is empty or older: open it for writing first")
+        return _connect_read_only(path)
+
+
+def begin_immediate(connection: sqlite3.Connection) -> None:
+    """Begin a write transaction, however long other writers hold theirs."""
+    pause = 0.001
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _LOCKED:
+                raise
+        else:
+            return
+        # Jitter, since writers that wait in step meet again and again.
+        time.sleep(random.uniform(pause / 4, pause))  # noqa: S311 - no secret
+        pause = min(pause * 1.5, 0.02)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Leave the open transaction, if an error has not ended it already."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+@contextmanager
+def immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    """A write transaction: committed at the end, rolled back by an exception."""
+    begin_immediate(connection)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether SQLite says that the file is damaged."""
+    return (
+        isinstance(error, sqlite3.DatabaseError)
+        and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    )
+
+
+def truncate_wal(connection: sqlite3.Connection) -> None:
+    """Write the WAL back into the file and empty it, unless a reader or a writer is at it."""
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    uri = path.absolute().as_uri()
+    connection = _query_only(f"{uri}?mode=ro")
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        wal = path.with_name(path.name + "-wal")
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or wal.exists():
+            raise
+        # A read-only folder takes no WAL index; without a WAL there is no writer to miss.
+        connection = _query_only(f"{uri}?mode=ro&immutable=1")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _query_only(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
+    )
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _is_current(path: Path) -> bool:
+    """Whether the file is an event log that needs no migration; False for no file, or an empty one.
+
+    Raises:
+        NotAnEventLogError: It is something else.
+        NewerDatabaseError: A newer version wrote it.
+    """
+    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+        return False
+    if not path.is_file():
+        raise NotAnEventLogError(path, "is not a file")
+    # Read-only: the last writing connection to close would write a left-over WAL back.
+    with closing(_connect_read_only(path)) as connection:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not tables and not application and not version:
+            return False
+        if application != schema.APPLICATION_ID:
+            raise NotAnEventLogError(path, "is the SQLite database of another application")
+        unknown = {
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM _sqlite_migrations WHERE migration_set = ?",
+                (schema.MIGRATION_SET,),
+            )
+        }.difference(schema.KNOWN)
+    if version > schema.VERSION or unknown:
+        raise NewerDatabaseError(
+            path,
+            f"has version {version}, this program knows versions up to {schema.VERSION}:"
+            " update the program",
+        )
+    return bool(version == schema.VERSION)
+
+
+def _set_up(path: Path) -> None:
+    """Create or migrate the file; the caller holds the setup lock."""
+    # 0600: recorded conversations are nobody else's business; SQLite gives the WAL the same mode.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(path, timeout=_READ_WAIT, isolation_level=None)) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-8'")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+        if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
+            connection.execute("VACUUM")
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise OpenError(path, "this file system does not support write-ahead logging")
+        with immediate(connection):
+            schema.apply(connection)
+
+
+def _tune(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
+    for pragma in (
+        f"synchronous = {synchronous}",
+        "secure_delete = ON",
+        "recursive_triggers = ON",
+        # Shadow tables are renamed while views refer to the name they take over.
+        "legacy_alter_table = ON",
+        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        "cache_size = -16000",
+        # From here on locks are waited for by `begin_immediate`, and a checkpoint does not wait.
+        "busy_timeout = 0",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the file system, in the words of this package."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_NOTADB:
+            raise NotAnEventLogError(path, "is not an SQLite database") from error
+        if code == sqlite3.SQLITE_CORRUPT:
+            raise CorruptDatabaseError(path, f"is damaged ({error})") from error
+        raise OpenError(path, f"cannot be opened ({error})") from error
+    except OSError as error:
+        raise OpenError(path, f"cannot be opened ({error.strerror or error})") from error

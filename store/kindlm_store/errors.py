@@ -1,0 +1,108 @@
+"""What can go wrong with an event log.
+
+    StoreError
+    ├── OpenError                 the file cannot be opened as an event log
+    │   ├── NotAnEventLogError    it is something else
+    │   ├── NewerDatabaseError    a newer version of this package wrote it
+    │   └── CorruptDatabaseError  SQLite finds it damaged (also later, while in use)
+    ├── ConflictError             an append did not fit the stream: somebody else was first
+    │   └── SealedError           ... nothing can be appended to the stream any more
+    ├── WriteFailedError          the disk did not take an append
+    ├── StoreClosedError          the log was closed, or belongs to the parent process
+    ├── ProjectionError           a projection cannot be folded or rebuilt
+    └── LockHeldError             another process holds the lock of a stream
+
+What SQLite raises is translated at the edge, so that no caller needs to import `sqlite3`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kindlm_store.locks import Holder
+
+
+class StoreError(Exception):
+    """Root of all errors of this package."""
+
+
+class OpenError(StoreError):
+    """The file cannot be opened as an event log.
+
+    Attributes:
+        path: The file.
+        reason: Why, in words for its user.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class NotAnEventLogError(OpenError):
+    """The file is something else: no SQLite database, or one of another application."""
+
+
+class NewerDatabaseError(OpenError):
+    """The file was written by a newer version of this package; it was not touched."""
+
+
+class CorruptDatabaseError(OpenError):
+    """SQLite finds the file damaged."""
+
+
+class ConflictError(StoreError):
+    """An append did not fit the stream as it is now.
+
+    Attributes:
+        stream: The stream.
+    """
+
+    def __init__(self, stream: str, reason: str) -> None:
+        super().__init__(f"{stream}: {reason}")
+        self.stream = stream
+
+
+class SealedError(ConflictError):
+    """The stream is sealed: nothing is appended to it any more."""
+
+
+class WriteFailedError(StoreError):
+    """The file could not be written; nothing more is written through this log."""
+
+
+class StoreClosedError(StoreError):
+    """The log was closed, or was opened by the process this one was forked from."""
+
+
+class ProjectionError(StoreError):
+    """A projection cannot be folded or rebuilt.
+
+    Attributes:
+        projection: Its name.
+    """
+
+    def __init__(self, projection: str, reason: str) -> None:
+        super().__init__(f"projection {projection}: {reason}")
+        self.projection = projection
+
+
+class LockHeldError(StoreError):
+    """Another process holds the lock.
+
+    Attributes:
+        holder: Who holds it, as far as it said so.
+    """
+
+    def __init__(self, name: str, holder: Holder | None) -> None:
+        by = (
+            f"process {holder.pid} on {holder.host} since {holder.since}"
+            if holder
+            else "another process"
+        )
+        super().__init__(f"{name} is locked by {by}")
+        self.holder = holder

@@ -1,0 +1,166 @@
+"""The values of an event log: what is appended, and what is read."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text inside the data of an event that somebody authored; stored by reference."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOf:
+    """Stands in the data of an event for the head hash of a stream at that moment.
+
+    Replaced by `sha256:<hex>` when the event is written; earlier appends of the same submit count.
+    """
+
+    stream: str
+
+
+class _Ticks:
+    """Hands out nanosecond timestamps that grow strictly within the process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last = 0
+
+    def next(self) -> int:
+        """The time now, or the least later one that was not handed out yet."""
+        with self._lock:
+            # UUIDv7 keeps 12 bits below the millisecond: steps of 2**-12 ms.
+            self._last = max(time.time_ns() * 4096 // 1_000_000, self._last + 1)
+            return self._last
+
+
+_ticks = _Ticks()
+
+
+def uuid7() -> UUID:
+    """A UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
+    tick = _ticks.next()
+    random = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
+    high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
+    return UUID(int=high << 64 | 0x8000_0000_0000_0000 | random)
+
+
+def utc_now() -> str:
+    """The time now, UTC, ISO 8601, microseconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|\+00:00)", re.ASCII)
+
+
+def is_timestamp(text: str) -> bool:
+    """Whether a text is UTC in ISO 8601 with microseconds, so that texts sort as times do."""
+    return _AT.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event to append.
+
+    Attributes:
+        type: A stable dotted name, past tense.
+        data: JSON payload; `Text` and `HeadOf` may stand in it anywhere.
+        schema: Version of the payload's form.
+        subject: What inside the stream the event is about; None for the stream itself.
+        id: Unique across machines; known before the append.
+        at: UTC, ISO 8601, microseconds.
+    """
+
+    type: str
+    data: Mapping[str, Any]
+    schema: int = 1
+    subject: str | None = None
+    id: UUID = field(default_factory=uuid7)
+    at: str = field(default_factory=utc_now)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Events to append to one stream.
+
+    Attributes:
+        stream: Name of the stream.
+        events: At least one.
+        expected_version: Version the stream must have before; None appends wherever it ends.
+        seal: Whether the stream takes nothing more afterwards.
+    """
+
+    stream: str
+    events: Sequence[NewEvent]
+    expected_version: int | None = None
+    seal: bool = False
+
+
+class RecordedRef(NamedTuple):
+    """Where an event was recorded.
+
+    Attributes:
+        version: Its position in the stream, from 1.
+        hash: Its hash, `sha256:<hex>`.
+        position: Its position in this file.
+    """
+
+    version: int
+    hash: str
+    position: int
+
+
+class Head(NamedTuple):
+    """Where a stream ends.
+
+    Attributes:
+        version: Number of events in the stream.
+        hash: Hash of the last one, `sha256:<hex>`.
+        sealed: Whether nothing can be appended any more.
+    """
+
+    version: int
+    hash: str
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event as it was recorded, its data lifted to the newest schema.
+
+    Attributes:
+        position: Order of arrival in this file; differs between files.
+        id: Identity across files.
+        stream: Name of the stream.
+        version: Position in the stream, from 1.
+        type: Event type.
+        schema: Version of the form that `data` has.
+        at: UTC, ISO 8601, microseconds.
+        subject: What inside the stream the event is about.
+        data: The payload; an authored text is `{"$ref": "<ref>"}`. Not to be changed.
+        hash: Hash over this event as stored and all before it, `sha256:<hex>`.
+    """
+
+    position: int
+    id: UUID
+    stream: str
+    version: int
+    type: str
+    schema: int
+    at: str
+    subject: str | None
+    data: dict[str, Any]
+    hash: str

@@ -1,0 +1,155 @@
+"""Exclusive advisory locks, one per name, in a folder beside the database file.
+
+The operating system releases a lock when its process ends, also by `kill -9`. Whoever holds a
+lock writes down who he is, for others to read; only the lock itself decides, never that note.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from kindlm_store.errors import LockHeldError
+from kindlm_store.events import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TRIES = 10
+_PAUSE = 0.005
+"""Seconds between tries: `is_held` of another process holds the lock for a moment."""
+
+_NOTE_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock.
+
+    Attributes:
+        pid: Process id.
+        host: Host name.
+        since: UTC, ISO 8601.
+    """
+
+    pid: int
+    host: str
+    since: str
+
+
+def _lock_file(database: Path, name: str) -> Path:
+    folder = database.with_name(database.name + ".locks")
+    return folder / f"{sha256(name.encode()).hexdigest()[:32]}.lock"
+
+
+def _open(file: Path) -> int:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+def _is_there(descriptor: int, file: Path) -> bool:
+    """Whether the open file still is the one of that name: its last holder removes it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _try(descriptor: int, operation: int) -> bool:
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class StreamLock:
+    """The lock of one stream of one database, for a `with` block or `acquire` and `release`."""
+
+    def __init__(self, path: str | os.PathLike[str], stream: str) -> None:
+        self._file = _lock_file(Path(path), stream)
+        self._stream = stream
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            LockHeldError: Another process, or another lock object of this one, holds it.
+        """
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE)
+            descriptor = _open(self._file)
+            if _try(descriptor, fcntl.LOCK_EX) and _is_there(descriptor, self._file):
+                note = asdict(Holder(os.getpid(), socket.gethostname(), utc_now()))
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(note).encode(), 0)
+                self._descriptor = descriptor
+                return
+            os.close(descriptor)
+        raise LockHeldError(self._stream, _read_holder(self._file))
+
+    def release(self) -> None:
+        """Give the lock back, if it is held."""
+        if self._descriptor is not None:
+            self._file.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+
+def is_held(path: str | os.PathLike[str], stream: str) -> bool:
+    """Whether any process holds the lock of the stream now."""
+    try:
+        descriptor = os.open(_lock_file(Path(path), stream), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def holder(path: str | os.PathLike[str], stream: str) -> Holder | None:
+    """Who holds the lock of the stream now; None if nobody, or if it is not known."""
+    return _read_holder(_lock_file(Path(path), stream)) if is_held(path, stream) else None
+
+
+def _read_holder(file: Path) -> Holder | None:
+    try:
+        note = json.loads(file.read_bytes()[:_NOTE_BYTES])
+        return Holder(int(note["pid"]), str(note["host"]), str(note["since"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def setup_lock(database: Path) -> Iterator[None]:
+    """Wait for and hold the lock under which a file is created, migrated or refolded."""
+    # No stream has this name: names are not empty.
+    file = _lock_file(database, "")
+    while True:
+        descriptor = _open(file)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_there(descriptor, file):
+                yield
+                file.unlink(missing_ok=True)
+                return
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,294 @@
+"""The event log: one SQLite file, appended to and read by any number of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from kindlm_store.appender import PreparedAppend, PreparedEvent
+from kindlm_store.database import connect_reader, connect_writer
+from kindlm_store.errors import StoreClosedError
+from kindlm_store.events import Append, NewEvent, is_timestamp
+from kindlm_store.payload import prepare, scrub
+from kindlm_store.projector import Projector, problem_of, read_states
+from kindlm_store.reading import Reader
+from kindlm_store.rebuilding import refold, refold_outdated
+from kindlm_store.upcasting import Upcasters
+from kindlm_store.writer import Writer
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from kindlm_store.appender import Recorded
+    from kindlm_store.database import Synchronous
+    from kindlm_store.events import Head, RecordedEvent, RecordedRef
+    from kindlm_store.projection import Projection
+    from kindlm_store.rebuilding import Progress
+    from kindlm_store.tickets import Ticket
+
+
+class EventLog:
+    """An open event log; made by `EventLog.open`, closed by `close` or at the end of a `with`."""
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        projections: Sequence[Projection],
+        upcasters: Upcasters,
+        redact: Callable[[str], str] | None,
+    ) -> None:
+        self.path = path
+        self._projections = tuple(projections)
+        self._upcasters = upcasters
+        self._redact = redact
+        self._process = os.getpid()
+        self._reader = Reader(connect_reader(path), upcasters)
+        self._writer = Writer(connection, Projector(self._projections, upcasters))
+        # The writer is a daemon thread: without this, what is queued would die with the process.
+        atexit.register(self.close)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        projections: Sequence[Projection] = (),
+        upcasters: Upcasters | None = None,
+        redact: Callable[[str], str] | None = None,
+        synchronous: Synchronous = "FULL",
+    ) -> Self:
+        """Open an event log for reading and writing; create it if there is none.
+
+        Args:
+            path: The file; folders that are missing are created.
+            projections: Read models to keep. Those the file has in an older version, or not at
+                all, are folded now.
+            upcasters: Lift old payloads when they are read or folded.
+            redact: Takes secrets out of every string before it is stored. A pure function, to
+                which a NUL in the text is a boundary.
+            synchronous: How far SQLite waits for the disk; FULL survives a power cut.
+
+        Raises:
+            OpenError: The file cannot be opened as an event log.
+        """
+        file = Path(path)
+        lifting = upcasters or Upcasters()
+        connection = connect_writer(file, synchronous)
+        try:
+            refold_outdated(connection, file, projections, lifting)
+            return cls(file, connection, projections, lifting, redact)
+        except BaseException:
+            connection.close()
+            raise
+
+    def submit(self, *appends: Append) -> Ticket[Recorded]:
+        """Hand over events to be written; never waits for the disk.
+
+        All appends of one call are one transaction: all are recorded, or none.
+
+        Returns:
+            A ticket whose `result()`, or `await`, gives a `RecordedRef` per event and append, as
+            soon as they are durable, or raises ConflictError, SealedError or WriteFailedError.
+
+        Raises:
+            ValueError: Something in an event cannot be stored; the message names it.
+            StoreClosedError: The log is closed.
+        """
+        self._refuse_in_child()
+        if not appends:
+            message = "nothing to append"
+            raise ValueError(message)
+        submission = tuple(self._prepared(append) for append in appends)
+        size = sum(event.payload.size for append in submission for event in append.events)
+        return self._writer.submit(submission, size)
+
+    def append(
+        self,
+        stream: str,
+        events: Sequence[NewEvent],
+        *,
+        expected_version: int | None = None,
+        seal: bool = False,
+    ) -> tuple[RecordedRef, ...]:
+        """Append events to one stream and wait until they are durable.
+
+        Raises:
+            ConflictError: The stream is not at the expected version, or an event id is recorded.
+            SealedError: The stream is sealed.
+            WriteFailedError: The disk did not take it.
+            ValueError: Something in an event cannot be stored.
+        """
+        return self.submit(Append(stream, events, expected_version, seal)).result()[0]
+
+    async def ready(self) -> None:
+        """Return when the queue has room: await it before submitting much (backpressure)."""
+        self._refuse_in_child()
+        await self._writer.ready()
+
+    def flush(self) -> None:
+        """Wait until everything submitted so far is durable, or was refused.
+
+        Raises:
+            WriteFailedError: The disk did not take it.
+        """
+        self._refuse_in_child()
+        self._writer.call(_nothing).result()
+
+    async def aflush(self) -> None:
+        """`flush`, for a coroutine."""
+        self._refuse_in_child()
+        await self._writer.call(_nothing)
+
+    def read(
+        self,
+        *,
+        stream: str | None = None,
+        types: Iterable[str] | None = None,
+        subject: str | None = None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Durable events in order of position, their payloads lifted by the upcasters.
+
+        Args:
+            stream: Only this stream.
+            types: Only these event types.
+            subject: Only what is about this subject.
+            after: Only behind this position.
+            limit: At most so many.
+        """
+        self._refuse_in_child()
+        return self._reader.read(
+            stream=stream, types=types, subject=subject, after=after, limit=limit
+        )
+
+    def head(self, stream: str) -> Head | None:
+        """Where a stream ends; None if it has no event."""
+        self._refuse_in_child()
+        return self._reader.head(stream)
+
+    def text(self, ref: str) -> str | None:
+        """The text a reference stands for; None if it was erased or never stored."""
+        return self.texts([ref]).get(ref)
+
+    def texts(self, refs: Iterable[str]) -> dict[str, str]:
+        """Reference → text; those that were erased or never stored are absent."""
+        self._refuse_in_child()
+        return self._reader.texts(refs)
+
+    def rebuild(self, *, progress: Progress | None = None) -> None:
+        """Fold all projections anew from the first event.
+
+        Readers see the old tables until the new ones take their place, other processes go on
+        appending, and a crash at any moment leaves the old ones.
+
+        Args:
+            progress: Called with the number of events passed and the number there are.
+
+        Raises:
+            ProjectionError: The file has a projection in a newer version.
+        """
+        self._refuse_in_child()
+
+        def run(connection: sqlite3.Connection) -> None:
+            refold(connection, self.path, self._projections, self._upcasters, progress)
+
+        self._writer.call(run).result()
+
+    def projection_errors(self) -> dict[str, str]:
+        """Projections whose tables are not up to date, with the reason."""
+        self._refuse_in_child()
+        states = self._reader.run(read_states)
+        problems = {p.name: problem_of(p, states.get(p.name)) for p in self._projections}
+        return {name: problem for name, problem in problems.items() if problem}
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the log can no longer be written (a full disk, say); None as long as it can."""
+        return self._writer.failure
+
+    def unwritten(self) -> list[Append]:
+        """After a failure: all that was submitted and is not in the file, in order, redacted."""
+        return [_restored(append) for s in self._writer.unwritten for append in s]
+
+    def reader(self) -> sqlite3.Connection:
+        """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
+        self._refuse_in_child()
+        return connect_reader(self.path)
+
+    def close(self) -> None:
+        """Write what was submitted, then close. Idempotent; see `failure` for what went wrong."""
+        atexit.unregister(self.close)
+        if os.getpid() == self._process:
+            # First the reader: the last connection to close removes the WAL, if it can write.
+            self._reader.close()
+            self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _refuse_in_child(self) -> None:
+        """A forked process has neither the writer thread nor a right to the connections."""
+        if os.getpid() != self._process:
+            message = "the event log was opened before this process was forked: open it anew"
+            raise StoreClosedError(message)
+
+    def _prepared(self, append: Append) -> PreparedAppend:
+        _require_name("stream", append.stream)
+        if not append.events:
+            message = f"no event to append to {append.stream}"
+            raise ValueError(message)
+        events = []
+        for event in append.events:
+            _require_name("type", event.type)
+            if event.subject is not None:
+                _require_name("subject", event.subject)
+            if event.schema < 1:
+                message = f"schema {event.schema} of {event.type}: must be 1 or more"
+                raise ValueError(message)
+            if not is_timestamp(event.at):
+                message = f"{event.at!r} is not a time in UTC, ISO 8601, with microseconds"
+                raise ValueError(message)
+            events.append(PreparedEvent(event, prepare(event.data, self._redact)))
+        return PreparedAppend(append.stream, tuple(events), append.expected_version, append.seal)
+
+
+def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
+    """A connection to an event log that only reads, without a writer thread; sees a live WAL.
+
+    Raises:
+        OpenError: The file is not there, or cannot be opened as an event log.
+    """
+    return connect_reader(Path(path))
+
+
+def _nothing(connection: sqlite3.Connection) -> None:
+    del connection
+
+
+def _require_name(what: str, name: str) -> None:
+    if not name or scrub(name) != name:
+        message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
+        raise ValueError(message)
+
+
+def _restored(append: PreparedAppend) -> Append:
+    events = [
+        NewEvent(e.type, payload.restore(), e.schema, e.subject, e.id, e.at)
+        for e, payload in append.events
+    ]
+    return Append(append.stream, events, append.expected_version, append.seal)

@@ -1,0 +1,151 @@
+"""Reading events, heads and texts."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from itertools import islice
+from operator import attrgetter
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from kindlm_store.canonical import hash_text
+from kindlm_store.events import Head, RecordedEvent
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from kindlm_store.upcasting import Upcasters
+
+Answer = TypeVar("Answer")
+
+_PAGE = 1_000
+"""Events fetched at once: no read transaction stays open while a caller thinks."""
+
+_ASKED_AT_ONCE = 500
+
+_SELECT = """
+    SELECT events.seq, events.id, streams.name, events.version, event_types.name, events.schema,
+        events.at, events.subject, events.data, events.hash
+    FROM events
+    JOIN streams ON streams.id = events.stream
+    JOIN event_types ON event_types.id = events.type
+"""
+
+
+def last_position(connection: sqlite3.Connection) -> int:
+    """Position of the newest event; 0 if there is none."""
+    return int(connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
+
+
+def select_between(
+    connection: sqlite3.Connection, after: int, until: int, types: Collection[str]
+) -> Iterator[RecordedEvent]:
+    """Events of some types, from behind one position up to another, as stored."""
+    rows = connection.execute(
+        f"{_SELECT} WHERE events.seq > ? AND events.seq <= ? ORDER BY events.seq", (after, until)
+    )
+    return (_decoded(row) for row in rows if row[4] in types)
+
+
+def _decoded(row: Any) -> RecordedEvent:
+    seq, id_, stream, version, type_, schema, at, subject, data, hash_ = row
+    return RecordedEvent(
+        seq, UUID(bytes=id_), stream, version, type_, schema, at, subject, json.loads(data),
+        hash_text(hash_),
+    )  # fmt: skip
+
+
+class Reader:
+    """Reads through one connection, from any thread."""
+
+    def __init__(self, connection: sqlite3.Connection, upcasters: Upcasters) -> None:
+        self._connection = connection
+        self._upcasters = upcasters
+        self._lock = Lock()
+
+    def read(
+        self,
+        *,
+        stream: str | None,
+        types: Iterable[str] | None,
+        subject: str | None,
+        after: int,
+        limit: int | None,
+    ) -> Iterator[RecordedEvent]:
+        """Events in order of position, their payloads lifted; see `EventLog.read`."""
+        if types is None:
+            events = self._pages(stream, None, subject, after)
+        elif stream is not None or subject is not None:
+            wanted = frozenset(types)
+            events = (e for e in self._pages(stream, None, subject, after) if e.type in wanted)
+        else:
+            # One index range per type: rare types stay fast in a long history.
+            ranges = [self._pages(None, name, None, after) for name in sorted(set(types))]
+            events = heapq.merge(*ranges, key=attrgetter("position"))
+        return (self._upcasters.lift_event(event) for event in islice(events, limit))
+
+    def head(self, stream: str) -> Head | None:
+        """Where a stream ends; None if there is no such stream."""
+        rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", (stream,))
+        return Head(rows[0][0], hash_text(rows[0][1]), bool(rows[0][2])) if rows else None
+
+    def texts(self, refs: Iterable[str]) -> dict[str, str]:
+        """The texts that are there; erased and unknown ones are absent."""
+        found: dict[str, str] = {}
+        asked = iter(dict.fromkeys(refs))
+        while some := list(islice(asked, _ASKED_AT_ONCE)):
+            marks = ",".join("?" * len(some))
+            found.update(
+                self._fetch(
+                    "SELECT ref, body FROM contents"  # noqa: S608 - only question marks
+                    f" WHERE body IS NOT NULL AND ref IN ({marks})",
+                    some,
+                )
+            )
+        return found
+
+    def run(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """Ask the connection something while no other thread does."""
+        with self._lock:
+            return query(self._connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._connection.close()
+
+    def _fetch(self, sql: str, parameters: Collection[Any]) -> list[Any]:
+        with self._lock:
+            return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+    def _pages(
+        self,
+        stream: str | None,
+        of_type: str | None,
+        subject: str | None,
+        after: int,
+    ) -> Iterator[RecordedEvent]:
+        """Events page by page: within one stream by version, else by position."""
+        # Positions and versions grow together in a stream; the unary plus keeps the planner on
+        # the index of the stream.
+        order, start = ("events.seq", after) if stream is None else ("events.version", 0)
+        conditions, values = [f"{order} > ?"], []
+        for condition, value in (
+            ("streams.name = ?", stream),
+            ("+events.seq > ?", None if stream is None else after),
+            ("event_types.name = ?", of_type),
+            ("events.subject = ?", subject),
+        ):
+            if value is not None:
+                conditions.append(condition)
+                values.append(value)
+        sql = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT {_PAGE}"
+        while True:
+            page = [_decoded(row) for row in self._fetch(sql, (start, *values))]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            start = page[-1].position if stream is None else page[-1].version
