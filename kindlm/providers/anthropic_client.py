@@ -1,0 +1,68 @@
+"""The `anthropic` provider through the Anthropic SDK."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import anthropic
+import httpx2
+
+from kindlm.providers.ambient import header_names
+from kindlm.providers.anthropic_wire import WIRE
+from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
+from kindlm.providers.failures import Endpoint
+from kindlm.providers.sdk_transport import UNREACHABLE, http_answer
+from kindlm.suite import ProviderSettings
+
+__all__ = ["anthropic_client"]
+
+_BASE_URL = "https://api.anthropic.com"
+_NO_KEY = "unused"
+
+
+def anthropic_client(
+    settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
+) -> WireClient:
+    """Make a client; an endpoint of one's own gets a placeholder where it needs no key."""
+    base_url = settings.base_url or environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
+    endpoint = Endpoint(settings.name, base_url, settings.api_key_env, key or "")
+    sdk = anthropic.AsyncAnthropic(
+        api_key=key or _NO_KEY,
+        base_url=base_url,
+        max_retries=0,
+        timeout=None,
+        http_client=anthropic.DefaultAioHttpClient(),
+    )
+    return WireClient(endpoint, WIRE, _Transport(sdk, _headers(settings, key or _NO_KEY)))
+
+
+class _Transport:
+    def __init__(
+        self, sdk: anthropic.AsyncAnthropic, headers: Mapping[str, str | anthropic.Omit]
+    ) -> None:
+        self._sdk = sdk
+        self._headers = headers
+
+    async def send(self, path: str, body: bytes) -> HttpAnswer:
+        try:
+            response = await self._sdk.post(
+                path, cast_to=httpx2.Response, content=body, options={"headers": self._headers}
+            )
+        except anthropic.APIStatusError as error:
+            response = error.response
+        except (anthropic.APIError, *UNREACHABLE) as error:
+            raise NoAnswer from error
+        return http_answer(response)
+
+    async def aclose(self) -> None:
+        await self._sdk.close()
+
+
+def _headers(settings: ProviderSettings, key: str) -> dict[str, str | anthropic.Omit]:
+    """Return what is said on each request so that the environment does not say it: see ambient."""
+    if settings.base_url is None:
+        return {}
+    # The SDK itself reads this variable, and only from the process environment.
+    names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
+    return {name: anthropic.Omit() for name in names} | {"X-Api-Key": key}

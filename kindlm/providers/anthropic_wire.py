@@ -1,0 +1,190 @@
+"""Anthropic Messages: requests and replies as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.providers.wire import (
+    Draft,
+    UnreadableReply,
+    Wire,
+    WireReply,
+    WireRequest,
+    compact_json,
+    error_message,
+    parse_json,
+    token_count,
+    tool_call,
+    tool_parameters,
+)
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+
+__all__ = ["WIRE", "decode", "encode"]
+
+_FINISH_REASONS = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.MAX_TOKENS,
+    "model_context_window_exceeded": FinishReason.MAX_TOKENS,
+    "refusal": FinishReason.CONTENT_FILTER,
+}
+
+
+def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
+    """Return the body of a message request, without parameters that the model refuses."""
+    params = request.params
+    draft = Draft(request.model, refused, {"model": request.model, "max_tokens": params.max_tokens})
+    system = [message.text for message in request.messages if message.role is Role.SYSTEM]
+    draft.add("system", "\n\n".join(system) or None)
+    draft.add("messages", list(_messages(request.messages)))
+    if "temperature" in params.written or params.temperature is None:
+        draft.add("temperature", params.temperature)
+    else:
+        draft.add_ours("temperature", params.temperature)
+    draft.add("top_p", params.top_p)
+    draft.add("stop_sequences", list(params.stop_sequences) or None)
+    if params.seed is not None:
+        draft.warnings.append("`seed` was not sent: Anthropic's API has none")
+    _add_tools(draft, request)
+    return draft.finished()
+
+
+def decode(body: Mapping[str, Any], request: ModelRequest) -> WireReply:
+    """Read a message; raise `UnreadableReply` if it is none.
+
+    Blocks of types that are not known here (thinking, server tools, ...) are left out; the raw
+    body has them.
+    """
+    content = body.get("content")
+    if not isinstance(content, list):
+        raise UnreadableReply(error_message(body) or "it has no `content`")
+    blocks = [block for block in content if isinstance(block, dict)]
+    calls = tuple(_tool_call(block) for block in blocks if block.get("type") == "tool_use")
+    finish_reason = _finish_reason(body.get("stop_reason"))
+    text = _prefill(request) + "".join(_texts(blocks))
+    wanted = request.response_schema
+    structured = [call for call in calls if wanted is not None and call.name == wanted.name]
+    if structured:
+        text = _written_arguments(structured[0])
+        calls = tuple(call for call in calls if call not in structured)
+        if finish_reason is FinishReason.TOOL_CALLS and not calls:
+            finish_reason = FinishReason.STOP
+    model = body.get("model")
+    return WireReply(
+        text=text,
+        tool_calls=calls,
+        usage=_usage(body.get("usage")),
+        finish_reason=finish_reason,
+        model=model if isinstance(model, str) else None,
+    )
+
+
+WIRE = Wire("/v1/messages", encode, decode)
+
+
+def _messages(messages: tuple[Message, ...]) -> Iterable[dict[str, Any]]:
+    # A prefill that has been answered is part of that answer already.
+    spoken = [
+        message
+        for index, message in enumerate(messages)
+        if message.role is not Role.SYSTEM and (not message.prefill or index == len(messages) - 1)
+    ]
+    for is_result, group in groupby(spoken, lambda message: message.role is Role.TOOL):
+        if is_result:
+            # All results of a round belong in one user message.
+            yield {"role": "user", "content": [_tool_result(message) for message in group]}
+        else:
+            yield from (_message(message) for message in group)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if not message.tool_calls:
+        return {"role": message.role.value, "content": message.text}
+    blocks: list[dict[str, Any]] = []
+    if message.text.strip():  # the API refuses a blank text block
+        blocks.append({"type": "text", "text": message.text})
+    blocks.extend(_echo(call) for call in message.tool_calls)
+    return {"role": "assistant", "content": blocks}
+
+
+def _echo(call: ToolCall) -> dict[str, Any]:
+    arguments: Any = call.arguments
+    if call.malformed is not None:
+        try:
+            arguments = parse_json(call.malformed)
+        except ValueError:
+            arguments = call.malformed
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
+
+
+def _tool_result(message: Message) -> dict[str, Any]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": message.tool_call_id,
+        "content": message.text,
+    }
+
+
+def _add_tools(draft: Draft, request: ModelRequest) -> None:
+    tools = [_tool(tool) for tool in request.tools]
+    wanted = request.response_schema
+    if wanted is not None:
+        # Structured output is a tool that the model has to call.
+        tools.append({"name": wanted.name, "input_schema": dict(wanted.schema)})
+        draft.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
+    draft.add("tools", tools or None)
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    named: dict[str, Any] = {"name": tool.name}
+    if tool.description is not None:
+        named["description"] = tool.description
+    named["input_schema"] = tool_parameters(tool)
+    return named
+
+
+def _prefill(request: ModelRequest) -> str:
+    last = request.messages[-1] if request.messages else None
+    return last.text if last is not None and last.prefill else ""
+
+
+def _texts(blocks: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for block in blocks:
+        text = block.get("text")
+        if block.get("type") == "text" and isinstance(text, str):
+            yield text
+
+
+def _tool_call(block: Mapping[str, Any]) -> ToolCall:
+    call_id, name = block.get("id"), block.get("name")
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        raise UnreadableReply("a tool call in it has no id or no name")
+    return tool_call(call_id, name, block.get("input"))
+
+
+def _written_arguments(call: ToolCall) -> str:
+    return compact_json(call.arguments) if call.malformed is None else call.malformed
+
+
+def _usage(value: Any) -> Usage:
+    """Read the usage.
+
+    `input_tokens` leaves out what was written to or read from the prompt cache. It is added here:
+    it was sent, and it is part of what other providers call input.
+    """
+    if not isinstance(value, dict):
+        return Usage()
+    fresh = token_count(value.get("input_tokens"))
+    cached = sum(
+        token_count(value.get(name)) or 0
+        for name in ("cache_creation_input_tokens", "cache_read_input_tokens")
+    )
+    return Usage(None if fresh is None else fresh + cached, token_count(value.get("output_tokens")))
+
+
+def _finish_reason(value: Any) -> FinishReason | None:
+    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None

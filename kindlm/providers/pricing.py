@@ -1,0 +1,104 @@
+"""What tokens cost: the user's prices first, then a maintained table that works offline.
+
+A price belongs to a model, not to names that look like it. A dated or tagged version of a model
+(`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price of the model; any other longer name
+(`gpt-4o-mini` beside `gpt-4o`, `o3-pro` beside `o3`) is another model. What has no price costs an
+unknown amount, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
+from typing import NamedTuple
+
+from kindlm.suite import Price
+from kindlm.transcript import Cost, CostSource, Usage
+
+__all__ = ["PriceTable", "matching_name"]
+
+_VERSION = re.compile(r"[-@:](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{3,4}|latest)", re.ASCII)
+_MILLION = 1_000_000
+
+
+class PriceTable:
+    """Implements `ports.Pricing`. `prices` are the user's own, by model name."""
+
+    def __init__(self, prices: Mapping[str, Price]) -> None:
+        self._prices = dict(prices)
+        self._found: dict[str, Price | None] = {}
+
+    def cost(self, provider: str, model: str, usage: Usage) -> Cost:
+        """Return the cost of a call, unknown without a price or with tokens not reported."""
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return Cost()
+        if model not in self._found:
+            name = matching_name(model, self._prices)
+            self._found[model] = None if name is None else self._prices[name]
+        price = self._found[model]
+        if price is None:
+            return _listed_cost(provider, model, usage.input_tokens, usage.output_tokens)
+        usd = usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd
+        return Cost(usd / _MILLION, CostSource.COMPUTED)
+
+
+def matching_name(model: str, names: Mapping[str, object]) -> str | None:
+    """Return the name that stands for a model: itself, else the longest it is a version of."""
+    if model in names:
+        return model
+    matches = [
+        name
+        for name in names
+        if model.startswith(name) and _VERSION.fullmatch(model, pos=len(name))
+    ]
+    return max(matches, key=len, default=None)
+
+
+def _listed_cost(provider: str, model: str, input_tokens: int, output_tokens: int) -> Cost:
+    rates = _listed_rates(provider, model)
+    if rates is None:
+        return Cost()
+    if rates is not _VARIABLE:
+        usd = (input_tokens * rates.input_usd + output_tokens * rates.output_usd) / _MILLION
+        return Cost(float(usd), CostSource.COMPUTED)
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+
+    tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
+    price = calc_price(tokens, model, provider_id=provider)
+    return Cost(float(price.total_price), CostSource.COMPUTED)
+
+
+class _Rates(NamedTuple):
+    """Dollars for a million tokens."""
+
+    input_usd: Decimal
+    output_usd: Decimal
+
+
+_VARIABLE = _Rates(Decimal("NaN"), Decimal("NaN"))
+"""Stands for a price that depends on the amount or the time, and is worked out for each call."""
+
+
+@cache
+def _listed_rates(provider: str, model: str) -> _Rates | None:
+    """Look a model up in the table: finding it costs far more than multiplying."""
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+    from genai_prices.types import ModelPrice
+
+    try:
+        found = calc_price(Tokens(input_tokens=1, output_tokens=1), model, provider_id=provider)
+    except LookupError:
+        return None
+    input_usd = getattr(found.model_price, "input_mtok", None)
+    output_usd = getattr(found.model_price, "output_mtok", None)
+    if input_usd is None or output_usd is None:
+        return None  # it sells something else than text
+    fixed = isinstance(found.model.prices, ModelPrice)
+    per_request = getattr(found.model_price, "requests_kcount", None)
+    if fixed and isinstance(input_usd, Decimal) and isinstance(output_usd, Decimal):
+        return _Rates(input_usd, output_usd) if per_request is None else _VARIABLE
+    return _VARIABLE
