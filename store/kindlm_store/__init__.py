@@ -35,6 +35,7 @@ from kindlm_store.projection import (
     Update,
     Upsert,
 )
+from kindlm_store.redaction import Redactor
 from kindlm_store.tickets import Ticket
 from kindlm_store.upcasting import Upcasters
 
@@ -58,6 +59,7 @@ __all__ = [
     "ProjectionError",
     "RecordedEvent",
     "RecordedRef",
+    "Redactor",
     "SealedError",
     "StoreClosedError",
     "StoreError",

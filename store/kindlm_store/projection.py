@@ -32,7 +32,7 @@ class Upsert:
     Attributes:
         table: Name of the table.
         key: Columns of the primary key, or of another unique index, with their values.
-        row: The other columns to write.
+        row: The columns to write; those of the key may be among them.
         newest: Columns of `row` that order what is known: an existing row is changed only if they
             are, taken together, equal to or after what it has. For events of several journals,
             which arrive in any order: `("at", "id")`.
@@ -80,7 +80,7 @@ class Table:
         name: Its name; unique among the projections of a file.
         columns: Name → SQL type and constraints.
         primary_key: Columns of the primary key.
-        foreign_keys: Column → `"table.column"` it refers to. For readers (Datasette links by
+        foreign_keys: Column → table and column it refers to. For readers (Datasette links by
             them); not enforced, since the referred row may come later.
         indexes: Columns of each further index.
     """
@@ -88,15 +88,14 @@ class Table:
     name: str
     columns: Mapping[str, str]
     primary_key: tuple[str, ...]
-    foreign_keys: Mapping[str, str] = field(default_factory=dict)
+    foreign_keys: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     indexes: tuple[tuple[str, ...], ...] = ()
 
     def create(self, name: str | None = None) -> str:
         """The CREATE TABLE statement, under this or another name."""
         parts = [f"{quoted(column)} {kind}" for column, kind in self.columns.items()]
         parts.append(f"PRIMARY KEY ({_listed(self.primary_key)})")
-        for column, target in self.foreign_keys.items():
-            table, _, other = target.partition(".")
+        for column, (table, other) in self.foreign_keys.items():
             parts.append(
                 f"FOREIGN KEY ({quoted(column)}) REFERENCES {quoted(table)}({quoted(other)})"
             )

@@ -51,8 +51,9 @@ class Statements:
             case Insert(table, row):
                 return self._text("insert", table, (), tuple(row)), tuple(row.values())
             case Upsert(table, key, row, newest):
-                text = self._text("upsert", table, tuple(key), tuple(row), newest)
-                return text, (*key.values(), *row.values())
+                rest = {name: value for name, value in row.items() if name not in key}
+                text = self._text("upsert", table, tuple(key), tuple(rest), newest)
+                return text, (*key.values(), *rest.values())
             case Update(table, key, changes, additions):
                 text = self._text("update", table, tuple(key), tuple(changes), tuple(additions))
                 return text, (*changes.values(), *additions.values(), *key.values())
