@@ -137,9 +137,8 @@ def _additional_properties(
 
 
 def _matches(pattern: str, text: str) -> bool:
-    remaining = max(_deadline.get() - time.monotonic(), 0.001)
     try:
-        return searches(pattern, text, remaining)
+        return searches(pattern, text, _deadline.get())
     except PatternError as error:
         message = f"The pattern {shown(pattern)} of the schema cannot be used: {error}."
         raise UndecidableSchemaError(message) from None

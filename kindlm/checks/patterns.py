@@ -7,13 +7,18 @@ is first needed.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["PatternError", "compiled", "searches"]
+__all__ = ["PatternError", "matches_in", "searches"]
+
+
+_TOO_LONG = "it took too long"
 
 
 class PatternError(Exception):
@@ -21,20 +26,47 @@ class PatternError(Exception):
 
 
 @lru_cache(maxsize=512)
-def compiled(pattern: str, *, ascii_ignoring_case: bool = False) -> regex.Pattern[str]:
-    """Return the compiled pattern; raise `PatternError` if there is an error in it."""
+def _compiled(pattern: str, *, personal_data: bool = False) -> regex.Pattern[str]:
     import regex
 
-    flags = regex.IGNORECASE | regex.ASCII if ascii_ignoring_case else 0
+    flags = regex.IGNORECASE | regex.ASCII if personal_data else 0
     try:
         return regex.compile(pattern, flags)
     except (regex.error, RecursionError, OverflowError) as error:
         raise PatternError(f"it does not compile: {error}") from None
 
 
-def searches(pattern: str, text: str, timeout_s: float) -> bool:
-    """Tell whether a pattern matches anywhere in a text; raise `PatternError` if it can't."""
+def searches(pattern: str, text: str, deadline: float) -> bool:
+    """Tell whether a pattern of a JSON Schema matches anywhere in a text.
+
+    `deadline` is a time of the monotonic clock. Raises `PatternError`.
+    """
     try:
-        return compiled(pattern).search(text, timeout=timeout_s) is not None
+        return _compiled(pattern).search(text, timeout=_remaining(deadline)) is not None
     except TimeoutError:
-        raise PatternError("it took too long") from None
+        raise PatternError(_TOO_LONG) from None
+
+
+def matches_in(
+    pattern: str, text: str, deadline: float, *, overlapped: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that a pattern for personal data matches, empty ones left out.
+
+    Case is ignored, and the classes of digits, word characters and spaces are those of ASCII.
+    `overlapped` finds matches that begin inside another one, too. Raises `PatternError`.
+    """
+    found = _compiled(pattern, personal_data=True).finditer(
+        text, overlapped=overlapped, timeout=_remaining(deadline)
+    )
+    try:
+        for match in found:
+            if match.end() > match.start():
+                yield match.span()
+            if time.monotonic() > deadline:
+                raise PatternError(_TOO_LONG)
+    except TimeoutError:
+        raise PatternError(_TOO_LONG) from None
+
+
+def _remaining(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.001)

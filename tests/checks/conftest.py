@@ -1,0 +1,68 @@
+"""What tests of checks share: a way to evaluate one expectation on a transcript."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import pytest
+
+from kindlm.checks import CheckRunner
+from kindlm.errors import Result
+from kindlm.outcome import CheckResult
+from kindlm.ports import Ask, CheckContext, ModelReply, Question
+from kindlm.suite import Expectation
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+
+
+class Evaluate(Protocol):
+    def __call__(
+        self, kind: str, params: Mapping[str, Any], transcript: Transcript, ask: Ask = ...
+    ) -> CheckResult: ...
+
+
+async def _nobody(question: Question) -> Result[ModelReply]:
+    raise AssertionError("this check must not ask a model")
+
+
+@pytest.fixture
+def evaluate() -> Evaluate:
+    """Evaluate one expectation that gives exactly one result."""
+    runner = CheckRunner()
+
+    def evaluate(
+        kind: str, params: Mapping[str, Any], transcript: Transcript, ask: Ask = _nobody
+    ) -> CheckResult:
+        expectation = Expectation(kind, f"label of {kind}", params)
+        (result,) = asyncio.run(runner.evaluate(expectation, transcript, CheckContext(ask)))
+        return result
+
+    return evaluate
+
+
+@pytest.fixture
+def said() -> Callable[..., Transcript]:
+    """Make a transcript of one turn that ends with a text, after some tool calls."""
+
+    def said(text: str, *uses: ToolUse) -> Transcript:
+        steps = (Step("", uses), Step(text)) if uses else (Step(text),)
+        return Transcript(turns=(Turn("Hello?", steps),))
+
+    return said
+
+
+@pytest.fixture
+def used() -> Callable[..., ToolUse]:
+    """Make a tool call with its answer."""
+
+    def used(
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        response: Any = None,
+        malformed: str | None = None,
+    ) -> ToolUse:
+        call = ToolCall("call_1", name, arguments or {}, malformed)
+        return ToolUse(call, response, "defaultResponse")
+
+    return used

@@ -1,0 +1,254 @@
+"""Checks of the final text."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.transcript import Transcript
+
+Evaluate = Callable[..., CheckResult]
+Said = Callable[..., Transcript]
+
+NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+# Needs exponential time on a string of a's that ends in something else.
+HANGS = "^(a|a)*$"
+VICTIM = "a" * 60 + "!"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A port of this machine where any attempt to connect is seen."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def schema_result(evaluate: Evaluate, said: Said, schema: Any, text: str) -> CheckResult:
+    return evaluate("schema", {"schema": schema, "schemaFile": "s.json"}, said(text))
+
+
+class TestSchema:
+    @pytest.mark.parametrize(
+        ("schema", "text"),
+        [
+            (None, "[1, 2]"),
+            (None, "null"),
+            (NAMED, '{"name": "x", "more": 1}'),
+            (NAMED, '\n {"name":"x"} \n'),
+            ({"properties": {"n": {"type": "integer"}}}, '{"n": 1.0}'),
+            ({"properties": {"e": {"format": "email"}}}, '{"e": "a@b.example"}'),
+            (True, "1"),
+        ],
+    )
+    def test_passes(self, evaluate: Evaluate, said: Said, schema: Any, text: str) -> None:
+        result = schema_result(evaluate, said, schema, text)
+
+        assert result.outcome is Outcome.PASSED
+        assert result.score == 1.0
+        assert result.message == ""
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "not json", '{"a": NaN}', '{"a": 1} and more', "{'a': 1}", "[" * 100_000, "9" * 5_000],
+    )
+    def test_what_is_no_json_is_a_parse_error(
+        self, evaluate: Evaluate, said: Said, text: str
+    ) -> None:
+        result = schema_result(evaluate, said, NAMED, text)
+
+        assert result.outcome is Outcome.FAILED
+        assert result.failure_code is FailureCode.SCHEMA_PARSE_ERROR
+        assert result.score == 0.0
+        assert len(result.message) <= 1_000
+
+    @pytest.mark.parametrize("fence", ["```", "````", "~~~"])
+    def test_one_code_fence_is_taken_away_and_noted(
+        self, evaluate: Evaluate, said: Said, fence: str
+    ) -> None:
+        result = schema_result(evaluate, said, NAMED, f'{fence}json\n{{"name": "x"}}\n{fence}\n')
+
+        assert result.outcome is Outcome.PASSED
+        assert "code fence" in result.message
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'Here you are:\n```json\n{"name": "x"}\n```',
+            '```json\n{"name": "x"}\n```\nAnything else?',
+            '```\n```json\n{"name": "x"}\n```\n```',
+            '```json\n{"name": "x"}',
+        ],
+    )
+    def test_text_around_a_fence_is_no_json(
+        self, evaluate: Evaluate, said: Said, text: str
+    ) -> None:
+        result = schema_result(evaluate, said, NAMED, text)
+
+        assert result.failure_code is FailureCode.SCHEMA_PARSE_ERROR
+
+    def test_all_places_that_do_not_fit_are_listed(self, evaluate: Evaluate, said: Said) -> None:
+        schema = {
+            "properties": {"e": {"format": "email"}, "n": {"items": {"type": "integer"}}},
+            "required": ["id"],
+            "additionalProperties": False,
+        }
+
+        result = schema_result(evaluate, said, schema, '{"e": "nope", "n": [1, "2"], "z": 0}')
+
+        assert result.failure_code is FailureCode.SCHEMA_INVALID
+        assert sorted(issue["path"] for issue in result.actual) == ["$", "$", "$.e", "$.n[1]"]
+        assert "s.json" in result.message
+        assert "$.n[1]" in result.message
+
+    def test_the_list_is_bounded(self, evaluate: Evaluate, said: Said) -> None:
+        schema = {"items": {"type": "string"}}
+
+        result = schema_result(evaluate, said, schema, str(list(range(10_000))))
+
+        assert len(result.actual) == 50
+        assert len(result.message) <= 1_000
+
+    def test_the_draft_is_the_one_the_schema_names(self, evaluate: Evaluate, said: Said) -> None:
+        # In draft 7 an array of schemas in `items` is positional; since 2020-12 it is no schema.
+        schema = {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "items": [{"type": "string"}],
+        }
+
+        assert schema_result(evaluate, said, schema, "[1]").outcome is Outcome.FAILED
+        assert schema_result(evaluate, said, schema, '["a", 1]').outcome is Outcome.PASSED
+
+    def test_a_remote_reference_is_never_fetched(
+        self, evaluate: Evaluate, said: Said, listener: socket.socket
+    ) -> None:
+        host, port = listener.getsockname()
+
+        result = schema_result(evaluate, said, {"$ref": f"http://{host}:{port}/s.json"}, "1")
+
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        assert result.outcome is Outcome.INCONCLUSIVE
+        assert result.failure_code is FailureCode.ASSERTION_EVAL_ERROR
+        assert "refers to" in result.message
+
+    @pytest.mark.parametrize(
+        ("schema", "text"),
+        [
+            ({"pattern": HANGS}, f'"{VICTIM}"'),
+            ({"patternProperties": {HANGS: True}}, f'{{"{VICTIM}": 1}}'),
+            (
+                {"patternProperties": {HANGS: True}, "additionalProperties": False},
+                f'{{"{VICTIM}": 1}}',
+            ),
+            (
+                {
+                    "$schema": "https://json-schema.org/draft/2020-12/schema",
+                    "properties": {"next": {"$ref": "#"}, "name": {"pattern": HANGS}},
+                },
+                f'{{"next": {{"name": "{VICTIM}"}}}}',
+            ),
+        ],
+    )
+    def test_a_pattern_that_takes_too_long_decides_nothing(
+        self, evaluate: Evaluate, said: Said, schema: Any, text: str
+    ) -> None:
+        result = schema_result(evaluate, said, schema, text)
+
+        assert result.outcome is Outcome.INCONCLUSIVE
+        assert "too long" in result.message
+
+    def test_pattern_keywords_mean_what_they_should(self, evaluate: Evaluate, said: Said) -> None:
+        schema = {
+            "patternProperties": {"^n_": {"type": "integer"}},
+            "properties": {"id": {"pattern": "^A\\d$"}},
+            "additionalProperties": {"type": "boolean"},
+        }
+
+        fits = schema_result(evaluate, said, schema, '{"n_a": 1, "id": "A1", "x": true}')
+        result = schema_result(evaluate, said, schema, '{"n_a": "1", "id": "B1", "x": 1}')
+
+        assert fits.outcome is Outcome.PASSED
+        assert {issue["path"] for issue in result.actual} == {"$.n_a", "$.id", "$.x"}
+
+
+class TestSubstrings:
+    @pytest.mark.parametrize(
+        ("text", "output", "contained"),
+        [
+            ("hello", "Hello World", True),
+            ("WORLD", "hello world", True),
+            ("", "", True),
+            ("ÉTÉ", "un été", True),
+            ("straße", "STRASSE", False),
+            ("x", "", False),
+        ],
+    )
+    def test_case_is_ignored_and_nothing_else(
+        self, evaluate: Evaluate, said: Said, text: str, output: str, contained: bool
+    ) -> None:
+        contains = evaluate("contains", {"text": text}, said(output))
+        excludes = evaluate("not_contains", {"text": text}, said(output))
+
+        assert (contains.outcome is Outcome.PASSED) == contained
+        assert (excludes.outcome is Outcome.PASSED) == (not contained)
+
+    def test_a_missing_text_is_told_with_what_was_there(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        result = evaluate("contains", {"text": "refund"}, said("Sorry, no."))
+
+        assert result.failure_code is FailureCode.CONTAINS_FAILED
+        assert result.score == 0.0
+        assert result.expected == "refund"
+        assert result.actual == "Sorry, no."
+        assert '"refund"' in result.message
+        assert "Sorry, no." in result.message
+
+    def test_what_must_not_be_there_is_pointed_at(self, evaluate: Evaluate, said: Said) -> None:
+        result = evaluate("not_contains", {"text": "error"}, said("An ERROR. No error."))
+
+        assert result.failure_code is FailureCode.NOT_CONTAINS_FAILED
+        assert result.evidence == (Evidence("output", 3, 8), Evidence("output", 13, 18))
+
+    def test_ranges_hold_where_lower_case_is_longer(self, evaluate: Evaluate, said: Said) -> None:
+        output = "İİ Error İ"
+
+        (evidence,) = evaluate("not_contains", {"text": "error"}, said(output)).evidence
+
+        assert output[evidence.start : evidence.end] == "Error"
+
+    def test_a_message_is_bounded_and_harmless(self, evaluate: Evaluate, said: Said) -> None:
+        output = "\x1b]0;pwned\x07\r\n\u202e\ud800" + "x" * 1_000_000
+
+        result = evaluate("contains", {"text": "y" * 1_000_000}, said(output))
+
+        assert len(result.message) <= 1_000
+        assert result.message.isprintable()
+        assert len(result.actual) <= 1_000
+        assert result.actual.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("output", "limit", "outcome"),
+    [
+        ("12345", 5, Outcome.PASSED),
+        ("123456", 5, Outcome.FAILED),
+        ("😀", 1, Outcome.PASSED),
+        ("", 1, Outcome.PASSED),
+    ],
+)
+def test_length_counts_characters(
+    evaluate: Evaluate, said: Said, output: str, limit: int, outcome: Outcome
+) -> None:
+    result = evaluate("max_length", {"max": limit}, said(output))
+
+    assert result.outcome is outcome
+    assert result.threshold == limit
+    if outcome is Outcome.FAILED:
+        assert result.failure_code is FailureCode.MAX_LENGTH_EXCEEDED
+        assert (result.expected, result.actual) == (limit, len(output))

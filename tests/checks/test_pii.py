@@ -1,0 +1,195 @@
+"""The check for personal data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.checks.pii import redacted
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.transcript import ToolUse, Transcript
+
+Evaluate = Callable[..., CheckResult]
+Said = Callable[..., Transcript]
+Used = Callable[..., ToolUse]
+
+SSN = r"\b\d{3}-\d{2}-\d{4}\b"
+CARD = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
+EMAIL = r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b"
+DEFAULTS = {"denyPatterns": [SSN, CARD, EMAIL]}
+HANGS = {"name": "hangs", "pattern": "^(a|a)*$"}
+VICTIM = "a" * 60 + "!"
+
+
+def custom(*patterns: str) -> dict[str, Any]:
+    named = [{"name": f"c{n}", "pattern": pattern} for n, pattern in enumerate(patterns)]
+    return {"denyPatterns": [], "customPatterns": named}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "shown"),
+    [
+        ("My SSN is 123-45-6789", "pii-pattern-1", "12*******89"),
+        ("Card 4111 1111 1111 1111", "pii-pattern-2", "41***************11"),
+        ("Mail USER@Example.com", "pii-pattern-3", "US************om"),
+    ],
+)
+def test_the_defaults_are_found_and_shown_redacted(
+    evaluate: Evaluate, said: Said, text: str, name: str, shown: str
+) -> None:
+    result = evaluate("pii", DEFAULTS, said(text))
+
+    assert result.failure_code is FailureCode.PII_DETECTED
+    (evidence,) = result.evidence
+    assert (evidence.source, evidence.name, evidence.excerpt) == ("output", name, shown)
+    assert text.endswith(text[evidence.start : evidence.end])
+    assert result.actual == [{"name": name, "redacted": shown, "source": "output"}]
+    assert shown in result.message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "order 1234-5678-9012-3456", "a@b.c", "١٢٣-٤٥-٦٧٨٩", "9123-45-67890"]
+)
+def test_what_is_no_personal_data_passes(evaluate: Evaluate, said: Said, text: str) -> None:
+    assert evaluate("pii", DEFAULTS, said(text)).outcome is Outcome.PASSED
+
+
+def test_a_card_that_begins_inside_other_digits_is_found(evaluate: Evaluate, said: Said) -> None:
+    text = "Order 0001 4111 1111 1111 1111"
+
+    (evidence,) = evaluate("pii", DEFAULTS, said(text)).evidence
+
+    assert text[evidence.start : evidence.end] == "4111 1111 1111 1111"
+
+
+@pytest.mark.parametrize("number", ["1234-5678-9012-3456", "4111111111111111"])
+def test_the_card_pattern_needs_a_check_digit_wherever_it_is_written(
+    evaluate: Evaluate, said: Said, number: str
+) -> None:
+    written_out = evaluate("pii", custom(CARD), said(number))
+    another = evaluate("pii", custom(CARD[:-2]), said(number))
+
+    assert (written_out.outcome is Outcome.FAILED) == (number == "4111111111111111")
+    assert another.outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"to": "bob@example.com"},
+        {"a": {"b": [{"c": "line\nbob@example.com"}]}},
+        {"a": "x\tbob@example.com\u2028"},
+        {"bob@example.com": 1},
+        {"a": '"bob@example.com"', "é": "bob@example.com"},
+    ],
+)
+def test_arguments_of_tools_are_looked_at(
+    evaluate: Evaluate, said: Said, used: Used, arguments: dict[str, Any]
+) -> None:
+    result = evaluate("pii", DEFAULTS, said("done", used("noop"), used("send", arguments)))
+
+    assert result.failure_code is FailureCode.PII_DETECTED
+    recorded = json.dumps(arguments, ensure_ascii=False)
+    assert len(result.evidence) == recorded.count("bob@example.com")
+    for evidence in result.evidence:
+        assert evidence.source == "tool[1].arguments"
+        assert recorded[evidence.start : evidence.end] == "bob@example.com"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [{"arguments": {"card": 4111111111111111}}, {"malformed": "{card: 4111111111111111"}],
+)
+def test_numbers_and_malformed_arguments_are_looked_at(
+    evaluate: Evaluate, said: Said, used: Used, use: dict[str, Any]
+) -> None:
+    result = evaluate("pii", DEFAULTS, said("done", used("pay", **use)))
+
+    assert [evidence.name for evidence in result.evidence] == ["pii-pattern-2"]
+
+
+def test_a_pattern_can_span_the_json_of_arguments(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    result = evaluate("pii", custom(r'"pin":\s*"\d{4}"'), said("", used("pay", {"pin": "1234"})))
+
+    assert result.failure_code is FailureCode.PII_DETECTED
+
+
+def test_what_tools_answer_is_not_written_by_the_model(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    found = used("find", {}, response={"mail": "bob@example.com"})
+
+    assert evaluate("pii", DEFAULTS, said("done", found)).outcome is Outcome.PASSED
+
+
+def test_no_part_of_a_result_repeats_what_was_found(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    secrets = ["123-45-6789", "4111111111111111", "bob.smith@example.com"]
+    use = used("send", {secret: secret for secret in secrets})
+
+    result = evaluate("pii", DEFAULTS, said(" ".join(secrets), use))
+
+    assert len(result.evidence) == 9
+    for secret in secrets:
+        assert secret[2:-2] not in repr(result)
+
+
+@pytest.mark.parametrize("broken", ["(", "a{2}{3}", "[b-a]"])
+def test_a_pattern_that_does_not_compile_decides_nothing(
+    evaluate: Evaluate, said: Said, broken: str
+) -> None:
+    result = evaluate("pii", custom(broken), said("text"))
+
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert result.failure_code is FailureCode.INVALID_PATTERN
+    assert result.score is None
+
+
+def test_a_pattern_that_takes_too_long_decides_nothing(evaluate: Evaluate, said: Said) -> None:
+    result = evaluate("pii", {"customPatterns": [HANGS]}, said(VICTIM))
+
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert result.failure_code is FailureCode.INVALID_PATTERN
+    assert '"hangs"' in result.message
+
+
+def test_what_another_pattern_finds_still_counts(evaluate: Evaluate, said: Said) -> None:
+    params = {"denyPatterns": [SSN], "customPatterns": [{"name": "broken", "pattern": "("}]}
+
+    result = evaluate("pii", params, said("123-45-6789"))
+
+    assert result.failure_code is FailureCode.PII_DETECTED
+    assert '"broken"' in result.message
+
+
+def test_a_pattern_that_matches_nothing_at_all_finds_nothing(
+    evaluate: Evaluate, said: Said
+) -> None:
+    assert evaluate("pii", custom("x*"), said("abc")).outcome is Outcome.PASSED
+
+
+def test_evidence_is_bounded(evaluate: Evaluate, said: Said) -> None:
+    result = evaluate("pii", DEFAULTS, said("123-45-6789 " * 5_000))
+
+    assert len(result.evidence) == len(result.actual) == 50
+    assert "5,000 matches" in result.message
+    assert len(result.message) <= 1_000
+
+
+@given(st.text())
+def test_redaction_shows_at_most_two_characters_at_each_end(text: str) -> None:
+    shown = redacted(text)
+
+    assert shown.isprintable()
+    if len(text) < 5:
+        assert shown == "*" * len(text)
+    elif text.isprintable() and len(text) <= 64:
+        assert shown == text[:2] + "*" * (len(text) - 4) + text[-2:]
