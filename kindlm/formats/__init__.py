@@ -1,0 +1,1 @@
+"""File formats beside kindlm.yaml, and finding out which format a file is in."""

@@ -1,0 +1,142 @@
+"""What a path holds: which files are test suites, and in which format.
+
+A YAML file is recognised by its text alone, without parsing it: a suite with a syntax error is
+still a suite, whose error is to be reported, and no file is too deep or too large to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+
+__all__ = ["Discovery", "Found", "FrontEnd", "discover"]
+
+FrontEnd = Literal["kindlm"]
+
+_SUFFIXES = (".yaml", ".yml")
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
+"""Not looked into, as are hidden folders (.git, .kindlm, .venv) and virtual environments."""
+
+_LOOKED_AT = 1 << 20
+"""Bytes of a file that are looked at; a larger file is no suite that could be loaded."""
+
+_KEY = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
+_BLOCK_KEY = re.compile(rf"^(?:--- +)?{_KEY}", re.MULTILINE)
+_FLOW_KEY = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file with tests, and the front end that reads it."""
+
+    path: Path
+    front_end: FrontEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a path holds; `ignored` are YAML files of a folder that are something else."""
+
+    found: tuple[Found, ...]
+    ignored: tuple[Path, ...] = ()
+
+
+def discover(path: Path) -> Result[Discovery]:
+    """Return the files with tests at `path`, in the order of their names.
+
+    A folder is searched with all folders below it. A file that was named itself and is no suite
+    is an error; in a folder it is ignored.
+    """
+    try:
+        if path.is_dir():
+            return Ok(_search(path))
+        if not path.exists():
+            return Err(_not_there(path))
+        front_end = _front_end(path)
+    except OSError as error:
+        return Err(_unreadable(error, path))
+    if front_end is None:
+        return Err(_no_suite(path))
+    return Ok(Discovery((Found(path, front_end),)))
+
+
+def _search(folder: Path) -> Discovery:
+    found: list[Found] = []
+    ignored: list[Path] = []
+    for path in _yaml_files(folder):
+        front_end = _front_end(path)
+        if front_end is None:
+            ignored.append(path)
+        else:
+            found.append(Found(path, front_end))
+    return Discovery(tuple(found), tuple(ignored))
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    """Yield each YAML file once, also where links lead to it twice or in a circle."""
+    seen: set[str] = set()
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not _is_skipped(Path(place, name)))
+        for name in sorted(files):
+            path = Path(place, name)
+            if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+                continue
+            if (real := os.path.realpath(path)) not in seen:
+                seen.add(real)
+                yield path
+
+
+def _is_skipped(folder: Path) -> bool:
+    name = folder.name
+    return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
+
+
+def _front_end(path: Path) -> FrontEnd | None:
+    with path.open("rb") as file:
+        text = file.read(_LOOKED_AT).decode("utf-8-sig", errors="replace")
+    if _BLOCK_KEY.search(text):
+        return "kindlm"
+    is_flow = text.lstrip().startswith("{")
+    return "kindlm" if is_flow and _FLOW_KEY.search(text) else None
+
+
+def _raise(error: OSError) -> None:
+    # A folder that can't be listed may hold tests: it must not be passed over in silence.
+    raise error
+
+
+def _not_there(path: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"There is no {str(path)!r}.",
+        "Check the path, or write a first suite: kindlm init",
+    )
+
+
+def _no_suite(path: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{str(path)!r} holds no tests.",
+        "A test suite is a YAML file with `kindlm: 1` at its top; kindlm init writes one.",
+        where=SourceLocation(str(path)),
+    )
+
+
+def _unreadable(error: OSError, path: Path) -> KindlmError:
+    place = error.filename or path
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"{str(place)!r} can not be read: {error.strerror or error}.",
+        "Check its permissions, or name the files to use one by one.",
+        where=SourceLocation(str(place)),
+    )
