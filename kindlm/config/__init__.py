@@ -1,0 +1,15 @@
+"""kindlm.yaml: from a file to a `Suite`, or to diagnostics with line and column."""
+
+from kindlm.config.binding import bind_services, bind_suite
+from kindlm.config.diagnostics import Diagnostic
+from kindlm.config.load import LoadedSuite, load_suite
+from kindlm.config.published import json_schema
+
+__all__ = [
+    "Diagnostic",
+    "LoadedSuite",
+    "bind_services",
+    "bind_suite",
+    "json_schema",
+    "load_suite",
+]

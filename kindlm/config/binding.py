@@ -1,0 +1,143 @@
+"""What is known at run time only: environment variables and the ports of started services."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from kindlm.config.interpolation import bind, insert
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.suite import Case, Prompt, ProviderSettings, Service, Suite
+
+__all__ = ["bind_services", "bind_suite"]
+
+_ASKS_A_MODEL = frozenset({"judge", "drift"})
+"""Kinds of expectations that call a model besides the tested one."""
+
+
+@dataclass(slots=True)
+class _Values:
+    """Looks names up and remembers, for those that have no value, where they are used."""
+
+    environ: Mapping[str, str]
+    ports: Mapping[str, int] | None
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    place: str = ""
+
+    def __call__(self, name: str) -> str:
+        kind, _, rest = name.partition(".")
+        if kind == "serve" and self.ports is None:
+            return f"{{{{{name}}}}}"
+        if kind == "serve" and self.ports is not None:
+            port = self.ports.get(rest.removesuffix(".port"))
+            value = None if port is None else str(port)
+        else:
+            value = self.environ.get(rest)
+        if value is None:
+            places = self.missing.setdefault(name, [])
+            if self.place not in places:
+                places.append(self.place)
+            return ""
+        return value
+
+
+def bind_suite(
+    suite: Suite,
+    *,
+    environ: Mapping[str, str],
+    ports: Mapping[str, int],
+    selected: Mapping[str, Collection[str]] | None = None,
+) -> Result[Suite]:
+    """Return the suite with environment variables and ports filled in.
+
+    What is not used needs no value: cases that are not selected or skipped, and providers that
+    neither they nor their judges call, stay as they are.
+
+    Args:
+        suite: as it was loaded.
+        environ: environment variables.
+        ports: the port of each service that was started, by name.
+        selected: the targets of each selected case, by its name; all of them by default.
+
+    Returns:
+        The suite, or one error that names all variables without a value and where they are used.
+    """
+    values = _Values(environ, ports)
+    used = [case for case in suite.cases if not case.skip and _targets(case, selected)]
+    needed = _used_providers(suite, used, selected)
+    providers = {
+        name: _bind_provider(item, values) if name in needed else item
+        for name, item in suite.providers.items()
+    }
+    cases = tuple(_bind_case(case, values) if case in used else case for case in suite.cases)
+    if values.missing:
+        return Err(_missing(suite, values.missing))
+    return Ok(replace(suite, providers=providers, cases=cases))
+
+
+def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[Service, ...]]:
+    """Return the services to start, with environment variables filled in.
+
+    Ports stay as placeholders: they are known one by one, as the services start.
+    """
+    values = _Values(environ, None)
+    services = tuple(_bind_service(service, values) for service in suite.services)
+    return Err(_missing(suite, values.missing)) if values.missing else Ok(services)
+
+
+def _targets(case: Case, selected: Mapping[str, Collection[str]] | None) -> Collection[str]:
+    return case.targets if selected is None else selected.get(case.name, ())
+
+
+def _used_providers(
+    suite: Suite, cases: list[Case], selected: Mapping[str, Collection[str]] | None
+) -> set[str]:
+    models = {target for case in cases for target in _targets(case, selected)}
+    default = suite.judge_model or next(iter(suite.models), None)
+    for case in cases:
+        for expectation in case.expectations:
+            if expectation.kind in _ASKS_A_MODEL:
+                models.add(expectation.params.get("model") or default or "")
+    return {suite.models[model].provider for model in models if model in suite.models}
+
+
+def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
+    if provider.base_url is None:
+        return provider
+    values.place = f"providers.{provider.name}.baseUrl"
+    return replace(provider, base_url=insert(provider.base_url, values))
+
+
+def _bind_case(case: Case, values: _Values) -> Case:
+    values.place = f'test "{case.name}"'
+    prompt = case.prompt
+    bound = Prompt(
+        user=bind(prompt.user, values),
+        system=None if prompt.system is None else bind(prompt.system, values),
+        prefill=None if prompt.prefill is None else bind(prompt.prefill, values),
+    )
+    return case if bound == prompt else replace(case, prompt=bound)
+
+
+def _bind_service(service: Service, values: _Values) -> Service:
+    values.place = f"serve.{service.name}"
+    return replace(
+        service,
+        command=tuple(insert(word, values) for word in service.command),
+        ready_url=None if service.ready_url is None else insert(service.ready_url, values),
+        env={name: insert(text, values) for name, text in service.env.items()},
+    )
+
+
+def _missing(suite: Suite, missing: Mapping[str, list[str]]) -> KindlmError:
+    names = [name.removeprefix("env.") for name in missing]
+    listed = "; ".join(
+        f"{name.removeprefix('env.')} (in {', '.join(places)})" for name, places in missing.items()
+    )
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Environment variables are not set: {listed}",
+        f"Set {', '.join(names)} in your environment or .env file",
+        SourceLocation(suite.path),
+        {"reason": "missing_environment", "missing": names},
+    )

@@ -1,0 +1,64 @@
+"""The identity of a configuration: what it means, not how it is written.
+
+The hash covers the resolved configuration (defaults filled in, key order and comments gone), which
+gates the user wrote, and the content of every file it refers to. Placeholders for environment
+variables and ports are hashed as they stand, so that a secret or a free port never changes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from kindlm.config.schema import KindlmConfig
+
+__all__ = ["config_hash", "config_text", "resolved"]
+
+HASH_LENGTH = 12
+
+
+def config_text(config: KindlmConfig, digests: Mapping[str, str]) -> str:
+    """Return the resolved configuration in canonical JSON, as it is recorded."""
+    document = {
+        "config": resolved(config),
+        "gatesWritten": sorted(written_gates(config)),
+        "files": dict(digests),
+    }
+    return json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def config_hash(text: str) -> str:
+    """Return the first 12 hex digits of the SHA-256 of a `config_text`."""
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
+
+
+def written_gates(config: KindlmConfig) -> frozenset[str]:
+    """Return the names, as in YAML, of the gates that the user wrote."""
+    fields = type(config.gates).model_fields
+    return frozenset(fields[name].alias or name for name in config.gates.model_fields_set)
+
+
+def resolved(value: Any) -> Any:
+    """Return a configuration as JSON values, with defaults, and without what has no value.
+
+    Not `model_dump`: a written null (`defaultResponse: null` is an answer) must stay, an absent
+    one must not appear.
+    """
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {
+            fields[name].serialization_alias or fields[name].alias or name: resolved(item)
+            for name, item in value.__dict__.items()
+            if item is not None or name in value.model_fields_set
+        }
+    if isinstance(value, list):
+        return [resolved(item) for item in value]
+    if isinstance(value, dict):
+        return {key: resolved(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,162 @@
+"""What is wrong with a configuration, in words of someone who writes one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kindlm.config.document import Document, Path, Position, dotted
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+
+__all__ = ["Diagnostic", "Reporter", "Severity", "hint_for", "suggest"]
+
+Severity = Literal["error", "warning"]
+
+MAX_SHOWN = 200
+"""Characters of a source line that are shown; a line can be as long as the file."""
+
+_MAX_LISTED = 10
+_SECRET = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem of a configuration file.
+
+    Attributes:
+        error: code, message, hint and place. Its `details` hold a stable `reason`.
+        severity: a suite with an error is not run; a warning is shown, and it runs.
+        path: where in the configuration, such as `tests[2].expect.output.schemaFile`; "" for all.
+        source_line: the text of the offending line, unless it may hold a secret.
+    """
+
+    error: KindlmError
+    severity: Severity
+    path: str
+    source_line: str | None
+
+
+class Reporter:
+    """Collects the diagnostics of one file, in the order in which they are found."""
+
+    def __init__(self, file: str, document: Document) -> None:
+        self._file = file
+        self._document = document
+        self.diagnostics: list[Diagnostic] = []
+
+    def error(
+        self,
+        path: Path,
+        message: str,
+        hint: str | None = None,
+        *,
+        reason: str,
+        code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
+        at_key: bool = False,
+        secret: bool = False,
+        **details: Any,
+    ) -> None:
+        """Report an error at a value, or at its key; `details` are for programs."""
+        position = self._document.position(path, key=at_key)
+        self._add("error", code, path, message, hint, position, secret, reason, details)
+
+    def warning(
+        self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any
+    ) -> None:
+        """Report something that is not served or cannot be meant."""
+        position = self._document.position(path, key=True)
+        code = ErrorCode.CONFIG_VALIDATION_ERROR
+        self._add("warning", code, path, message, hint, position, False, reason, details)
+
+    def problems(self) -> None:
+        """Report what is wrong with the text itself."""
+        for problem in self._document.problems:
+            code = (
+                ErrorCode.CONFIG_VALIDATION_ERROR if problem.limit else ErrorCode.CONFIG_PARSE_ERROR
+            )
+            reason = "limit" if problem.limit else "syntax"
+            self._add(
+                "error", code, problem.path, problem.message, problem.hint, problem.position,
+                False, reason, {},
+            )  # fmt: skip
+
+    def where(self, path: Path) -> SourceLocation:
+        """Return the place of a key or list item."""
+        position = self._document.position(path, key=True)
+        return SourceLocation(self._file, position.line, position.column)
+
+    def sort_phase(self, start: int) -> None:
+        """Bring the diagnostics from number `start` on into the order of the file."""
+        self.diagnostics[start:] = sorted(self.diagnostics[start:], key=_place)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything found so far keeps the suite from running."""
+        return any(item.severity == "error" for item in self.diagnostics)
+
+    def _add(
+        self,
+        severity: Severity,
+        code: ErrorCode,
+        path: Path,
+        message: str,
+        hint: str | None,
+        position: Position | None,
+        secret: bool,
+        reason: str,
+        details: dict[str, Any],
+    ) -> None:
+        where = SourceLocation(
+            self._file, position.line if position else None, position.column if position else None
+        )
+        hidden = secret or any(_SECRET.search(str(part)) for part in path[-1:])
+        line = self._document.line(position.line) if position and not hidden else None
+        error = KindlmError(code, message, hint, where, {"reason": reason, **details})
+        self.diagnostics.append(
+            Diagnostic(error, severity, dotted(path), None if line is None else line[:MAX_SHOWN])
+        )
+
+
+def _place(diagnostic: Diagnostic) -> tuple[int, int]:
+    where = diagnostic.error.where
+    return (where.line or 0, where.column or 0) if where else (0, 0)
+
+
+def suggest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate that `name` is probably a slip of, or None.
+
+    A slip has at most two changed letters, or a third of the name; upper and lower case are alike.
+    """
+    if not name:
+        return None
+    limit = max(2, len(name) // 3)
+    best: str | None = None
+    for candidate in candidates:
+        if abs(len(candidate) - len(name)) > limit:
+            continue
+        distance = _distance(name.casefold(), candidate.casefold())
+        if distance <= limit:
+            best, limit = candidate, distance - 1
+    return best
+
+
+def hint_for(name: str, candidates: Iterable[str], known: str) -> str:
+    """Return `Did you mean …?`, or the list of what there is."""
+    names = list(candidates)
+    close = suggest(name, names)
+    if close is not None:
+        return f'Did you mean "{close}"?'
+    listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+    return f"{known}: {listed or 'none'}"
+
+
+def _distance(left: str, right: str) -> int:
+    """Return how many letters must be inserted, removed or replaced."""
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, start=1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(right, start=1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]

@@ -1,0 +1,112 @@
+"""Files that a configuration refers to: under its folder, of bounded size, read once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from kindlm.config.document import MAX_BYTES
+from kindlm.config.interpolation import MARK
+from kindlm.config.schemas import parse_schema
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+__all__ = ["ReferencedFiles", "safe_path"]
+
+
+def safe_path(folder: Path, relative: str) -> Result[Path]:
+    """Return where a reference leads, unless that is outside of `folder`.
+
+    Links are followed first. Absolute paths are refused also where they lead inside: a suite has
+    to work on every machine.
+    """
+    windows = PureWindowsPath(relative)
+    hint = f"Files must be under the folder of the configuration: {folder}"
+    if "\0" in relative or Path(relative).is_absolute() or windows.root or windows.drive:
+        return _error(f'"{relative}" is not a path relative to the configuration', hint)
+    try:
+        root = folder.resolve()
+        target = (root / relative).resolve()
+    except (OSError, RuntimeError) as error:
+        return _error(f'"{relative}" cannot be resolved: {_reason(error)}', hint)
+    if not target.is_relative_to(root):
+        return _error(f'"{relative}" leads out of the folder of the configuration', hint)
+    return Ok(target)
+
+
+class ReferencedFiles:
+    """Reads the files of one configuration; `digests` tells what was read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bytes: dict[str, Result[bytes]] = {}
+        self._schemas: dict[str, Result[Any]] = {}
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 of every file that could be read, by its path as written."""
+        return {
+            name: hashlib.sha256(result.value).hexdigest()
+            for name, result in sorted(self._bytes.items())
+            if isinstance(result, Ok)
+        }
+
+    def text(self, name: str) -> Result[str]:
+        """Return a text file's content."""
+        data = self._read(name)
+        if isinstance(data, Err):
+            return data
+        try:
+            text = data.value.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            return _error(
+                f'"{name}" is not UTF-8: byte {error.start} is not valid',
+                "Save the file with the encoding UTF-8",
+            )
+        if MARK in text:
+            return _error(f'"{name}" holds the noncharacter U+FDD0', "Remove it")
+        return Ok(text)
+
+    def schema(self, name: str) -> Result[Any]:
+        """Return a JSON Schema document that is valid as such."""
+        if name not in self._schemas:
+            data = self._read(name)
+            self._schemas[name] = data if isinstance(data, Err) else parse_schema(name, data.value)
+        return self._schemas[name]
+
+    def _read(self, name: str) -> Result[bytes]:
+        if name not in self._bytes:
+            path = safe_path(self._folder, name)
+            self._bytes[name] = path if isinstance(path, Err) else _read(name, path.value)
+        return self._bytes[name]
+
+
+def _read(name: str, path: Path) -> Result[bytes]:
+    if not path.exists():
+        return _error(f'The file "{name}" does not exist', f"It was looked for at {path}")
+    if not path.is_file():
+        return _error(f'"{name}" is not a file', f"It was looked for at {path}")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        return _error(f'"{name}" cannot be read: {_reason(error)}', f"See the rights of {path}")
+    if len(data) > MAX_BYTES:
+        return _error(
+            f'"{name}" is larger than {MAX_BYTES // 1024**2} MiB',
+            "Use a smaller file",
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+        )
+    return Ok(data)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error)
+
+
+def _error(message: str, hint: str, code: ErrorCode = ErrorCode.CONFIG_FILE_REF_ERROR) -> Err:
+    return Err(KindlmError(code, message, hint))

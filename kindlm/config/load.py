@@ -1,0 +1,109 @@
+"""Loading kindlm.yaml: text, schema, references, suite."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.advice import warn
+from kindlm.config.compile import compile_suite
+from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.document import MAX_BYTES, read_document
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.raw import section
+from kindlm.config.references import check_references
+from kindlm.config.validation import validate
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.suite import Suite
+
+__all__ = ["LoadedSuite", "load_suite"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSuite:
+    """A configuration file, loaded as far as it can be.
+
+    Attributes:
+        path: the file, as it was named.
+        suite: the suite, None if there is an error among the diagnostics.
+        name: the suite's name if it can be read, else the file's.
+        tests: how many tests it has, as far as they can be counted.
+        diagnostics: errors in the order syntax, schema, references; then warnings.
+    """
+
+    path: Path
+    suite: Suite | None
+    name: str
+    tests: int
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
+    """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
+
+    Args:
+        path: the file.
+        root: the project root; a suite's identity is its path relative to it.
+    """
+    data = _read(path)
+    if isinstance(data, Err):
+        diagnostic = Diagnostic(data.error, "error", "", None)
+        return LoadedSuite(path, None, path.name, 0, (diagnostic,))
+    document = read_document(data.value)
+    reporter = Reporter(str(path), document)
+    reporter.problems()
+    raw = document.value
+    suite = None
+    if document.readable:
+        suite = _load(raw, path, root, reporter)
+    return LoadedSuite(path, suite, _name(raw, path), _tests(raw), tuple(reporter.diagnostics))
+
+
+def _load(raw: Any, path: Path, root: Path | None, reporter: Reporter) -> Suite | None:
+    files = ReferencedFiles(path.parent)
+    start = len(reporter.diagnostics)
+    config = validate(raw, reporter)
+    reporter.sort_phase(start)
+    start = len(reporter.diagnostics)
+    if isinstance(raw, dict):
+        check_references(raw, reporter, files)
+    reporter.sort_phase(start)
+    failed = reporter.has_errors
+    if config is not None:
+        warn(config, reporter)
+    if config is None or failed:
+        return None
+    return compile_suite(config, _identity(path, root), path.parent.resolve(), files, reporter)
+
+
+def _identity(path: Path, root: Path | None) -> str:
+    if root is not None and path.resolve().is_relative_to(root.resolve()):
+        return path.resolve().relative_to(root.resolve()).as_posix()
+    return path.as_posix()
+
+
+def _name(raw: Any, path: Path) -> str:
+    name = section(raw, "suite").get("name")
+    return name if isinstance(name, str) and name else path.name
+
+
+def _tests(raw: Any) -> int:
+    tests = raw.get("tests") if isinstance(raw, dict) else None
+    return len(tests) if isinstance(tests, list) else 0
+
+
+def _read(path: Path) -> Result[bytes]:
+    try:
+        with path.open("rb") as file:
+            return Ok(file.read(MAX_BYTES + 1))
+    except FileNotFoundError:
+        message, hint = f"{path} does not exist", "Check the path, or run: kindlm init"
+    except IsADirectoryError:
+        message, hint = f"{path} is a folder", f"Name the file: {path / 'kindlm.yaml'}"
+    except (OSError, ValueError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        message, hint = f"{path} cannot be read: {reason}", "Check its path and rights"
+    where = SourceLocation(str(path))
+    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where))

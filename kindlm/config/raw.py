@@ -1,0 +1,31 @@
+"""Walking the plain values of a file that may have any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kindlm.config.document import Path
+
+__all__ = ["Raw", "items", "section"]
+
+Raw = Mapping[str, Any]
+
+
+def items(raw: Raw, *path: str | int) -> Iterator[tuple[Path, Raw]]:
+    """Yield the mappings in a list of the file, with their paths."""
+    *parents, last = path
+    value: Any = raw
+    for part in parents:
+        value = value.get(part) if isinstance(value, dict) else None
+    found = value.get(last) if isinstance(value, dict) else None
+    for index, item in enumerate(found if isinstance(found, list) else ()):
+        if isinstance(item, dict):
+            yield (*path, index), item
+
+
+def section(raw: Any, *path: str) -> Raw:
+    """Return a mapping of the file, an empty one if there is none."""
+    for part in path:
+        raw = raw.get(part) if isinstance(raw, dict) else None
+    return raw if isinstance(raw, dict) else {}

@@ -1,0 +1,109 @@
+"""JSON Schemas that a configuration brings along: that they are valid, and refer to nothing else.
+
+A schema that is wrong would make every check of it undecided, at the end of a paid call.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+__all__ = ["parse_schema", "schema_fault"]
+
+_UNKNOWN_DIALECT: Any = object()
+_HINT = "See https://json-schema.org/understanding-json-schema"
+
+
+def parse_schema(name: str, data: bytes) -> Result[Any]:
+    """Return the JSON Schema in `data`; draft 2020-12 unless its `$schema` says otherwise."""
+    try:
+        document = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        return _error(f'"{name}" is not JSON: {error.msg} ({place})', "Correct the file")
+    except RecursionError:
+        return _error(f'"{name}" is nested too deeply', "Correct the file")
+    except ValueError as error:
+        return _error(f'"{name}" is not JSON: {error}', "Correct the file")
+    fault = schema_fault(document)
+    if fault is not None:
+        return _error(f'"{name}" is not a valid JSON Schema: {fault}', _HINT)
+    return Ok(document)
+
+
+def schema_fault(schema: Any) -> str | None:
+    """Return what is wrong with a JSON Schema, or None."""
+    import jsonschema
+
+    if not isinstance(schema, (dict, bool)):
+        return "it must be an object"
+    try:
+        return _dialect_fault(schema) or _dangling_reference(schema)
+    except jsonschema.SchemaError as error:
+        place = "/".join(str(part) for part in error.absolute_path)
+        return f"{error.message[:200]}" + (f" (at {place})" if place else "")
+    except RecursionError:
+        return "it is nested too deeply"
+
+
+def _dialect_fault(schema: Any) -> str | None:
+    """Check a schema against its own dialect's rules; raises `SchemaError` if it breaks them."""
+    import jsonschema
+
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if dialect is not None and not isinstance(dialect, str):
+        return "$schema must be a text"
+    validator: Any = jsonschema.Draft202012Validator
+    if dialect is not None:
+        validator = jsonschema.validators.validator_for(schema, default=_UNKNOWN_DIALECT)
+    if validator is _UNKNOWN_DIALECT:
+        return f"the dialect {str(dialect)[:200]} is unknown"
+    validator.check_schema(schema, format_checker=_pattern_checker())
+    return None
+
+
+def _pattern_checker() -> Any:
+    """Return a format checker that knows patterns as the checks run them, by `regex`."""
+    import jsonschema
+    import regex
+
+    checker = jsonschema.FormatChecker(formats=())
+
+    def compiles(pattern: object) -> bool:
+        return not isinstance(pattern, str) or regex.compile(pattern) is not None
+
+    checker.checks("regex", raises=regex.error)(compiles)
+    return checker
+
+
+def _dangling_reference(schema: Any) -> str | None:
+    """Return the first `$ref` that leads nowhere; nothing is ever fetched."""
+    from referencing import Registry, Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    registry: Registry[Any] = Registry()
+    root: Resource[Any] = Resource.from_contents(schema, default_specification=DRAFT202012)
+    resolver = registry.with_resource(root.id() or "", root).resolver_with_root(root)
+    todo = [(root, resolver)]
+    while todo:
+        resource, here = todo.pop()
+        contents = resource.contents
+        reference = contents.get("$ref") if isinstance(contents, dict) else None
+        if isinstance(reference, str):
+            try:
+                here.lookup(reference)
+            except Unresolvable:
+                return f"the reference {reference[:200]} leads nowhere in this file"
+        todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
+    return None
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _error(message: str, hint: str) -> Err:
+    return Err(KindlmError(ErrorCode.SCHEMA_FILE_ERROR, message, hint))

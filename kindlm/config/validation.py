@@ -1,0 +1,193 @@
+"""From JSON values to `KindlmConfig`, with every error in plain words at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.document import Path, dotted
+from kindlm.config.schema import KindlmConfig
+from kindlm.config.values import TAGS
+
+__all__ = ["validate"]
+
+_EXPECTED = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_RANGES = {
+    "greater_than_equal": ("at least", "ge"),
+    "less_than_equal": ("at most", "le"),
+    "greater_than": ("more than", "gt"),
+    "too_short": ("", "min_length"),
+    "too_long": ("", "max_length"),
+}
+_QUOTE_HINT = "Put it in quotes to make it a text"
+
+_MAX_VALUE = 60
+
+
+def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
+    """Return the configuration, or None after reporting all that does not fit the schema."""
+    if value is None:
+        reporter.error((), "The file is empty", "Run: kindlm init", reason="schema")
+        return None
+    if not isinstance(value, dict):
+        reporter.error(
+            (),
+            f"The file must hold a mapping, but is {_kind(value)}",
+            "Begin with `kindlm: 1`",
+            reason="schema",
+        )
+        return None
+    try:
+        return KindlmConfig.model_validate(value)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            _report(details, reporter)
+        return None
+
+
+def _report(details: ErrorDetails, reporter: Reporter) -> None:
+    path: Path = tuple(part for part in details["loc"] if part not in TAGS)
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        _report_unknown_key(path, reporter)
+        return
+    if kind == "missing":
+        place = dotted(path[:-1])
+        reporter.error(
+            path,
+            f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
+            f"Add `{path[-1]}:`",
+            reason="schema",
+        )
+        return
+    message, hint = _describe(kind, given, context, details["msg"])
+    reporter.error(
+        path,
+        f"{dotted(path)} {message}",
+        hint,
+        reason="schema",
+        secret=context.get("secret", False),
+    )
+
+
+def _report_unknown_key(path: Path, reporter: Reporter) -> None:
+    place = dotted(path[:-1])
+    known = _known_keys(path[:-1])
+    reporter.error(
+        path,
+        f'Unknown key "{path[-1]}"' + (f" in {place}" if place else ""),
+        hint_for(str(path[-1]), known, "Keys that are known here"),
+        reason="schema",
+        at_key=True,
+    )
+
+
+def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:
+    if kind == "refused":
+        return context.get("message", text), context.get("hint")
+    if given is None:
+        return "is empty", "Write a value, or remove the key"
+    if kind in _EXPECTED:
+        wants_text = kind == "string_type" and isinstance(given, (bool, int, float))
+        hint = _QUOTE_HINT if wants_text else None
+        return f"must be {_EXPECTED[kind]}, but is {_kind(given)}", hint
+    if kind == "literal_error":
+        return _describe_choice(given, context["expected"])
+    if kind == "string_too_short":
+        return "must not be empty", None
+    if kind == "string_pattern_mismatch":
+        return "may hold letters, digits and _ only", None
+    if kind in _RANGES:
+        return _describe_range(kind, given, context), None
+    # Whatever pydantic may add: its wording is for programmers, so only the fact is told.
+    return f"has a value that does not fit: {_shown(given)}", None
+
+
+def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:
+    words, name = _RANGES[kind]
+    bound = context[name]
+    if kind == "too_short":
+        return f"must have at least {bound} entry, but has none"
+    if kind == "too_long":
+        return f"has {len(given):,} entries, but {bound:,} is the most"
+    return f"must be {words} {_number(bound)}, but is {_shown(given)}"
+
+
+def _describe_choice(given: Any, expected: str) -> tuple[str, str | None]:
+    choices = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
+    if not isinstance(given, str) or len(choices) == 1:
+        return f"must be {' or '.join(choices)}, but is {_kind(given)}", None
+    hint = hint_for(given, choices, "Allowed")
+    return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
+
+
+def _known_keys(path: Path) -> list[str]:
+    """Return the keys that the schema knows at a place of the file."""
+    schema = _json_schema()
+    place = schema
+    for part in path:
+        place = _resolve(place, schema)
+        if isinstance(part, int):
+            place = place.get("items", {})
+        else:
+            place = place.get("properties", {}).get(part) or place.get("additionalProperties") or {}
+    return list(_resolve(place, schema).get("properties", {}))
+
+
+@cache
+def _json_schema() -> dict[str, Any]:
+    return KindlmConfig.model_json_schema(by_alias=True)
+
+
+def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return what a part of the JSON Schema stands for: a reference, or one branch of several."""
+    if not isinstance(place, dict):
+        return {}
+    if "$ref" in place:
+        return _resolve(schema["$defs"][place["$ref"].rpartition("/")[2]], schema)
+    for branch in [*place.get("anyOf", ()), *place.get("oneOf", ())]:
+        found = _resolve(branch, schema)
+        if found.keys() & {"properties", "items", "additionalProperties"}:
+            return found
+    return place
+
+
+_KINDS: tuple[tuple[type | tuple[type, ...], Callable[[Any], str]], ...] = (
+    (bool, lambda value: f"the boolean {str(value).lower()}"),
+    ((int, float), lambda value: f"the number {_number(value)}"),
+    (str, lambda value: f"the text {_shown(value)}"),
+    (list, lambda _: "a list"),
+    (dict, lambda _: "a mapping"),
+)
+
+
+def _kind(value: Any) -> str:
+    return next((name(value) for types, name in _KINDS if isinstance(value, types)), "empty")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"' if len(value) <= _MAX_VALUE else f'"{value[:_MAX_VALUE]}…"'
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _number(value)
+    return _kind(value)
+
+
+def _number(value: float) -> str:
+    text = str(value) if isinstance(value, int) else f"{value:g}"
+    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"

@@ -1,0 +1,133 @@
+"""Checks of single values that types alone cannot make."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import warnings
+from typing import Any
+from urllib.parse import urlsplit
+
+import regex
+from pydantic_core import PydanticCustomError
+
+__all__ = [
+    "LIST",
+    "MAPPING",
+    "TAGS",
+    "TEXT",
+    "check_command",
+    "check_env_name",
+    "check_pattern",
+    "check_url",
+    "form_of",
+    "integral",
+    "not_bool",
+    "not_null",
+    "refuse",
+]
+
+TEXT, LIST, MAPPING = "<text>", "<list>", "<mapping>"
+TAGS = frozenset({TEXT, LIST, MAPPING})
+"""Names of union branches; they are in the places that pydantic reports, not in the file."""
+
+_DEFERRED = re.compile(r"\{\{(?:env|serve)\.[\w.]+\}\}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def refuse(message: str, hint: str | None = None, *, secret: bool = False) -> PydanticCustomError:
+    """Return the error that refuses a value; `secret` keeps the value's line from being shown."""
+    context = {"message": message, "hint": hint, "secret": secret}
+    return PydanticCustomError("refused", "refused", context)
+
+
+def not_null(value: Any) -> Any:
+    """Refuse null: a key with nothing behind it is a mistake more often than a wish."""
+    if value is None:
+        raise PydanticCustomError("null", "empty")
+    return value
+
+
+def not_bool(value: Any) -> Any:
+    """Refuse true and false where 1 and 0 are meant: Python takes them for equal."""
+    if isinstance(value, bool):
+        raise refuse("must be 1, but is a boolean")
+    return value
+
+
+def integral(value: Any) -> Any:
+    """Take 3.0 for 3, as JSON does."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def form_of(value: Any) -> str | None:
+    """Return the union branch for a value, by its type."""
+    if isinstance(value, str):
+        return TEXT
+    if isinstance(value, list):
+        return LIST
+    return MAPPING if isinstance(value, dict) else None
+
+
+def check_pattern(value: Any) -> Any:
+    """Refuse a regular expression that does not compile."""
+    if not isinstance(value, str):
+        return value
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            regex.compile(value)
+    except (regex.error, RecursionError, OverflowError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise refuse(
+            f"is no valid regular expression: {reason}",
+            "Backslashes stand as they are in single quotes; in double quotes they are doubled",
+        ) from None
+    return value
+
+
+def check_url(value: Any) -> Any:
+    """Refuse what is no http(s) URL; placeholders may stand anywhere in it.
+
+    A password in the URL is refused too: the configuration is recorded.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        parts = urlsplit(_DEFERRED.sub("1", value))
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or any(character.isspace() for character in value):
+        raise refuse("must be a URL", "Write it whole, such as https://api.example.com/v1")
+    if parts.password and not _DEFERRED.search(value):
+        raise refuse(
+            "holds a password, and the configuration is recorded",
+            "Put the password into an environment variable: {{env.NAME}}",
+            secret=True,
+        )
+    return value
+
+
+def check_command(value: Any) -> Any:
+    """Refuse a command that cannot be split into words."""
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        raise refuse("has a quote that is never closed", "Close it, or give a list") from None
+    if not words:
+        raise refuse("must not be empty")
+    return value
+
+
+def check_env_name(value: Any) -> Any:
+    """Refuse what cannot be the name of an environment variable: it may be a pasted key."""
+    if isinstance(value, str) and value and not _ENV_NAME.fullmatch(value):
+        raise refuse(
+            "must be the name of an environment variable, never the key itself",
+            "Write `apiKeyEnv: OPENAI_API_KEY`, and put the key into that variable or into .env",
+            secret=True,
+        )
+    return value
