@@ -25,7 +25,7 @@ from kindlm_store.events import (
     uuid7,
 )
 from kindlm_store.locks import Holder, StreamLock, holder, is_held
-from kindlm_store.log import EventLog, open_reader
+from kindlm_store.log import EventLog, open_reader, verify_file
 from kindlm_store.projection import (
     Delete,
     Insert,
@@ -38,6 +38,7 @@ from kindlm_store.projection import (
 from kindlm_store.redaction import Redactor
 from kindlm_store.tickets import Ticket
 from kindlm_store.upcasting import Upcasters
+from kindlm_store.verification import Problem, Verification
 
 __all__ = [
     "Append",
@@ -55,6 +56,7 @@ __all__ = [
     "NotAnEventLogError",
     "OpenError",
     "Operation",
+    "Problem",
     "Projection",
     "ProjectionError",
     "RecordedEvent",
@@ -70,10 +72,12 @@ __all__ = [
     "Upcasters",
     "Update",
     "Upsert",
+    "Verification",
     "WriteFailedError",
     "holder",
     "is_held",
     "open_reader",
     "utc_now",
     "uuid7",
+    "verify_file",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -17,11 +18,12 @@ from kindlm_store.projector import Projector, problem_of, read_states
 from kindlm_store.reading import Reader
 from kindlm_store.rebuilding import refold, refold_outdated
 from kindlm_store.upcasting import Upcasters
+from kindlm_store.verification import verify
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kindlm_store.appender import Recorded
     from kindlm_store.database import Synchronous
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kindlm_store.projection import Projection
     from kindlm_store.rebuilding import Progress
     from kindlm_store.tickets import Ticket
+    from kindlm_store.verification import Claims, Verification
 
 
 class EventLog:
@@ -181,6 +184,25 @@ class EventLog:
         self._refuse_in_child()
         return self._reader.texts(refs)
 
+    def verify(
+        self,
+        stream: str | None = None,
+        *,
+        heads: Mapping[str, str] | None = None,
+        claims: Claims | None = None,
+    ) -> Verification:
+        """Check stored events and texts against their hashes.
+
+        Args:
+            stream: Check this stream and the texts it refers to; None checks the whole file.
+            heads: Stream → hash, `sha256:<hex>`, that was noted elsewhere as its head: one of its
+                events must have it.
+            claims: Event type → function that gives such heads as an event of this type noted
+                them (with `HeadOf`).
+        """
+        self._refuse_in_child()
+        return verify_file(self.path, stream, heads=heads, claims=claims, upcasters=self._upcasters)
+
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Fold all projections anew from the first event.
 
@@ -274,6 +296,23 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
         OpenError: The file is not there, or cannot be opened as an event log.
     """
     return connect_reader(Path(path))
+
+
+def verify_file(
+    path: str | os.PathLike[str],
+    stream: str | None = None,
+    *,
+    heads: Mapping[str, str] | None = None,
+    claims: Claims | None = None,
+    upcasters: Upcasters | None = None,
+) -> Verification:
+    """`EventLog.verify` for a file that is not opened for writing.
+
+    Raises:
+        OpenError: The file is not there, or cannot be opened as an event log.
+    """
+    with closing(connect_reader(Path(path))) as connection:
+        return verify(connection, stream, heads or {}, claims or {}, upcasters or Upcasters())
 
 
 def _nothing(connection: sqlite3.Connection) -> None:

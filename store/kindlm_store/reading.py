@@ -47,10 +47,11 @@ def select_between(
     rows = connection.execute(
         f"{_SELECT} WHERE events.seq > ? AND events.seq <= ? ORDER BY events.seq", (after, until)
     )
-    return (_decoded(row) for row in rows if row[4] in types)
+    return (decode(row) for row in rows if row[4] in types)
 
 
-def _decoded(row: Any) -> RecordedEvent:
+def decode(row: Iterable[Any]) -> RecordedEvent:
+    """A row of position, id, stream, version, type, schema, at, subject, data and hash."""
     seq, id_, stream, version, type_, schema, at, subject, data, hash_ = row
     return RecordedEvent(
         seq, UUID(bytes=id_), stream, version, type_, schema, at, subject, json.loads(data),
@@ -144,7 +145,7 @@ class Reader:
                 values.append(value)
         sql = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT {_PAGE}"
         while True:
-            page = [_decoded(row) for row in self._fetch(sql, (start, *values))]
+            page = [decode(row) for row in self._fetch(sql, (start, *values))]
             yield from page
             if len(page) < _PAGE:
                 return
