@@ -39,9 +39,13 @@ class _Candidate:
     lacks: tuple[_Shortcoming, ...]
 
     @property
-    def distance(self) -> tuple[int, int, int]:
-        """How far it is from what was expected: parts that fail, places in them, position."""
-        return len(self.lacks), sum(lack.places for lack in self.lacks), self.index
+    def distance(self) -> tuple[int, bool, int, int]:
+        """How far it is from what was expected: first of all, how many parts fail.
+
+        Among equals, one with the right arguments is closer: they say which call was meant.
+        """
+        other_call = self.lacks[0].code is FailureCode.TOOL_CALL_ARGS_MISMATCH
+        return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
 
 
 @check("tool_called")

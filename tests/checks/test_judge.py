@@ -1,0 +1,243 @@
+"""The check that asks a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.checks.judge import parse_judgement
+from kindlm.checks.judge_prompts import judge_question, new_token
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.ports import ModelReply, Purpose, Question
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+
+Evaluate = Callable[..., CheckResult]
+Said = Callable[..., Transcript]
+Used = Callable[..., ToolUse]
+
+PARAMS = {"criteria": "Is helpful", "minScore": 0.7, "model": None, "rubric": None}
+GOOD = '{"score": 0.9, "reasoning": "clear"}'
+UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
+
+any_text = st.text(st.characters(exclude_categories=()))
+hostile_text = st.lists(
+    any_text | st.sampled_from(["<<<KINDLM-DATA-", "0a1b2c3d", ">>>", "\n", "<", "\u2028", "\\"]),
+).map("".join)
+
+
+class Judge:
+    """Answers in the order it was told to, and keeps what it was asked."""
+
+    def __init__(self, answers: Iterable[str | Err]) -> None:
+        self.asked: list[Question] = []
+        self._answers = iter(answers)
+
+    async def __call__(self, question: Question) -> Result[ModelReply]:
+        self.asked.append(question)
+        answer = next(self._answers)
+        return answer if isinstance(answer, Err) else Ok(ModelReply(answer, answer, 1.0))
+
+
+def data_of(question: Question) -> Any:
+    """Read a question the way its system text says."""
+    opening, body, closing = question.user.splitlines()
+    token = opening.removeprefix("<<<KINDLM-DATA-")
+    assert closing == f"KINDLM-DATA-{token}>>>"
+    return json.loads(body)
+
+
+def ask_about(transcript: Transcript, **more: Any) -> Question:
+    settings: dict[str, Any] = {"criteria": "c", "rubric": None, "model": None, "token": "0a1b2c3d"}
+    return judge_question(transcript, **settings | more)
+
+
+def joined(text: str) -> str:
+    """Join halves of surrogate pairs: as code points they are the character they make up."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+class TestOutcome:
+    def test_a_score_at_the_threshold_passes(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge(['{"score": 0.7, "reasoning": "just so"}'])
+
+        result = evaluate("judge", PARAMS, said("Hi"), judge)
+
+        assert result.outcome is Outcome.PASSED
+        assert (result.score, result.threshold) == (0.7, 0.7)
+        assert result.reasoning == "just so"
+        assert len(judge.asked) == 1
+
+    def test_a_lower_score_fails_with_the_judges_reason(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(['{"score": 0.25, "reasoning": "It\\u001b[31m insults."}'])
+
+        result = evaluate("judge", PARAMS, said("Hi"), judge)
+
+        assert result.failure_code is FailureCode.JUDGE_BELOW_THRESHOLD
+        assert result.score == 0.25
+        assert result.reasoning == "It\x1b[31m insults."
+        assert "insults" in result.message
+        assert result.message.isprintable()
+
+    @pytest.mark.parametrize("first", ["I cannot say", "", UNAVAILABLE])
+    def test_an_answer_that_is_none_is_asked_for_once_more(
+        self, evaluate: Evaluate, said: Said, first: str | Err
+    ) -> None:
+        judge = Judge([first, GOOD])
+
+        result = evaluate("judge", PARAMS, said("Hi"), judge)
+
+        assert result.outcome is Outcome.PASSED
+        assert judge.asked[0].user != judge.asked[1].user
+
+    @pytest.mark.parametrize(
+        ("second", "reason"), [("no idea", "no judgement"), (UNAVAILABLE, "rate limited")]
+    )
+    def test_after_the_second_one_nobody_knows(
+        self, evaluate: Evaluate, said: Said, second: str | Err, reason: str
+    ) -> None:
+        judge = Judge(["hm", second, GOOD])
+
+        result = evaluate("judge", PARAMS, said("Hi"), judge)
+
+        assert result.outcome is Outcome.INCONCLUSIVE
+        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.score is None
+        assert result.threshold == 0.7
+        assert reason in result.message
+        assert len(judge.asked) == 2
+
+
+class TestParsing:
+    @pytest.mark.parametrize(
+        ("text", "score"),
+        [
+            ('{"score": 0, "reasoning": ""}', 0.0),
+            ('{"score": 1, "reasoning": "r"}', 1.0),
+            (' \n{"reasoning": "r", "score": 5e-1}\n', 0.5),
+            ('```json\n{"score": 0.85, "reasoning": "r"}\n```', 0.85),
+            ('{"score": 0.85, "reasoning": "r", "confidence": 0.1}', 0.85),
+        ],
+    )
+    def test_a_judgement_is_one_json_object(self, text: str, score: float) -> None:
+        assert parse_judgement(text).score == score
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "0.9",
+            "[0.9]",
+            "null",
+            'Sure! {"score": 0.8, "reasoning": "r"}',
+            '{"score": 0.8, "reasoning": "r"} Hope it helps!',
+            '{"score": 0.9, "reasoning": "a"} {"score": 0.1, "reasoning": "b"}',
+            '{"score": 0.1, "score": 0.9, "reasoning": "r"}',
+            '{"score": "0.9", "reasoning": "r"}',
+            '{"score": true, "reasoning": "r"}',
+            '{"score": null, "reasoning": "r"}',
+            '{"score": NaN, "reasoning": "r"}',
+            '{"score": 1e999, "reasoning": "r"}',
+            '{"score": 1.0000001, "reasoning": "r"}',
+            '{"score": -0.1, "reasoning": "r"}',
+            '{"score": 85, "reasoning": "r"}',
+            '{"score": 0.9}',
+            '{"score": 0.9, "reasoning": ["r"]}',
+            '{"reasoning": "r"}',
+            '{"score": 1' + "0" * 400 + ', "reasoning": "r"}',
+            '{"score": 1' + "0" * 10_000 + ', "reasoning": "r"}',
+            '{"score": ' + "[" * 100_000,
+        ],
+    )
+    def test_anything_else_is_none(self, text: str) -> None:
+        with pytest.raises(ValueError, match=r"."):
+            parse_judgement(text)
+
+
+class TestQuestion:
+    def test_it_shows_the_whole_conversation(self, used: Used) -> None:
+        first = Turn("Where is it?", (Step("", (used("lookup", {"id": 1}, {"at": "sea"}),)),))
+        second = Turn("Again?", (Step("At sea.", ()), Step("", (used("x", malformed="{"),))))
+
+        data = data_of(ask_about(Transcript("secret rules", (first, second)), criteria="Is kind"))
+
+        assert data["criteria"] == "Is kind"
+        assert data["rubric"]
+        call = {"name": "lookup", "arguments": {"id": 1}, "response": {"at": "sea"}}
+        malformed = {"name": "x", "arguments": "{", "response": None}
+        assert data["transcript"] == {
+            "messages": [
+                {"role": "user", "text": "Where is it?"},
+                {"role": "assistant", "text": "", "toolCalls": [call]},
+                {"role": "user", "text": "Again?"},
+                {"role": "assistant", "text": "At sea."},
+                {"role": "assistant", "text": "", "toolCalls": [malformed]},
+            ],
+            "finalText": "",
+        }
+
+    def test_it_asks_the_model_for_structured_output(self) -> None:
+        question = ask_about(Transcript(), rubric="strict", model="gpt")
+
+        assert (question.purpose, question.model) == (Purpose.JUDGE, "gpt")
+        assert data_of(question)["rubric"] == "strict"
+        assert question.response_schema.name == "kindlm_judgement"
+        assert question.response_schema.schema["required"] == ["score", "reasoning"]
+        assert question.response_schema.schema["additionalProperties"] is False
+
+    def test_it_never_tells_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge([GOOD])
+
+        evaluate("judge", PARAMS | {"minScore": 0.637}, said("Hi"), judge)
+
+        assert "637" not in judge.asked[0].system + judge.asked[0].user
+
+    def test_only_the_boundary_differs_between_two_questions(self) -> None:
+        first, second = (ask_about(Transcript(), token=new_token()) for _ in range(2))
+
+        boundary = re.compile(r"KINDLM-DATA-[0-9a-f]{8}")
+        assert first.user != second.user
+        assert boundary.sub("", first.user) == boundary.sub("", second.user)
+        assert first.system == second.system
+
+    @given(hostile_text, hostile_text, hostile_text)
+    def test_data_comes_back_as_it_was_and_forges_no_boundary(
+        self, text: str, argument: str, response: str
+    ) -> None:
+        use = ToolUse(ToolCall("1", text, {argument: argument}), [response], "x")
+        transcript = Transcript(turns=(Turn(text, (Step(argument, (use,)),)),))
+
+        question = ask_about(transcript, criteria=text)
+
+        question.user.encode("utf-8")
+        assert question.user.count("KINDLM-DATA") == 2
+        assert question.user.count("<<<") == question.user.count(">>>") == 1
+        assert data_of(question) == {
+            "criteria": joined(text),
+            "rubric": data_of(ask_about(Transcript()))["rubric"],
+            "transcript": {
+                "messages": [
+                    {"role": "user", "text": joined(text)},
+                    {
+                        "role": "assistant",
+                        "text": joined(argument),
+                        "toolCalls": [
+                            {
+                                "name": joined(text),
+                                "arguments": {joined(argument): joined(argument)},
+                                "response": [joined(response)],
+                            }
+                        ],
+                    },
+                ],
+                "finalText": joined(argument),
+            },
+        }
