@@ -19,6 +19,12 @@ __all__ = ["anthropic_client"]
 
 _BASE_URL = "https://api.anthropic.com"
 _NO_KEY = "unused"
+_API_VERSION = "2023-06-01"
+"""The last version that takes `temperature` and `top_p`, which suites set and judges need.
+
+Later ones refuse them for all models; of what is used here nothing else differs. A model that
+takes no temperature refuses it in this version, too, and is then asked without.
+"""
 
 
 def anthropic_client(
@@ -60,9 +66,19 @@ class _Transport:
 
 
 def _headers(settings: ProviderSettings, key: str) -> dict[str, str | anthropic.Omit]:
-    """Return what is said on each request so that the environment does not say it: see ambient."""
-    if settings.base_url is None:
-        return {}
+    """Return the headers that are ours on each request: see ambient.
+
+    The SDK sends the key as `Authorization` alone; gateways made for this API version look for
+    `X-Api-Key`, and the API takes either.
+    """
     # The SDK itself reads this variable, and only from the process environment.
-    names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
-    return {name: anthropic.Omit() for name in names} | {"X-Api-Key": key}
+    ambient = tuple(header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS"))
+    ours: dict[str, str | anthropic.Omit] = {
+        "anthropic-version": _API_VERSION,
+        "X-Api-Key": key,
+    }
+    if settings.base_url is None:
+        taken = {name.lower() for name in ambient}
+        return {name: value for name, value in ours.items() if name.lower() not in taken}
+    ours["Authorization"] = f"Bearer {key}"
+    return {name: anthropic.Omit() for name in ambient} | ours

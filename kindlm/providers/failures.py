@@ -229,14 +229,15 @@ def _quota_used_up(body: str) -> bool:
 def _reason(error: BaseException) -> str:
     """Return the plainest words for the cause that lies deepest."""
     causes = list(_causes(error))
-    for cause in causes:
+    deepest = causes[-1]
+    for cause in reversed(causes):
         if isinstance(cause, socket.gaierror):
             return f"the host name is not known ({cause.strerror})"
         if isinstance(cause, ssl.SSLError):
-            return f"TLS failed ({cause.reason or cause})"
+            return f"TLS failed ({cause.strerror or cause})"
         if isinstance(cause, ConnectionRefusedError):
             return "connection refused"
-    return str(causes[-1]) or type(causes[-1]).__name__
+    return str(deepest) or type(deepest).__name__
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

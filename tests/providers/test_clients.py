@@ -1,0 +1,372 @@
+"""Both clients through the real SDKs and real sockets: what arrives, what fails, what is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.ports import ModelReply
+from kindlm.suite import ModelParams
+from kindlm.transcript import FinishReason, Usage
+
+KEY = "sk-planted-0123456789abcdef"
+
+
+def failure(result: Result[ModelReply]) -> KindlmError:
+    assert isinstance(result, Err), result
+    return result.error
+
+
+def success(result: Result[ModelReply]) -> ModelReply:
+    assert isinstance(result, Ok), result
+    return result.value
+
+
+def test_a_call_gives_the_reply_with_the_body_as_received(api, talking, http, make_request):
+    body = json.dumps(api.reply, indent=3)
+
+    async def run():
+        async with talking(api, http(200, body)) as (client, server):
+            return success(await client.complete(make_request())), server.received
+
+    reply, received = asyncio.run(run())
+    assert reply.text == "Hi there!"
+    assert reply.raw == body
+    assert reply.usage == Usage(10, 5)
+    assert reply.finish_reason is FinishReason.STOP
+    assert reply.model == api.reply["model"]
+    assert reply.latency_ms > 0
+    assert [request.path for request in received] == [api.path]
+
+
+def test_the_key_goes_where_the_api_wants_it(api, talking, http, make_request):
+    async def run():
+        async with talking(api, http(200, api.reply)) as (client, server):
+            await client.complete(make_request())
+            return server.received[0].headers
+
+    headers = asyncio.run(run())
+    if api.type == "openai":
+        assert headers["authorization"] == f"Bearer {KEY}"
+    else:
+        assert headers["x-api-key"] == KEY
+        assert headers["anthropic-version"] == "2023-06-01"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "retryable"),
+    [
+        (400, ErrorCode.PROVIDER_API_ERROR, False),
+        (401, ErrorCode.PROVIDER_AUTH_ERROR, False),
+        (403, ErrorCode.PROVIDER_AUTH_ERROR, False),
+        (404, ErrorCode.PROVIDER_API_ERROR, False),
+        (408, ErrorCode.PROVIDER_TIMEOUT, True),
+        (409, ErrorCode.PROVIDER_API_ERROR, True),
+        (413, ErrorCode.PROVIDER_API_ERROR, False),
+        (429, ErrorCode.PROVIDER_RATE_LIMIT, True),
+        (500, ErrorCode.PROVIDER_API_ERROR, True),
+        (503, ErrorCode.PROVIDER_API_ERROR, True),
+        (529, ErrorCode.PROVIDER_API_ERROR, True),
+    ],
+)
+def test_a_status_has_its_code_and_is_asked_once(
+    api, talking, http, make_request, status, code, retryable
+):
+    async def run():
+        body = {"error": {"message": "because of reasons"}}
+        async with talking(api, http(status, body)) as (client, server):
+            return failure(await client.complete(make_request())), len(server.received)
+
+    error, requests = asyncio.run(run())
+    assert error.code is code
+    assert error.details["status"] == status
+    assert error.details["retryable"] is retryable
+    assert json.loads(error.details["body"]) == {"error": {"message": "because of reasons"}}
+    assert requests == 1
+
+
+def test_the_message_of_a_refused_key_names_its_variable(api, talking, http, make_request):
+    async def run():
+        async with talking(api, http(401, {"error": {"message": "bad key"}})) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    assert api.variable in (asyncio.run(run()).hint or "")
+
+
+def test_a_rate_limit_tells_when_to_come_back(api, talking, http, make_request):
+    async def run():
+        answer = http(429, {"error": {"message": "slow down"}}, {"Retry-After": "1.5"})
+        async with talking(api, answer) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    error = asyncio.run(run())
+    assert error.details["retry_after"] == 1.5
+    assert "1.5 seconds" in error.message
+
+
+def test_a_quota_that_is_used_up_is_not_tried_again(api, talking, http, make_request):
+    async def run():
+        body = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
+        async with talking(api, http(429, body)) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    error = asyncio.run(run())
+    assert error.code is ErrorCode.PROVIDER_RATE_LIMIT
+    assert error.details["retryable"] is False
+    assert "billing" in (error.hint or "")
+
+
+def test_the_provider_has_the_last_word_on_retries(api, talking, http, make_request):
+    async def run():
+        answer = http(500, {}, {"x-should-retry": "false"})
+        async with talking(api, answer) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    assert asyncio.run(run()).details["retryable"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("<html>not json</html>", "<html>"),
+        ("[1, 2]", "no JSON object"),
+        ("[" * 100_000, "too deeply"),
+        ('{"choices": [], "content": null}', "it has no"),
+        ('{"error": {"message": "boom"}}', "boom"),
+        ("", "no JSON"),
+    ],
+)
+def test_a_success_that_is_no_answer_is_an_api_error(api, talking, http, make_request, body, said):
+    async def run():
+        async with talking(api, http(200, body)) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    error = asyncio.run(run())
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert said in error.message
+    assert error.details == {
+        "status": 200,
+        "retry_after": None,
+        "retryable": False,
+        "body": body,
+    }
+
+
+def test_an_error_page_is_quoted_in_short_and_kept_whole(api, talking, http, make_request):
+    page = "<html>" + "x" * 5000 + "</html>"
+
+    async def run():
+        async with talking(api, http(502, page)) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    error = asyncio.run(run())
+    assert len(error.message) < 300
+    assert error.details["body"] == page
+
+
+def test_an_echoed_key_is_in_no_error(api, talking, http, make_request):
+    echo = {"error": {"message": "x" * 180 + f" no such key: {KEY}"}}
+
+    async def run():
+        for status in (200, 400, 401, 429, 500):
+            async with talking(api, http(status, echo)) as (client, _):
+                yield_ = failure(await client.complete(make_request()))
+                errors.append(yield_)
+
+    errors: list[KindlmError] = []
+    asyncio.run(run())
+    assert len(errors) == 5
+    for error in errors:
+        assert "sk-planted" not in repr(error)
+
+
+def test_nobody_listening_is_a_network_error(api, make_request):
+    async def run():
+        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        server.close()
+        await server.wait_closed()
+        client = api.client(f"http://127.0.0.1:{port}")
+        try:
+            return failure(await client.complete(make_request())), port
+        finally:
+            await client.aclose()
+
+    error, port = asyncio.run(run())
+    assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
+    assert error.message.endswith(f"at http://127.0.0.1:{port}: connection refused")
+    assert error.details["retryable"] is True
+
+
+def test_an_unknown_host_is_a_network_error(api, make_request):
+    async def run():
+        client = api.client("http://no-such-host.invalid")
+        try:
+            return failure(await client.complete(make_request()))
+        finally:
+            await client.aclose()
+
+    error = asyncio.run(run())
+    assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
+    assert "no-such-host.invalid" in error.message
+
+
+CUT = {
+    "before anything": None,
+    "in the headers": b"HTTP/1.1 200 OK\r\ncontent-",
+    "in the body": b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"choices": [',
+    "no http": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("bytes_sent", CUT.values(), ids=CUT.keys())
+def test_a_connection_that_breaks_is_a_network_error(api, make_request, bytes_sent):
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(bytes_sent or b"")
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(cut, "127.0.0.1", 0)
+        client = api.client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        try:
+            return failure(await client.complete(make_request()))
+        finally:
+            await client.aclose()
+            server.close()
+
+    error = asyncio.run(run())
+    assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
+    assert error.details["retryable"] is True
+    assert error.details["status"] is None
+
+
+def test_plain_http_behind_https_is_a_network_error(api, peer, http, make_request):
+    async def run():
+        async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(http(200, api.reply))
+            writer.close()
+
+        server = await asyncio.start_server(plain, "127.0.0.1", 0)
+        client = api.client(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        try:
+            return failure(await client.complete(make_request()))
+        finally:
+            await client.aclose()
+            server.close()
+
+    assert asyncio.run(run()).code is ErrorCode.PROVIDER_NETWORK_ERROR
+
+
+HALF = b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\ncontent-type: application/json\r\n\r\n{"a'
+
+
+@pytest.mark.parametrize("answer", [b"", HALF], ids=["no answer", "stalled body"])
+def test_a_timeout_covers_the_whole_call_and_closes_the_connection(
+    api, talking, make_request, answer
+):
+    async def run():
+        async with talking(api, answer) as (client, server):
+            result = await client.complete(make_request(timeout_s=0.3))
+            await asyncio.wait_for(server.left.wait(), 10)
+            return failure(result)
+
+    error = asyncio.run(run())
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert "300 ms" in error.message
+    assert error.details["retryable"] is True
+
+
+def test_cancelling_a_call_closes_its_connection(api, talking, make_request):
+    async def run():
+        async with talking(api, HALF) as (client, server):
+            call = asyncio.create_task(client.complete(make_request()))
+            await asyncio.wait_for(server.arrived.wait(), 10)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await asyncio.wait_for(server.left.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_many_calls_run_at_once(api, make_request, http):
+    waiting = 40
+    together = asyncio.Barrier(waiting)
+
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
+        await reader.readexactly(int(length))
+        await together.wait()
+        writer.write(http(200, api.reply))
+        await writer.drain()
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(meet, "127.0.0.1", 0)
+        client = api.client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        try:
+            calls = [client.complete(make_request()) for _ in range(waiting)]
+            return await asyncio.gather(*calls)
+        finally:
+            await client.aclose()
+            server.close()
+
+    assert {success(reply).text for reply in asyncio.run(run())} == {"Hi there!"}
+
+
+def test_a_client_that_was_never_used_closes_quietly(api):
+    asyncio.run(api.client("http://127.0.0.1:9").aclose())
+
+
+def refusal(api, parameter: str) -> dict[str, Any]:
+    message = f"Unsupported parameter: '{parameter}' is not supported with this model."
+    return {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+def test_a_refused_default_is_dropped_and_remembered(api, talking, http, make_request):
+    answers = (http(400, refusal(api, "temperature")), http(200, api.reply))
+
+    async def run():
+        async with talking(api, *answers) as (client, server):
+            first = success(await client.complete(make_request()))
+            second = success(await client.complete(make_request()))
+            other = success(await client.complete(make_request(model="another")))
+            return first, second, other, [request.body for request in server.received]
+
+    first, second, other, bodies = asyncio.run(run())
+    assert ["temperature" in body for body in bodies] == [True, False, False, True]
+    assert "temperature" in first.warnings[0]
+    assert first.warnings == second.warnings
+    assert other.warnings == ()
+
+
+def test_a_refused_parameter_that_was_written_is_an_error(api, talking, http, make_request):
+    params = ModelParams(temperature=0.7, written=frozenset({"temperature"}))
+
+    async def run():
+        async with talking(api, http(400, refusal(api, "temperature"))) as (client, server):
+            result = failure(await client.complete(make_request(params=params)))
+            return result, len(server.received)
+
+    error, requests = asyncio.run(run())
+    assert requests == 1
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "`temperature`" in error.message
+    assert error.hint == "Remove temperature from the model's params"
+
+
+def test_lone_surrogates_go_back_as_they_came(api, talking, http, make_request):
+    from kindlm.transcript import Message, Role
+
+    async def run():
+        async with talking(api, http(200, api.reply)) as (client, server):
+            await client.complete(make_request(Message(Role.USER, "odd \ud800 text")))
+            return server.received[0].body
+
+    assert "odd \ud800 text" in str(asyncio.run(run())["messages"][0]["content"])

@@ -1,0 +1,87 @@
+"""What tokens cost, and what nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.providers.pricing import PriceTable, matching_name
+from kindlm.suite import Price
+from kindlm.transcript import Cost, CostSource, Usage
+
+MILLION = Usage(1_000_000, 1_000_000)
+NAMES = {"gpt-4o": 1, "gpt-4o-mini": 1, "o3": 1, "claude-opus-4": 1, "claude-opus-4-5": 1}
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("gpt-4o", "gpt-4o"),
+        ("gpt-4o-2024-08-06", "gpt-4o"),
+        ("gpt-4o-latest", "gpt-4o"),
+        ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
+        ("claude-opus-4-20250514", "claude-opus-4"),
+        ("claude-opus-4@20250514", "claude-opus-4"),
+        ("claude-opus-4-5-20251101", "claude-opus-4-5"),
+        ("claude-opus-4-1", None),
+        ("claude-opus-4-1-20250805", None),
+        ("gpt-4o-audio-preview-2024-12-17", None),
+        ("gpt-4oo", None),
+        ("o3-pro", None),
+        ("o3-mini-2025-01-31", None),
+        ("my-gpt-4o", None),
+        ("", None),
+    ],
+)
+def test_a_name_stands_for_its_versions_alone(model, name):
+    assert matching_name(model, NAMES) == name
+
+
+@given(st.sampled_from(sorted(NAMES)), st.text(alphabet="abcxyz-.0123456789", max_size=12))
+def test_a_match_never_drops_a_word(name, rest):
+    matched = matching_name(name + rest, NAMES)
+    if matched is not None:
+        dropped = (name + rest).removeprefix(matched).replace("-latest", "")
+        assert not any(character.isalpha() for character in dropped)
+
+
+def test_the_users_prices_win():
+    table = PriceTable({"gpt-4o": Price(1.0, 2.0)})
+    assert table.cost("openai", "gpt-4o-2024-08-06", MILLION) == Cost(3.0, CostSource.COMPUTED)
+
+
+def test_listed_prices_need_no_network():
+    table = PriceTable({})
+    cost = table.cost("openai", "gpt-4o-2024-08-06", Usage(1_000_000, 500_000))
+    assert cost == Cost(7.5, CostSource.COMPUTED)
+    assert table.cost("openai", "gpt-4o-mini-2024-07-18", MILLION).usd == 0.75
+
+
+def test_a_price_with_tiers_is_worked_out_for_the_amount():
+    table = PriceTable({})
+    few = table.cost("anthropic", "claude-sonnet-4-5-20250929", Usage(1000, 1000)).usd
+    many = table.cost("anthropic", "claude-sonnet-4-5-20250929", Usage(1_000_000, 1000)).usd
+    assert few == 0.018
+    assert many is not None
+    assert many > 3.0
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "usage"),
+    [
+        ("openai", "gpt-4oo", MILLION),
+        ("openai", "gpt-4o-2031-01-01x", MILLION),
+        ("nobody", "gpt-4o", MILLION),
+        ("openai", "gpt-4o", Usage(None, 5)),
+        ("openai", "gpt-4o", Usage(5, None)),
+        ("openai", "text-embedding-3-small", MILLION),
+    ],
+)
+def test_what_is_not_known_is_not_zero(provider, model, usage):
+    assert PriceTable({}).cost(provider, model, usage) == Cost(None, CostSource.UNKNOWN)
+
+
+def test_no_tokens_cost_nothing():
+    cost = PriceTable({}).cost("openai", "gpt-4o", Usage(0, 0))
+    assert cost == Cost(0.0, CostSource.COMPUTED)

@@ -1,0 +1,111 @@
+"""Retry-After, refusals and strict schemas: small rules with many cases."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from kindlm.providers.refusals import refused_parameters
+from kindlm.providers.retry_after import retry_after
+from kindlm.providers.strict_schema import allows_strict
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "30"}, 30.0),
+        ({"retry-after": " 0.25 "}, 0.25),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:45 GMT"}, 45.0),
+        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT"}, 0.0),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:45 -0000"}, 45.0),
+        ({"retry-after": "30", "retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "30", "retry-after-ms": "soon"}, 30.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": ""}, None),
+    ],
+)
+def test_when_to_come_back(headers, seconds):
+    assert retry_after(headers, NOW) == seconds
+
+
+SENT = ("model", "messages", "temperature", "top_p", "max_tokens", "response_format")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "names"),
+    [
+        (400, {"error": {"message": "no", "param": "temperature"}}, {"temperature"}),
+        (400, {"error": {"param": "response_format.json_schema"}}, {"response_format"}),
+        (400, {"error": {"message": "bad", "param": "messages[0].content"}}, {"messages"}),
+        (400, {"error": {"message": "bad", "param": "stop"}}, set()),
+        (
+            400,
+            {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported."}},
+            {"max_tokens"},
+        ),
+        (
+            400,
+            {"error": {"message": "`temperature` and `top_p` cannot both be specified."}},
+            {"temperature", "top_p"},
+        ),
+        (
+            400,
+            {"error": {"message": "temperature: Extra inputs are not permitted"}},
+            {"temperature"},
+        ),
+        (
+            422,
+            {"detail": [{"loc": ["body", "top_p"], "msg": "Extra inputs are not permitted"}]},
+            {"top_p"},
+        ),
+        (400, {"error": {"message": "the temperature is 0.2"}}, set()),
+        (400, {"error": {"message": "unsupported: my_temperature"}}, set()),
+        (500, {"error": {"message": "no", "param": "temperature"}}, set()),
+        (429, {"error": {"message": "temperature is not supported"}}, set()),
+    ],
+)
+def test_which_parameter_is_refused(status, body, names):
+    assert refused_parameters(status, json.dumps(body), SENT) == names
+
+
+def test_a_refusal_may_be_plain_text():
+    assert refused_parameters(400, "unknown field top_p", SENT) == {"top_p"}
+
+
+CLOSED = {"type": "object", "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed"),
+    [
+        ({**CLOSED, "properties": {"a": {"type": "string"}}, "required": ["a"]}, True),
+        ({**CLOSED}, True),
+        ({"type": "object", "properties": {}}, False),
+        ({**CLOSED, "properties": {"a": {"type": "string"}}}, False),
+        ({**CLOSED, "properties": {"a": {"type": "object"}}, "required": ["a"]}, False),
+        (
+            {
+                **CLOSED,
+                "properties": {"a": {"type": "array", "items": {"anyOf": [CLOSED, {}]}}},
+                "required": ["a"],
+            },
+            True,
+        ),
+        ({**CLOSED, "properties": {"a": {"not": {}}}, "required": ["a"]}, False),
+        ({**CLOSED, "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, False),
+        ({**CLOSED, "patternProperties": {}}, False),
+        ({**CLOSED, "properties": {"a": True}, "required": ["a"]}, False),
+        ({"type": "array", "items": {"type": "string"}}, False),
+        ({}, False),
+    ],
+)
+def test_which_schemas_are_strict(schema, allowed):
+    assert allows_strict(schema) is allowed
