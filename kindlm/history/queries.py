@@ -18,13 +18,9 @@ SELECT s.*, c.body AS error
  WHERE s.run = ? ORDER BY s.ordinal
 """
 
-TESTS = """
-SELECT t.*, (SELECT tags FROM executions e
-              WHERE e.suite = t.suite AND e.test = t.test AND e.target = t.target LIMIT 1) AS tags
-  FROM tests t
- WHERE t.run = :run AND (:suite IS NULL OR t.suite = :suite)
- ORDER BY t.first_number
-"""
+TESTS = "SELECT * FROM tests WHERE suite = ? ORDER BY ordinal"
+
+TARGETS = "SELECT target FROM planned_tests WHERE suite = ? GROUP BY target ORDER BY min(ordinal)"
 
 EXECUTIONS = """
 SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.status, e.messages,
@@ -56,12 +52,12 @@ SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.b
 """
 
 TOOL_CALLS = """
-SELECT t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response
+SELECT t.attempt, t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response
   FROM tool_calls t
   LEFT JOIN contents a ON a.ref = t.arguments_ref
   LEFT JOIN contents r ON r.ref = t.response_ref
- WHERE t.execution = ? AND t.attempt = ?
- ORDER BY t.position
+ WHERE t.execution = :execution AND (:attempt IS NULL OR t.attempt = :attempt)
+ ORDER BY t.attempt, t.position
 """
 
 CALLS = """
@@ -75,6 +71,16 @@ SELECT c.attempt, c.call, c.purpose, c.provider, c.model, c.reported_model, c.st
  WHERE c.execution = ?
  ORDER BY c.attempt, c.call
 """
+
+UNPRICED = """
+SELECT DISTINCT coalesce(c.reported_model, c.model)
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.id
+ WHERE e.run = ? AND c.status = 'responded' AND c.cost_usd IS NULL
+ ORDER BY 1
+"""
+
+FINISHED = "SELECT count(*) FROM executions WHERE run = ? AND status IS NOT NULL"
 
 SPEND = """
 SELECT purpose <> 'test' AS judging, sum(cost_usd) AS cost_usd,

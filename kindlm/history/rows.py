@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.history.verdict import GateResult, StatusCounts, is_flaky, suite_passes, test_status
+from kindlm.history.verdict import (
+    GateResult,
+    StatusCounts,
+    is_flaky,
+    rate_decides,
+    suite_passes,
+    test_status,
+)
 from kindlm.outcome import Outcome, Status
 
 __all__ = [
@@ -65,10 +72,28 @@ class SuiteView:
         """Whether the suite passes as a whole."""
         return self.error_code is None and suite_passes(self.tests, self.gates)
 
+    @property
+    def tolerates(self) -> bool:
+        """Whether a pass rate that the user wrote, and that was reached, tolerates failures."""
+        rate_reached = all(gate.passed for gate in self.gates if gate.name == "passRateMin")
+        return rate_decides(self.gates) and rate_reached
+
+    @property
+    def status(self) -> Status:
+        """How the suite came out; errored if it could not be run at all."""
+        if self.error_code is not None:
+            return Status.ERRORED
+        if not self.passed:
+            return Status.FAILED
+        return Status.PASSED if self.executions.tested else Status.SKIPPED
+
 
 @dataclass(frozen=True, slots=True)
 class TestView:
-    """A test (case x target) over its repeats."""
+    """A test (case x target) over its repeats; of a stopped run, some have none.
+
+    `latency_ms` is the mean of its executions; `cost_usd` the sum, None if a part is unknown.
+    """
 
     __test__ = False  # not a pytest class
 
@@ -80,6 +105,8 @@ class TestView:
     counts: StatusCounts
     pass_rate_min: float
     latency_ms: float | None
+    cost_usd: float | None
+    line: int | None
 
     @property
     def status(self) -> Status:
@@ -144,6 +171,7 @@ class AssertionView:
 class ToolCallView:
     """A tool call with its answer; `call` is the model's answer that asked for it."""
 
+    attempt: int
     position: int
     call: int
     tool: str

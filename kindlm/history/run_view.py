@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from kindlm.history import queries
+from kindlm.history.json_text import read_json
 from kindlm.history.metrics import suite_metrics
 from kindlm.history.rows import (
     AssertionView,
@@ -28,6 +29,7 @@ from kindlm.history.rows import (
 from kindlm.history.verdict import StatusCounts, evaluate_gates
 from kindlm.outcome import Outcome, Status
 from kindlm.suite import Gate
+from kindlm_store import is_held
 
 __all__ = ["RunView"]
 
@@ -82,34 +84,49 @@ class RunView:
         """Whether no execution was tested: filters, skips, or an empty plan."""
         return self.summary.executions.tested == 0
 
+    @cached_property
+    def missing(self) -> int:
+        """How many planned executions have not ended: those of a run that was stopped."""
+        finished: int = self._db.execute(queries.FINISHED, (self.id,)).fetchone()[0]
+        return self.info.planned - finished
+
     @property
     def complete(self) -> bool:
         """Whether every planned execution has ended."""
-        return self.summary.executions.total == self.info.planned and not self._unfinished()
+        return self.missing == 0
 
     @property
     def passed(self) -> bool:
         """The verdict by today's rules: every suite passes, and something was tested."""
         return self.complete and not self.tested_nothing and all(s.passed for s in self.suites)
 
+    @property
+    def status(self) -> str:
+        """The verdict of a finished run: passed or failed; else how it stands.
+
+        That is interrupted, aborted, running while its lock is held, or killed.
+        """
+        if self.info.ended == "finished":
+            return "passed" if self.passed else "failed"
+        if self.info.ended is not None:
+            return self.info.ended
+        file = self._db.execute("PRAGMA database_list").fetchone()[2]
+        return "running" if is_held(file, f"run/{self.id}") else "killed"
+
+    @property
+    def unpriced_models(self) -> list[str]:
+        """The models whose calls have no known cost."""
+        return [row[0] for row in self._db.execute(queries.UNPRICED, (self.id,))]
+
+    def targets(self, suite: SuiteView) -> list[str]:
+        """Return the targets that a suite defines, selected or not, in the order of its file."""
+        return [row[0] for row in self._db.execute(queries.TARGETS, (suite.id,))]
+
     def tests(self, suite: str | None = None) -> Iterator[TestView]:
-        """Yield the tests of the run, or of one suite (by id), in the order of their file."""
-        for row in self._db.execute(queries.TESTS, {"run": self.id, "suite": suite}):
-            yield TestView(
-                suite_id=row["suite"],
-                suite=row["suite_name"],
-                name=row["test"],
-                target=row["target"],
-                tags=tuple(json.loads(row["tags"] or "[]")),
-                counts=StatusCounts(
-                    row["passed"] or 0,
-                    row["failed"] or 0,
-                    row["errored"] or 0,
-                    (row["skipped"] or 0) + (row["unfinished"] or 0),
-                ),
-                pass_rate_min=1.0 if row["pass_rate_min"] is None else row["pass_rate_min"],
-                latency_ms=row["latency_avg_ms"],
-            )
+        """Yield the selected tests of the run, or of one suite (by id), in order of their file."""
+        for wanted in [suite] if suite else [row.id for row in self.suites]:
+            for row in self._db.execute(queries.TESTS, (wanted,)):
+                yield _test(row)
 
     def executions(self, test: TestView) -> Iterator[ExecutionView]:
         """Yield the executions of a test, repeat by repeat."""
@@ -130,18 +147,11 @@ class RunView:
 
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of an execution's last attempt."""
-        rows = self._db.execute(queries.TOOL_CALLS, (execution.id, execution.attempt))
-        return [
-            ToolCallView(
-                position=row["position"],
-                call=row["call"],
-                tool=row["tool"],
-                arguments=_json(row["arguments"]),
-                rule=row["rule"],
-                response=_json(row["response"]),
-            )
-            for row in rows
-        ]
+        return self._tool_calls(execution, execution.attempt)
+
+    def all_tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
+        """Return the tool calls of all attempts of an execution."""
+        return self._tool_calls(execution, None)
 
     def calls(self, execution: ExecutionView) -> list[CallView]:
         """Return all model calls of an execution, of every attempt, retries and judges too."""
@@ -154,6 +164,21 @@ class RunView:
         """Return the messages the conversation began with, their texts filled in."""
         return tuple(self._filled(message) for message in execution.messages)
 
+    def _tool_calls(self, execution: ExecutionView, attempt: int | None) -> list[ToolCallView]:
+        wanted = {"execution": execution.id, "attempt": attempt}
+        return [
+            ToolCallView(
+                attempt=row["attempt"],
+                position=row["position"],
+                call=row["call"],
+                tool=row["tool"],
+                arguments=read_json(row["arguments"]),
+                rule=row["rule"],
+                response=read_json(row["response"]),
+            )
+            for row in self._db.execute(queries.TOOL_CALLS, wanted)
+        ]
+
     def _messages(self, column: str) -> tuple[dict[str, Any], ...]:
         return tuple(self._filled(message) for message in json.loads(column))
 
@@ -161,10 +186,6 @@ class RunView:
         query = "SELECT body FROM contents WHERE ref = ?"
         row = self._db.execute(query, (message["text"]["$ref"],)).fetchone()
         return {**message, "text": row[0] if row else None}
-
-    def _unfinished(self) -> bool:
-        query = "SELECT EXISTS (SELECT 1 FROM executions WHERE run = ? AND status IS NULL)"
-        return bool(self._db.execute(query, (self.id,)).fetchone()[0])
 
     def _suite(self, row: sqlite3.Row) -> SuiteView:
         tests = StatusCounts()
@@ -191,6 +212,24 @@ class RunView:
         return [Gate(r[0], r[1], bool(r[2])) for r in self._db.execute(query, (suite,))]
 
 
+def _test(row: sqlite3.Row) -> TestView:
+    tags = (*json.loads(row["suite_tags"]), *json.loads(row["tags"]))
+    return TestView(
+        suite_id=row["suite"],
+        suite=row["suite_name"],
+        name=row["test"],
+        target=row["target"],
+        tags=tuple(dict.fromkeys(tags)),
+        counts=StatusCounts(
+            row["passed"], row["failed"], row["errored"], row["skipped"] + row["unfinished"]
+        ),
+        pass_rate_min=row["pass_rate_min"],
+        latency_ms=row["latency_avg_ms"],
+        cost_usd=row["cost_usd"],
+        line=row["line"],
+    )
+
+
 def _execution(row: sqlite3.Row) -> ExecutionView:
     values = dict(row)
     values["status"] = Status(row["status"]) if row["status"] else None
@@ -204,16 +243,6 @@ def _assertion(row: sqlite3.Row) -> AssertionView:
     values = dict(row)
     values["outcome"] = Outcome(row["outcome"])
     values["evidence"] = tuple(json.loads(row["evidence"]))
-    values["expected"] = _json(row["expected"])
-    values["actual"] = _json(row["actual"])
+    values["expected"] = read_json(row["expected"])
+    values["actual"] = read_json(row["actual"])
     return AssertionView(**values)
-
-
-def _json(text: str | None) -> Any:
-    """Return the JSON value of a text, the text itself if it is none, None if it was erased."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

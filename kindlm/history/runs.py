@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
@@ -28,10 +29,12 @@ class RunRow:
 
 
 _LIST = """
-SELECT l.run, l.label, l.suites, l.started_at, l.ended, l.passed,
+SELECT l.run AS id, l.label, l.suites, l.started_at, l.ended, l.passed,
        l.passed_executions,
-       l.passed_executions + l.failed_executions + l.errored_executions,
-       (SELECT sum(cost_usd) FROM provider_calls c WHERE c.run = l.run),
+       l.passed_executions + l.failed_executions + l.errored_executions AS executions,
+       (SELECT sum(c.cost_usd)
+          FROM executions e JOIN provider_calls c ON c.execution = e.id
+         WHERE e.run = l.run) AS cost_usd,
        l.git_branch, l.git_commit
   FROM run_list l
  WHERE (:suite IS NULL OR EXISTS (
@@ -51,7 +54,7 @@ def list_runs(
 ) -> list[RunRow]:
     """Return the newest runs first; `since` is a UTC timestamp in ISO 8601."""
     rows = db.execute(_LIST, {"limit": limit, "suite": suite, "since": since})
-    return [RunRow(*row[:5], None if row[5] is None else bool(row[5]), *row[6:]) for row in rows]
+    return [_row(dict(row)) for row in rows]
 
 
 def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
@@ -76,6 +79,11 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     if len(starting) == 1:
         return Ok(starting[0])
     return Err(_ambiguous(wanted, starting) if starting else _unknown(wanted))
+
+
+def _row(values: dict[str, Any]) -> RunRow:
+    passed = values["passed"]
+    return RunRow(**{**values, "passed": None if passed is None else bool(passed)})
 
 
 def _no_runs() -> KindlmError:

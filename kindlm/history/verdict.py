@@ -17,6 +17,7 @@ __all__ = [
     "SuiteMetrics",
     "evaluate_gates",
     "is_flaky",
+    "rate_decides",
     "suite_passes",
     "test_status",
 ]
@@ -112,8 +113,12 @@ def suite_passes(tests: StatusCounts, gates: Sequence[GateResult]) -> bool:
     """Tell whether a suite passes: gates, errors, and failures unless a written rate decides."""
     if tests.errored or not all(gate.passed for gate in gates):
         return False
-    rate_decides = any(gate.name == "passRateMin" and gate.written for gate in gates)
-    return tests.failed == 0 or rate_decides
+    return tests.failed == 0 or rate_decides(gates)
+
+
+def rate_decides(gates: Sequence[GateResult]) -> bool:
+    """Tell whether a pass rate that the user wrote decides how many failures are tolerated."""
+    return any(gate.name == "passRateMin" and gate.written for gate in gates)
 
 
 def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:

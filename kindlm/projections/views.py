@@ -56,31 +56,35 @@ SELECT c.execution, c.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
 """
 
 _TESTS = """
-SELECT e.run, e.suite, s.name AS suite_name, e.test, e.target, p.pass_rate AS pass_rate_min,
-       count(*) AS executions,
-       sum(e.status = 'passed') AS passed, sum(e.status = 'failed') AS failed,
-       sum(e.status = 'errored') AS errored, sum(e.status = 'skipped') AS skipped,
-       sum(e.status IS NULL) AS unfinished,
-       CASE WHEN sum(e.status = 'skipped') = count(*) THEN NULL
-            ELSE 1.0 * sum(e.status = 'passed') / (count(*) - sum(e.status = 'skipped'))
-       END AS pass_rate,
-       avg(CASE WHEN e.status <> 'skipped' THEN e.latency_ms END) AS latency_avg_ms,
-       min(e.number) AS first_number
-  FROM executions e
-  JOIN suites s ON s.id = e.suite
-  LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
- GROUP BY e.suite, e.test, e.target
+SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal, p.line,
+       p.pass_rate AS pass_rate_min, s.tags AS suite_tags, p.tags,
+       count(e.id) AS executions,
+       coalesce(sum(e.status = 'passed'), 0) AS passed,
+       coalesce(sum(e.status = 'failed'), 0) AS failed,
+       coalesce(sum(e.status = 'errored'), 0) AS errored,
+       coalesce(sum(e.status = 'skipped'), 0) AS skipped,
+       sum(e.id IS NOT NULL AND e.status IS NULL) AS unfinished,
+       1.0 * sum(e.status = 'passed')
+           / nullif(sum(e.status IN ('passed', 'failed', 'errored')), 0) AS pass_rate,
+       avg(CASE WHEN e.turns > 0 THEN e.latency_ms END) AS latency_avg_ms,
+       -- a sum with an unknown part is unknown
+       CASE WHEN count(e.cost_usd) = sum(e.turns > 0) THEN sum(e.cost_usd) END AS cost_usd
+  FROM planned_tests p
+  JOIN suites s ON s.id = p.suite
+  LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target
+ WHERE p.selected
+ GROUP BY p.suite, p.test, p.target
 """
 
 _SPEND = """
-SELECT c.run, e.suite, c.purpose, count(*) AS calls,
+SELECT e.run, e.suite, c.purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
        sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
        sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
-  FROM provider_calls c
-  JOIN executions e ON e.id = c.execution
- GROUP BY e.suite, c.purpose
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.id
+ GROUP BY e.run, e.suite, c.purpose
 """
 
 _RUN_LIST = """

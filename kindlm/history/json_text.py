@@ -1,0 +1,55 @@
+"""JSON that models and tools wrote, read so that any reader can write it again."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+__all__ = ["read_json"]
+
+_MAX_DEPTH = 200
+
+
+def read_json(text: str | None) -> Any:
+    """Return the JSON value of a text; the text itself if it is none; None if there is no text.
+
+    What Python takes and JSON, or other parsers, do not, is no JSON here: NaN, numbers without a
+    finite value, halves of surrogate pairs, hundreds of levels.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        _require_shallow(value)
+        json.dumps(value, ensure_ascii=False).encode()
+    # A surrogate is a UnicodeEncodeError, which is a ValueError.
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(digits)
+    return number
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        if not level:
+            return
+        level = [child for parent in level for child in _children(parent)]
+    raise ValueError("too deep")
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
