@@ -1,0 +1,9 @@
+"""A loopback stand-in for model providers: real sockets and wire formats, no key, no network.
+
+`LoopbackServer` is for use in a process; `python -m kindlm.testing.server` runs it as a program.
+"""
+
+from kindlm.testing.loopback import LoopbackServer
+from kindlm.testing.script import ScriptError
+
+__all__ = ["LoopbackServer", "ScriptError"]

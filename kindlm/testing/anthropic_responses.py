@@ -1,0 +1,181 @@
+"""Messages responses: messages, streams and errors, with every field the API sends."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from kindlm.testing import anthropic_requests
+from kindlm.testing.conversation import Conversation, Reply, usage_of
+from kindlm.testing.player import shape
+from kindlm.testing.wire import Refusal, WireFormat, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_ERROR_MESSAGES = {
+    429: "This request would exceed your organization's rate limit. Please try again later.",
+    500: "Internal server error",
+    529: "Overloaded",
+}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+
+
+def key_of(headers: Mapping[str, str]) -> str | None:
+    """The key of a request."""
+    return headers.get("x-api-key", "").strip() or None
+
+
+def auth_refusal(key: str | None) -> Refusal:
+    """What a missing or wrong key gets."""
+    message = "x-api-key header is required" if key is None else "invalid x-api-key"
+    return Refusal(401, "authentication_error", message)
+
+
+def unknown_model(name: str) -> Refusal:
+    """What a model that does not exist gets."""
+    return Refusal(404, "not_found_error", f"model: {name}")
+
+
+def status_refusal(status: int, model: str) -> Refusal:  # noqa: ARG001 - as WireFormat
+    """The error that comes with a status."""
+    default = "invalid_request_error" if status < 500 else "api_error"
+    message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
+    return Refusal(status, _ERROR_TYPES.get(status, default), message)
+
+
+def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
+    """An error as the API shapes it."""
+    error = {"type": refusal.kind, "message": refusal.message}
+    return {"type": "error", "error": error, "request_id": request_id}
+
+
+def headers(request_id: str) -> tuple[tuple[str, str], ...]:
+    """Headers of every answer."""
+    return (
+        ("request-id", request_id),
+        ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
+        ("anthropic-ratelimit-requests-limit", "10000"),
+        ("anthropic-ratelimit-requests-remaining", "9999"),
+        ("anthropic-ratelimit-requests-reset", "2030-01-01T00:00:00Z"),
+    )
+
+
+def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
+    """The message, or the events of its stream."""
+    content: list[dict[str, Any]] = []
+    text = reply.text
+    if reply.structured is not None and conversation.forced_tool is None:
+        text = json.dumps(reply.structured, ensure_ascii=False)
+    if text is not None:
+        text, reply = shape(reply, conversation, text)
+        content += [{"type": "text", "text": text}] if text else []
+    content += _tool_uses(conversation, reply)
+    message: dict[str, Any] = {
+        "id": f"msg_{conversation.fingerprint[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": reported_model,
+        "content": content,
+        "stop_reason": _stop_reason(reply, content),
+        "stop_sequence": reply.stopped_at,
+    }
+    if reply.reports_usage:
+        message["usage"] = _usage(conversation, reply, text or "")
+    if conversation.stream:
+        return tuple(_event(event) for event in _events(message))
+    return (json.dumps(message).encode("ascii"),)
+
+
+def _tool_uses(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:
+    calls: list[tuple[str, Any]] = [(call.name, call.arguments) for call in reply.calls]
+    if reply.structured is not None and conversation.forced_tool is not None:
+        calls.append((conversation.forced_tool, reply.structured))
+    return [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{conversation.fingerprint[:20]}{position:04}",
+            "name": name,
+            "input": arguments,
+        }
+        for position, (name, arguments) in enumerate(calls)
+    ]
+
+
+def _stop_reason(reply: Reply, content: list[dict[str, Any]]) -> str:
+    if reply.stopped_at is not None:
+        return "stop_sequence"
+    if reply.finish is not None:
+        return _STOP_REASONS[reply.finish]
+    return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+
+
+def _usage(conversation: Conversation, reply: Reply, text: str) -> dict[str, Any]:
+    usage = usage_of(conversation, reply, text)
+    return {
+        "input_tokens": usage.input_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "service_tier": "standard",
+    }
+
+
+def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A stream: the message without content, its blocks piece by piece, why it ended."""
+    opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
+    opening["usage"] = {**message.get("usage", {"input_tokens": 0}), "output_tokens": 1}
+    yield {"type": "message_start", "message": opening}
+    yield {"type": "ping"}
+    for index, block in enumerate(message["content"]):
+        yield from _block_events(index, block)
+    ending = {key: message[key] for key in ("stop_reason", "stop_sequence")}
+    output_tokens = message.get("usage", {}).get("output_tokens", 0)
+    yield {"type": "message_delta", "delta": ending, "usage": {"output_tokens": output_tokens}}
+    yield {"type": "message_stop"}
+
+
+def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if block["type"] == "text":
+        opening: dict[str, Any] = {"type": "text", "text": ""}
+        deltas = [{"type": "text_delta", "text": word} for word in words_of(block["text"])]
+    else:
+        opening = {**block, "input": {}}
+        arguments = json.dumps(block["input"])
+        middle = len(arguments) // 2
+        parts = (arguments[:middle], arguments[middle:])
+        deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
+    yield {"type": "content_block_start", "index": index, "content_block": opening}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")
+
+
+MESSAGES = WireFormat(
+    name="anthropic",
+    key_of=key_of,
+    auth_refusal=auth_refusal,
+    refusals=anthropic_requests.refusals,
+    unknown_model=unknown_model,
+    read=anthropic_requests.read,
+    write=write,
+    error_body=error_body,
+    status_refusal=status_refusal,
+    headers=headers,
+)

@@ -1,0 +1,294 @@
+"""The server's routes: from an HTTP request to its answer, and a line in the request log."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kindlm.testing import embeddings
+from kindlm.testing.anthropic_responses import MESSAGES
+from kindlm.testing.conversation import DRIFT_QUESTION, JUDGE_QUESTION
+from kindlm.testing.faults import (
+    FaultPlan,
+    FaultTarget,
+    faulty_reply,
+    key_echo_headers,
+    key_echo_message,
+    retry_after,
+    without_limits,
+)
+from kindlm.testing.http1 import HttpAnswer, HttpRequest
+from kindlm.testing.node import Node
+from kindlm.testing.openai_responses import CHAT_COMPLETIONS
+from kindlm.testing.player import Played, play
+from kindlm.testing.request_log import LoggedRequest, RequestLog, harmless, now
+from kindlm.testing.script import FaultRule, Script, ScriptError
+from kindlm.testing.script_loading import builtin_scripts, fault_rules, load_script
+from kindlm.testing.wire import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kindlm.testing.conversation import Asks
+    from kindlm.testing.request_log import KeyState
+    from kindlm.testing.script import Fault, ModelSpec
+    from kindlm.testing.wire import WireFormat
+
+EMBEDDINGS_PATH = "/v1/embeddings"
+_WIRES = {
+    "/v1/chat/completions": CHAT_COMPLETIONS,
+    "/v1/messages": MESSAGES,
+    EMBEDDINGS_PATH: CHAT_COMPLETIONS,
+}
+_NOT_JSON = "We could not parse the JSON body of your request."
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request to a provider's route while it is being answered."""
+
+    wire: WireFormat
+    request: HttpRequest
+    request_id: str
+    body: dict[str, Any] | None
+    key: str | None
+    accepted: bool
+
+    @property
+    def model(self) -> str:
+        model = (self.body or {}).get("model")
+        return model if isinstance(model, str) else ""
+
+    @property
+    def key_state(self) -> KeyState:
+        if self.key is None:
+            return "missing"
+        return "accepted" if self.accepted else "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """An answer with what the request log says of it."""
+
+    answer: HttpAnswer
+    asks: str | None = None
+    rule: str | None = None
+    fault: str | None = None
+
+
+class App:
+    """Answers requests from a script. Used by one thread, the server's."""
+
+    def __init__(
+        self, script: Script, log: RequestLog, extra_faults: Sequence[FaultRule] = ()
+    ) -> None:
+        self._extra_faults = tuple(extra_faults)
+        self._log = log
+        self._script = script
+        self._faults = FaultPlan((*script.faults, *self._extra_faults), time.monotonic)
+
+    def use_script(self, script: Script) -> None:
+        """Plays another script from now on, with its faults."""
+        self._script = script
+        self._faults.replace((*script.faults, *self._extra_faults))
+
+    def use_faults(self, rules: Sequence[FaultRule]) -> None:
+        """Replaces all faults."""
+        self._faults.replace(rules)
+
+    def handle(self, request: HttpRequest) -> HttpAnswer:
+        """The answer to a request."""
+        wire = _WIRES.get(request.path)
+        if wire is None:
+            return self._control(request)
+        number, arrived_at = self._log.next_number(), now()
+        call = self._open_call(wire, request, number)
+        outcome = self._answer(call)
+        self._log.add(
+            LoggedRequest(
+                number=number,
+                at=arrived_at,
+                method=request.method,
+                path=request.path,
+                model=call.model or None,
+                asks=outcome.asks,
+                key=call.key_state,
+                headers=harmless(request.headers),
+                raw_body=request.body,
+                status=outcome.answer.status,
+                rule=outcome.rule,
+                fault=outcome.fault,
+            )
+        )
+        return outcome.answer
+
+    def _open_call(self, wire: WireFormat, request: HttpRequest, number: int) -> _Call:
+        try:
+            body = json.loads(request.body)
+        except (ValueError, RecursionError):
+            body = None
+        key = wire.key_of(request.headers)
+        accepted = key is not None and (not self._script.keys or key in self._script.keys)
+        held = body if isinstance(body, dict) else None
+        return _Call(wire, request, f"req_{number:024}", held, key, accepted)
+
+    def _answer(self, call: _Call) -> _Outcome:
+        due = self._faults.due(_target(call))
+        if due.fault is not None:
+            answer = _fault_answer(call, due.fault)
+            outcome = (
+                _Outcome(answer, fault=due.fault.kind)
+                if answer is not None
+                else self._served(call, due.fault)
+            )
+        else:
+            outcome = self._served(call, None)
+        if due.delay_s:
+            late = replace(outcome.answer, delay_s=outcome.answer.delay_s + due.delay_s)
+            return replace(outcome, answer=late, fault=outcome.fault or "latency")
+        return outcome
+
+    def _served(self, call: _Call, fault: Fault | None) -> _Outcome:
+        """The answer of the script, or of a fault that keeps to the request's format."""
+        spec = self._model_spec(call.model)
+        refusal = self._refusal(call, spec)
+        if refusal is not None:
+            return _Outcome(_error(call, refusal))
+        assert call.body is not None
+        reported = spec.reported_as if spec is not None else call.model
+        if call.request.path == EMBEDDINGS_PATH:
+            body = embeddings.write(call.body, reported)
+            return _Outcome(_delivered(_ok(call, (body,), stream=False), fault))
+        return self._played(call, reported, fault)
+
+    def _model_spec(self, name: str) -> ModelSpec | None:
+        return next((spec for spec in self._script.models if spec.name == name), None)
+
+    def _refusal(self, call: _Call, spec: ModelSpec | None) -> Refusal | None:
+        if not call.accepted:
+            return call.wire.auth_refusal(call.key)
+        if call.request.method != "POST":
+            message = f"Not allowed to {call.request.method} on {call.request.path}"
+            return Refusal(405, "invalid_request_error", message)
+        if call.body is None:
+            return Refusal(400, "invalid_request_error", _NOT_JSON)
+        if call.model and self._script.models and spec is None:
+            return call.wire.unknown_model(call.model)
+        if call.request.path == EMBEDDINGS_PATH:
+            return next(embeddings.refusals(call.body), None)
+        return next(call.wire.refusals(call.request.headers, call.body, spec), None)
+
+    def _played(self, call: _Call, reported: str, fault: Fault | None) -> _Outcome:
+        assert call.body is not None
+        conversation = call.wire.read(call.body)
+        try:
+            played = play(self._script, conversation)
+        except ScriptError as error:
+            return _Outcome(_script_mistake(call, str(error)), conversation.asks)
+        if played.mistake is not None:
+            return _Outcome(_script_mistake(call, played.mistake), conversation.asks, played.rule)
+        fault = fault or played.fault
+        answer = None if fault is None else _fault_answer(call, fault)
+        if answer is None:
+            reply = None if fault is None else faulty_reply(fault, conversation, call.key or "")
+            heard = conversation if reply is None else without_limits(conversation)
+            parts = call.wire.write(heard, reply or played.reply, reported)
+            answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
+        return _outcome(answer, played, conversation.asks, fault)
+
+    def _control(self, request: HttpRequest) -> HttpAnswer:
+        """The routes for those who run the server."""
+        if request.path in ("/", "/health"):
+            return _json(200, {"status": "ok", "script": self._script.name})
+        if request.path == "/requests":
+            return _json(200, {"requests": [entry.as_dict() for entry in self._log.entries()]})
+        if request.path == "/faults" and request.method == "GET":
+            return _json(200, {"fired": self._faults.fired()})
+        if request.path in ("/faults", "/script") and request.method == "POST":
+            try:
+                return self._change(request)
+            except (ScriptError, ValueError, RecursionError) as error:
+                return _json(400, {"error": {"message": str(error)}})
+        message = f"There is no {request.method} {request.path} here."
+        return _json(404, {"error": {"message": message, "type": "invalid_request_error"}})
+
+    def _change(self, request: HttpRequest) -> HttpAnswer:
+        """`{"faults": [...]}` replaces the faults, `{"script": ...}` the script."""
+        wanted = request.path[1:]
+        entries = Node(json.loads(request.body), "body").mapping(wanted)
+        if wanted not in entries:
+            raise ScriptError(f"body: {wanted!r} is missing")
+        if wanted == "faults":
+            self.use_faults(fault_rules(entries["faults"]))
+            return _json(200, {"faults": len(self._faults.fired())})
+        source = entries["script"].value
+        if not isinstance(source, dict) and source not in builtin_scripts():
+            entries["script"].fail(f"expected a script or one of {', '.join(builtin_scripts())}")
+        self.use_script(load_script(source))
+        return _json(200, {"script": self._script.name})
+
+
+def _outcome(answer: HttpAnswer, played: Played, asks: Asks, fault: Fault | None) -> _Outcome:
+    if played.delay_s:
+        answer = replace(answer, delay_s=played.delay_s)
+    return _Outcome(answer, asks, played.rule, None if fault is None else fault.kind)
+
+
+def _target(call: _Call) -> FaultTarget:
+    text = call.request.body.decode("utf-8", "replace")
+    asks: Asks = "agent"
+    if f'"{JUDGE_QUESTION}"' in text:
+        asks = "judge"
+    elif f'"{DRIFT_QUESTION}"' in text:
+        asks = "drift"
+    return FaultTarget(call.request.path, call.model, text.casefold(), asks)
+
+
+def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
+    """The answer of a fault that does not care what was asked, else None."""
+    extra = retry_after(fault)
+    if fault.status is not None:
+        return _error(call, call.wire.status_refusal(fault.status, call.model), extra)
+    if fault.echo_key in ("error", "header", "url"):
+        message = key_echo_message(fault, call.key or "")
+        refusal = Refusal(400, "invalid_request_error", message)
+        return _error(call, refusal, key_echo_headers(fault, call.key or ""))
+    if fault.cut in ("before", "headers"):
+        return replace(_ok(call, (b"{}",), stream=False), cut=fault.cut)
+    if fault.malformed:
+        return _ok(call, (b'{"id": "broken", "choices": [{"mess',), stream=False)
+    return None
+
+
+def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
+    """The answer with a fault in how it is delivered."""
+    if fault is None:
+        return answer
+    if fault.latency_ms is not None:
+        return replace(answer, delay_s=fault.latency_ms / 1000)
+    if fault.stall_ms is not None:
+        return replace(answer, stall_s=fault.stall_ms / 1000)
+    return replace(answer, cut="body") if fault.cut == "body" else answer
+
+
+def _ok(call: _Call, parts: tuple[bytes, ...], *, stream: bool) -> HttpAnswer:
+    headers = call.wire.headers(call.request_id)
+    if stream:
+        return HttpAnswer(200, b"", headers, "text/event-stream; charset=utf-8", parts)
+    return HttpAnswer(200, parts[0], headers)
+
+
+def _error(call: _Call, refusal: Refusal, extra: tuple[tuple[str, str], ...] = ()) -> HttpAnswer:
+    body = json.dumps(call.wire.error_body(refusal, call.request_id)).encode("ascii")
+    return HttpAnswer(refusal.status, body, (*call.wire.headers(call.request_id), *extra))
+
+
+def _script_mistake(call: _Call, mistake: str) -> HttpAnswer:
+    refusal = replace(call.wire.status_refusal(500, call.model), message=f"script: {mistake}")
+    return _error(call, refusal)
+
+
+def _json(status: int, value: Any) -> HttpAnswer:
+    return HttpAnswer(status, json.dumps(value).encode("ascii"))

@@ -1,0 +1,189 @@
+"""Which faults are due for a request, and what they do to its answer."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import deque
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from kindlm.testing.conversation import CallOut, Conversation, Reply
+from kindlm.testing.script import Fault, FaultRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kindlm.testing.conversation import Asks
+    from kindlm.testing.script import Encoding, OddText
+
+HUGE_CHARACTERS = 1_000_000
+ODD_TEXTS: dict[OddText, str] = {
+    "control": "".join(map(chr, range(1, 32))) + "\x7f\x85 control characters",
+    "surrogate": "lone surrogates \ud800 and \udfff",
+    "nul": "a NUL \x00 inside",
+    "ansi": "\x1b[2J\x1b[31mred\x1b[0m \x1b]0;title\x07 terminal escapes",
+    "huge": "word " * (HUGE_CHARACTERS // 5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTarget:
+    """What of a request decides whether a fault is for it.
+
+    Attributes:
+        path: The route.
+        model: The model asked for, empty if there is none.
+        text: The request's body as text, folded for comparison.
+        asks: Its purpose, by the names of the structured outputs in it.
+    """
+
+    path: str
+    model: str
+    text: str
+    asks: Asks
+
+
+@dataclass(slots=True)
+class _Armed:
+    """A fault with what it has done so far."""
+
+    rule: FaultRule
+    matched: int = 0
+    fired: int = 0
+    answered_at: deque[float] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be done to one request: a delay, and at most one fault."""
+
+    delay_s: float = 0.0
+    fault: Fault | None = None
+
+
+class FaultPlan:
+    """The faults that are switched on, with their counts. Used by one thread."""
+
+    def __init__(self, rules: Sequence[FaultRule], monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._armed = [_Armed(rule) for rule in rules]
+
+    def replace(self, rules: Sequence[FaultRule]) -> None:
+        """Switches all faults off, and these on."""
+        self._armed = [_Armed(rule) for rule in rules]
+
+    def fired(self) -> list[int]:
+        """How often each fault has fired."""
+        return [armed.fired for armed in self._armed]
+
+    def due(self, target: FaultTarget) -> Due:
+        """What is due for a request: all its latencies, and the first other fault."""
+        delay_s = 0.0
+        fault: Fault | None = None
+        for armed in self._armed:
+            if fault is not None and armed.rule.fault.latency_ms is None:
+                continue
+            if not _is_for(armed.rule, target):
+                continue
+            found = self._fire(armed)
+            if found is not None and found.latency_ms is not None:
+                delay_s += found.latency_ms / 1000
+            elif found is not None:
+                fault = found
+        return Due(delay_s, fault)
+
+    def _fire(self, armed: _Armed) -> Fault | None:
+        rule = armed.rule
+        if rule.next is not None and armed.fired >= rule.next:
+            return None
+        armed.matched += 1
+        if rule.every is not None and armed.matched % rule.every:
+            return None
+        fault: Fault | None = rule.fault
+        if rule.fault.per_minute is not None:
+            fault = self._over_limit(armed, rule.fault.per_minute)
+        if fault is not None:
+            armed.fired += 1
+        return fault
+
+    def _over_limit(self, armed: _Armed, per_minute: int) -> Fault | None:
+        """A 429 if the last minute is full, with the time until it is not."""
+        now = self._monotonic()
+        while armed.answered_at and now - armed.answered_at[0] >= 60:
+            armed.answered_at.popleft()
+        if len(armed.answered_at) < per_minute:
+            armed.answered_at.append(now)
+            return None
+        wait = 60 - (now - armed.answered_at[0]) if armed.answered_at else 60
+        return Fault(status=429, retry_after_s=math.ceil(wait))
+
+
+def _is_for(rule: FaultRule, target: FaultTarget) -> bool:
+    return (
+        (rule.path is None or target.path.endswith(rule.path))
+        and (rule.model is None or fnmatchcase(target.model, rule.model))
+        and (rule.contains is None or rule.contains.casefold() in target.text)
+        and (rule.asks is None or rule.asks == target.asks)
+    )
+
+
+def retry_after(fault: Fault, now: datetime | None = None) -> tuple[tuple[str, str], ...]:
+    """The Retry-After header of a fault, in seconds or as a date."""
+    if fault.retry_after_s is None:
+        return ()
+    if fault.retry_after_date:
+        at = (now or datetime.now(UTC)) + timedelta(seconds=math.ceil(fault.retry_after_s))
+        return (("retry-after", format_datetime(at, usegmt=True)),)
+    return (("retry-after", f"{fault.retry_after_s:g}"),)
+
+
+def encode_key(key: str, encoding: Encoding) -> str:
+    """A key as a careless server might repeat it."""
+    if encoding == "base64":
+        return base64.b64encode(key.encode()).decode("ascii")
+    return "".join(f"%{byte:02X}" for byte in key.encode()) if encoding == "percent" else key
+
+
+def faulty_reply(fault: Fault, conversation: Conversation, key: str) -> Reply | None:
+    """The reply that a fault puts in place of the script's, if it is of that kind."""
+    if fault.empty:
+        return Reply()
+    if fault.odd_text is not None:
+        return Reply(text=ODD_TEXTS[fault.odd_text])
+    tool = conversation.offered[0] if conversation.offered else "lookup_order"
+    if fault.tool_calls is not None:
+        return Reply(calls=tuple(CallOut(tool, {"number": n}) for n in range(fault.tool_calls)))
+    shown = encode_key(key, fault.encoding)
+    if fault.echo_key == "text":
+        return Reply(text=f"My key is {shown}, since you ask.")
+    if fault.echo_key == "toolArgument":
+        return Reply(calls=(CallOut(tool, {"order_id": shown}),))
+    return None
+
+
+def without_limits(conversation: Conversation) -> Conversation:
+    """The conversation without length and stop texts, which a fault does not heed."""
+    return replace(conversation, max_tokens=None, stop=(), prefill="")
+
+
+def key_echo_headers(fault: Fault, key: str) -> tuple[tuple[str, str], ...]:
+    """Headers that repeat the key."""
+    shown = encode_key(key, fault.encoding)
+    if fault.echo_key == "header":
+        return (("x-debug-authorization", shown),)
+    if fault.echo_key == "url":
+        return (("link", f"<http://127.0.0.1/help?key={quote(shown, safe='%')}>; rel=help"),)
+    return ()
+
+
+def key_echo_message(fault: Fault, key: str) -> str:
+    """An error message that repeats the key."""
+    shown = encode_key(key, fault.encoding)
+    if fault.echo_key == "url":
+        return f"See http://127.0.0.1/help?key={quote(shown, safe='%')} for this request."
+    return f"The request with the key {shown} could not be served."

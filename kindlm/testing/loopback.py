@@ -1,0 +1,179 @@
+"""The server itself: listens on a loopback address and answers from a script."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from kindlm.testing.app import App
+from kindlm.testing.http1 import HttpConnection
+from kindlm.testing.node import Node
+from kindlm.testing.request_log import LoggedRequest, RequestLog
+from kindlm.testing.script import Script, ScriptError
+from kindlm.testing.script_loading import fault_rules, load_script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+
+@contextlib.asynccontextmanager
+async def listening(app: App, host: str, port: int) -> Any:
+    """Serves the app while the context is open; yields the port.
+
+    Raises:
+        OSError: when the address cannot be used.
+    """
+    connections: set[HttpConnection] = set()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: HttpConnection(app.handle, connections), host, port, backlog=1024
+    )
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for connection in tuple(connections):
+            connection.close()
+        await server.wait_closed()
+
+
+def require_loopback(host: str) -> str:
+    """The address, if only this machine can reach it.
+
+    Raises:
+        ScriptError: for any other address.
+    """
+    address = "127.0.0.1" if host == "localhost" else host
+    try:
+        is_loopback = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise ScriptError(f"{host}: only loopback addresses are served, such as 127.0.0.1")
+    return address
+
+
+class LoopbackServer:
+    """The server in a thread of its own, for tests and for the demo.
+
+    Example:
+        with LoopbackServer("support") as server:
+            client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any")
+
+    Args:
+        script: A script, its file, the name of a built-in one, or its data.
+        faults: Faults that are on from the start, as in a script.
+        request_log: A file that gets every request as a line of JSON.
+        host: A loopback address.
+        port: 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        script: Script | str | Path | Mapping[str, Any],
+        *,
+        faults: Sequence[Mapping[str, Any]] = (),
+        request_log: Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._host = require_loopback(host)
+        self._port = port
+        self._log = RequestLog(request_log)
+        self._app = App(_as_script(script), self._log, _as_faults(faults))
+        self._ready = threading.Event()
+        self._failure: OSError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="kindlm-loopback", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Starts listening.
+
+        Raises:
+            OSError: when the address cannot be used.
+        """
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            self._log.close()
+            raise self._failure
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._loop is not None
+        assert self._stop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._log.close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a path."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    @property
+    def requests(self) -> tuple[LoggedRequest, ...]:
+        """All provider requests so far, in order of arrival."""
+        return self._log.entries()
+
+    def use_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
+        """Replaces all faults, from the next request on."""
+        self._call(partial(self._app.use_faults, _as_faults(faults)))
+
+    def use_script(self, script: Script | str | Path | Mapping[str, Any]) -> None:
+        """Plays another script, from the next request on."""
+        self._call(partial(self._app.use_script, _as_script(script)))
+
+    def _call(self, action: Callable[[], None]) -> None:
+        """Runs an action in the server's thread, and waits until it is done."""
+        assert self._loop is not None
+        done = threading.Event()
+
+        def run() -> None:
+            action()
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        done.wait()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with listening(self._app, self._host, self._port) as port:
+            self._port = port
+            self._ready.set()
+            await self._stop.wait()
+
+
+def _as_script(source: Script | str | Path | Mapping[str, Any]) -> Script:
+    return source if isinstance(source, Script) else load_script(source)
+
+
+def _as_faults(faults: Sequence[Mapping[str, Any]]) -> Any:
+    return fault_rules(Node([dict(fault) for fault in faults], "faults"))

@@ -1,0 +1,173 @@
+"""Strict reading of plain data: every value knows its place, so that errors can name it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import regex
+import yaml
+
+from kindlm.testing.script import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+MAX_SCRIPT_DEPTH = 40
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without its surprises: no duplicate keys, and `no` is a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen:
+                raise ScriptError(
+                    f"line {key_node.start_mark.line + 1}: {key_node.value!r} is there twice"
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(("bool", "timestamp"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf")
+)
+
+
+def load_yaml(text: str) -> Any:
+    """Parses a script's YAML.
+
+    Raises:
+        ScriptError: with the line of the mistake.
+    """
+    try:
+        _refuse_depth(text)
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader underneath
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ScriptError(f"{line}{error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ScriptError(f"not YAML: {error}") from error
+
+
+def _refuse_depth(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_SCRIPT_DEPTH:
+                raise ScriptError(f"{_line(event)}nested too deeply")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            raise ScriptError(f"{_line(event)}aliases are not supported")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and where in the script it stands."""
+
+    value: Any
+    where: str
+
+    def fail(self, problem: str) -> NoReturn:
+        """Refuses the value.
+
+        Raises:
+            ScriptError: always.
+        """
+        raise ScriptError(f"{self.where}: {problem}")
+
+    def mapping(self, *allowed: str) -> dict[str, Node]:
+        """The entries of a mapping whose keys must be among the allowed ones."""
+        entries = self.entries()
+        for key in entries:
+            if key not in allowed:
+                close = difflib.get_close_matches(key, allowed, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(allowed)}"
+                self.fail(f"unknown key {key!r}; {hint}")
+        return entries
+
+    def entries(self) -> dict[str, Node]:
+        """The entries of a mapping with any text keys."""
+        if not isinstance(self.value, dict):
+            self.fail(f"expected a mapping, got {_kind(self.value)}")
+        if not all(isinstance(key, str) for key in self.value):
+            self.fail("keys must be text")
+        return {key: Node(value, f"{self.where}.{key}") for key, value in self.value.items()}
+
+    def items(self) -> list[Node]:
+        """The entries of a list."""
+        if not isinstance(self.value, list):
+            self.fail(f"expected a list, got {_kind(self.value)}")
+        return [Node(value, f"{self.where}[{n}]") for n, value in enumerate(self.value)]
+
+    def text(self) -> str:
+        """A text."""
+        if not isinstance(self.value, str):
+            self.fail(f"expected text, got {_kind(self.value)}")
+        return self.value
+
+    def texts(self) -> tuple[str, ...]:
+        """One text, or a list of texts."""
+        if isinstance(self.value, str):
+            return (self.value,)
+        return tuple(item.text() for item in self.items())
+
+    def flag(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, bool):
+            self.fail(f"expected true or false, got {_kind(self.value)}")
+        return self.value
+
+    def number(self, minimum: float = 0, maximum: float = 1e9) -> float:
+        """A number within bounds."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.fail(f"expected a number, got {_kind(self.value)}")
+        if not minimum <= self.value <= maximum:
+            self.fail(f"expected a number from {minimum:g} to {maximum:g}, got {self.value}")
+        return self.value
+
+    def integer(self, minimum: int = 0, maximum: int = 10**9) -> int:
+        """A whole number within bounds."""
+        number = self.number(minimum, maximum)
+        if not isinstance(number, int):
+            self.fail(f"expected a whole number, got {number}")
+        return number
+
+    def choice(self, *allowed: str) -> Any:
+        """One of a few words."""
+        if self.value not in allowed:
+            self.fail(f"expected one of {', '.join(allowed)}, got {self.value!r}")
+        return self.value
+
+    def pattern(self) -> regex.Pattern[str]:
+        """A regular expression, compiled without regard to case."""
+        try:
+            return regex.compile(self.text(), regex.IGNORECASE)
+        except regex.error as error:
+            self.fail(f"not a valid pattern: {error}")
+
+    def optional(self, key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
+        """An entry of this mapping, read, or the default when it is absent."""
+        if key not in self.value:
+            return default
+        return read(Node(self.value[key], f"{self.where}.{key}"))
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    names = {str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return names.get(type(value), "a list" if isinstance(value, list) else "a mapping")
+
+
+def _line(event: yaml.Event) -> str:
+    return "" if event.start_mark is None else f"line {event.start_mark.line + 1}: "

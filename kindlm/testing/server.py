@@ -1,0 +1,108 @@
+"""A loopback server that speaks the wire formats of model providers, played from a script.
+
+    python -m kindlm.testing.server --script agent.yaml
+
+It prints one line when it is ready, and ends on SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from kindlm.testing.app import App
+from kindlm.testing.loopback import listening, require_loopback
+from kindlm.testing.node import Node, load_yaml
+from kindlm.testing.request_log import RequestLog
+from kindlm.testing.script import FaultRule, ScriptError
+from kindlm.testing.script_loading import builtin_scripts, fault_rule, load_script
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until a signal comes; the exit code is 0 then, 1 if it could not start."""
+    options = _parser().parse_args(arguments)
+    try:
+        host = require_loopback(options.host)
+        port = options.port if options.port is not None else _environment_port()
+        faults = [_fault(text) for text in options.fault]
+        if options.latency_ms:
+            faults.append(_fault(f"latencyMs={options.latency_ms}"))
+        log = RequestLog(options.request_log)
+        app = App(load_script(options.script), log, faults)
+        asyncio.run(_serve(app, host, port))
+    except (ScriptError, OSError) as error:
+        _say(f"error: {error}", sys.stderr)
+        return 1
+    log.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m kindlm.testing.server",
+        description="Speaks the OpenAI Chat Completions and Anthropic Messages wire formats "
+        "on a loopback address, and plays an agent from a script.",
+    )
+    built_in = ", ".join(builtin_scripts())
+    parser.add_argument(
+        "--script", required=True, help=f"YAML file, or a built-in script: {built_in}"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="loopback address (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="default: $PORT, else a free one")
+    parser.add_argument(
+        "--request-log", type=Path, metavar="FILE", help="append every request as a line of JSON"
+    )
+    parser.add_argument("--latency-ms", type=float, default=0, help="answer every request so late")
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,…",
+        help="misbehave, as under `faults` in a script; repeatable. "
+        "Example: status=429,retryAfter=1,next=2",
+    )
+    return parser
+
+
+def _environment_port() -> int:
+    written = os.environ.get("PORT", "").strip() or "0"
+    if not written.isdecimal() or int(written) > 65535:
+        raise ScriptError(f"PORT: expected a number up to 65535, got {written!r}")
+    return int(written)
+
+
+def _fault(text: str) -> FaultRule:
+    entries: dict[str, object] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ScriptError(f"--fault {text}: expected KEY=VALUE, got {part!r}")
+        entries[key.strip()] = load_yaml(value)
+    return fault_rule(Node(entries, f"--fault {text}"))
+
+
+async def _serve(app: App, host: str, port: int) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with listening(app, host, port) as bound_port:
+        shown = f"[{host}]" if ":" in host else host
+        _say(f"listening on http://{shown}:{bound_port}", sys.stdout)
+        await stop.wait()
+
+
+def _say(line: str, stream: TextIO) -> None:
+    print(line, file=stream, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
