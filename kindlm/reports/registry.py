@@ -1,0 +1,79 @@
+"""What a report is, and where reports are found: by the name of their module.
+
+The report `xyz` is `REPORT` in the module `xyz` or `xyz_report` of this package. Nothing else has
+to be told of a new one, and only the one that is asked for is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Protocol, TextIO
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.run_view import RunView
+
+__all__ = ["Report", "ReportOptions", "find_report", "report_names"]
+
+_ALIASES = {"pretty": "terminal"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How a report is to look. `database` is the path of the history as the user knows it."""
+
+    color: bool = False
+    width: int = 80
+    verbose: bool = False
+    database: str | None = None
+
+
+class Report(Protocol):
+    """Writes a recorded run in one form."""
+
+    @property
+    def name(self) -> str:
+        """What a user calls it."""
+        ...
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the run piece by piece; memory does not grow with the number of tests."""
+        ...
+
+
+def find_report(name: str) -> Result[Report]:
+    """Return the report of that name, or an error that says which there are."""
+    wanted = _ALIASES.get(name, name)
+    report = _load(wanted) or _load(f"{wanted}_report")
+    return Err(_unknown(name)) if report is None or report.name != wanted else Ok(report)
+
+
+def report_names() -> list[str]:
+    """Return the names of all reports."""
+    package = importlib.import_module(__package__)
+    modules = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(report.name for name in modules if (report := _load(name)))
+
+
+def _load(module: str) -> Report | None:
+    if not module.isidentifier():
+        return None
+    path = f"{__package__}.{module}"
+    if importlib.util.find_spec(path) is None:
+        return None
+    report: Report | None = getattr(importlib.import_module(path), "REPORT", None)
+    return report
+
+
+def _unknown(name: str) -> KindlmError:
+    known = report_names()
+    near = get_close_matches(name, [*known, *_ALIASES], n=1)
+    guess = f"Did you mean {near[0]}? " if near else ""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"There is no report {name!r}.",
+        f"{guess}There are: {', '.join(known)}",
+    )

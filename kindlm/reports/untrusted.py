@@ -1,0 +1,69 @@
+"""Text that models, tools and agents wrote, made safe to print.
+
+A reply can hold escape sequences that move the cursor, recolour the screen, retitle the window or
+fill the clipboard, and characters that change the order in which text is read or that nobody sees.
+All of them are written out before they reach a terminal, and nothing is printed at full length.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["bounded", "one_line", "visible"]
+
+_KEPT = frozenset("\n\t\u200c\u200d")
+"""Line breaks and tabs are harmless; the joiners belong to scripts and to emoji."""
+
+_WRITTEN_OUT = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+"""Unicode categories: controls, invisible formats (direction, tags), surrogates, separators."""
+
+
+class _Escapes(dict[int, str]):
+    """Maps code points to what stands for them; fills itself as characters are met."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        kept = char in _KEPT or unicodedata.category(char) not in _WRITTEN_OUT
+        # unicode_escape does not know surrogates by name, but writes them all the same.
+        shown = char if kept else char.encode("unicode_escape").decode("ascii")
+        # Characters come from outside: what is remembered has to have an end.
+        if len(self) < 4096:
+            self[code] = shown
+        return shown
+
+
+_ESCAPES = _Escapes()
+
+
+def visible(text: str) -> str:
+    r"""Return a text with everything that is not meant to be read written out, such as `\x1b`.
+
+    Line breaks and tabs stay; `\r\n` is a line break.
+    """
+    if text.isprintable():
+        return text
+    return text.replace("\r\n", "\n").translate(_ESCAPES)
+
+
+def one_line(text: str, characters: int = 200) -> str:
+    """Return the beginning of a name, or of another text, as one line that is safe to print."""
+    kept = text if len(text) <= characters else text[: characters - 1] + "…"
+    return visible(kept).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def bounded(text: str, characters: int, lines: int | None = None) -> str:
+    """Return the beginning of a text, with a note of how much was left out.
+
+    Args:
+        text: Any text; it is cut before it is made visible.
+        characters: How many characters may stay.
+        lines: How many lines may stay, None for any number.
+    """
+    kept = text[:characters]
+    if lines is not None and kept.count("\n") >= lines:
+        kept = "\n".join(kept.split("\n", lines)[:lines])
+    left_out = len(text) - len(kept)
+    if not left_out:
+        return text
+    noun = "character" if left_out == 1 else "characters"
+    return f"{kept}… ({left_out:,} more {noun})"

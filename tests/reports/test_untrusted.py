@@ -1,0 +1,59 @@
+"""Text that came from outside, made safe to print."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.reports.untrusted import bounded, one_line, visible
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("\x1b[2J\x1b[31mred", r"\x1b[2J\x1b[31mred"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\x00b\x7f", r"a\x00b\x7f"),
+        ("evil\u202etxt.exe", r"evil\u202etxt.exe"),
+        ("\u2066hidden\u2069", r"\u2066hidden\u2069"),
+        ("tag\U000e0041", r"tag\U000e0041"),
+        ("zero\u200bwidth\ufeff", r"zero\u200bwidth\ufeff"),
+        ("half\ud83d", r"half\ud83d"),
+        ("one\u2028two", r"one\u2028two"),
+        ("back\rover", r"back\rover"),
+    ],
+)
+def test_what_is_not_meant_to_be_read_is_written_out(written: str, shown: str) -> None:
+    assert visible(written) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["two\nlines\tand a tab", "Grüße, 日本語", "[bold]x[/bold]", "👩\u200d💻"]
+)
+def test_what_is_meant_to_be_read_stays(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_windows_line_breaks_are_line_breaks() -> None:
+    assert visible("a\r\nb") == "a\nb"
+
+
+@given(st.text(alphabet=st.characters(), max_size=50))
+def test_no_control_reaches_the_terminal(text: str) -> None:
+    for char in visible(text):
+        assert char in "\n\t\u200c\u200d" or unicodedata.category(char) not in {"Cc", "Cf", "Cs"}
+
+
+def test_a_bounded_text_says_what_was_left_out() -> None:
+    assert bounded("abc", 3) == "abc"
+    assert bounded("abcd", 3) == "abc… (1 more character)"
+    assert bounded("x" * 5000, 10).endswith("… (4,990 more characters)")
+    assert bounded("1\n2\n3\n4", 100, lines=2) == "1\n2… (4 more characters)"
+
+
+def test_a_name_cannot_forge_a_second_line() -> None:
+    assert one_line("greets\n✓ all passed\t!") == r"greets\n✓ all passed\t!"
