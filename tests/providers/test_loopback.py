@@ -1,0 +1,161 @@
+"""Conversations with a server that refuses what the real APIs refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.ports import ResponseSchema, ToolDefinition
+from kindlm.testing import LoopbackServer
+from kindlm.transcript import FinishReason, Message, Role
+
+TOOLS = (
+    ToolDefinition("lookup", "Finds an order", {"type": "object", "properties": {"id": {}}}),
+    ToolDefinition("refund", None, {}),
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {"mood": {"type": "string"}},
+    "required": ["mood"],
+    "additionalProperties": False,
+}
+SCRIPT = {
+    "models": ["gpt-4o", "claude", {"name": "thinker", "reasoning": True}],
+    "keys": ["sk-planted-0123456789abcdef"],
+    "rules": [
+        {"when": {"structured": "mood"}, "reply": {"json": {"mood": "good"}}},
+        {
+            "when": {"notCalled": ["lookup"], "offered": ["lookup"]},
+            "reply": {
+                "text": "Let me see.",
+                "toolCalls": [
+                    {"name": "lookup", "arguments": {"id": "A1"}},
+                    {"name": "refund", "arguments": {}},
+                ],
+            },
+        },
+        {"reply": {"text": "Done."}},
+    ],
+}
+USER = Message(Role.USER, "Refund A1")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer(SCRIPT) as running:
+        yield running
+
+
+def ask(api, server, *requests):
+    async def run():
+        client = api.client(server.url)
+        try:
+            return [await client.complete(request) for request in requests]
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+def model_of(api) -> str:
+    return {"openai": "gpt-4o", "anthropic": "claude"}[api.type]
+
+
+def test_a_round_of_parallel_tool_calls_is_accepted(api, server, make_request):
+    model = model_of(api)
+    (first,) = ask(api, server, make_request(USER, tools=TOOLS, model=model))
+    assert isinstance(first, Ok)
+    calls = first.value.tool_calls
+    assert [call.name for call in calls] == ["lookup", "refund"]
+    assert first.value.finish_reason is FinishReason.TOOL_CALLS
+    history = (
+        Message(Role.SYSTEM, "Be kind."),
+        USER,
+        Message(Role.ASSISTANT, first.value.text, tool_calls=calls),
+        *(Message(Role.TOOL, "{}", tool_call_id=c.id, tool_name=c.name) for c in calls),
+    )
+    (second,) = ask(api, server, make_request(*history, tools=TOOLS, model=model))
+    assert isinstance(second, Ok), second
+    assert second.value.text == "Done."
+    assert second.value.finish_reason is FinishReason.STOP
+
+
+def test_structured_output_comes_as_json_text(api, server, make_request):
+    wanted = ResponseSchema("mood", SCHEMA)
+    request = make_request(USER, response_schema=wanted, model=model_of(api))
+    (result,) = ask(api, server, request)
+    assert isinstance(result, Ok), result
+    assert result.value.text.replace(" ", "") == '{"mood":"good"}'
+    assert result.value.tool_calls == ()
+
+
+def test_a_model_that_takes_no_temperature_is_found_out(api, server, make_request):
+    before = len(server.requests)
+    request = make_request(USER, model="thinker")
+    first, second = ask(api, server, request, request)
+    assert isinstance(first, Ok), first
+    assert isinstance(second, Ok), second
+    assert any("temperature" in warning for warning in second.value.warnings)
+    statuses = [logged.status for logged in server.requests[before:]]
+    assert statuses[-2:] == [200, 200]
+    assert 400 in statuses
+
+
+def test_an_unknown_model_and_a_wrong_key_have_their_codes(api, server, make_request):
+    (unknown,) = ask(api, server, make_request(USER, model="nobody"))
+    assert isinstance(unknown, Err)
+    assert unknown.error.code is ErrorCode.PROVIDER_API_ERROR
+    assert unknown.error.details["status"] == 404
+
+    async def run():
+        client = api.client(server.url, key="sk-wrong-key-123456")
+        try:
+            return await client.complete(make_request(USER, model=model_of(api)))
+        finally:
+            await client.aclose()
+
+    refused = asyncio.run(run())
+    assert isinstance(refused, Err)
+    assert refused.error.code is ErrorCode.PROVIDER_AUTH_ERROR
+    assert "sk-wrong-key-123456" not in repr(refused.error)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ({"status": 500}, ErrorCode.PROVIDER_API_ERROR),
+        ({"status": 429, "retryAfter": 2, "retryAfterDate": True}, ErrorCode.PROVIDER_RATE_LIMIT),
+        ({"cut": "before"}, ErrorCode.PROVIDER_NETWORK_ERROR),
+        ({"cut": "headers"}, ErrorCode.PROVIDER_NETWORK_ERROR),
+        ({"cut": "body"}, ErrorCode.PROVIDER_NETWORK_ERROR),
+        ({"malformed": True}, ErrorCode.PROVIDER_API_ERROR),
+        ({"stallMs": 60_000}, ErrorCode.PROVIDER_TIMEOUT),
+        ({"latencyMs": 60_000}, ErrorCode.PROVIDER_TIMEOUT),
+    ],
+    ids=str,
+)
+def test_faults_have_their_codes(api, server, make_request, fault, code):
+    server.use_faults([fault])
+    try:
+        (result,) = ask(api, server, make_request(USER, model=model_of(api), timeout_s=1.0))
+    finally:
+        server.use_faults([])
+    assert isinstance(result, Err)
+    assert result.error.code is code
+
+
+@pytest.mark.parametrize("text", ["control", "surrogate", "nul", "ansi", "huge"])
+def test_odd_texts_arrive(api, server, make_request, text):
+    server.use_faults([{"text": text}])
+    try:
+        (result,) = ask(api, server, make_request(USER, model=model_of(api)))
+    finally:
+        server.use_faults([])
+    assert isinstance(result, Ok), result
+    assert result.value.text
+    said = Message(Role.ASSISTANT, result.value.text)
+    (again,) = ask(api, server, make_request(USER, said, USER, model=model_of(api)))
+    assert isinstance(again, Ok), again
