@@ -110,10 +110,10 @@ class GateData(Data):
 
 
 class PlannedTest(Data):
-    """The identity of a test, and whether this run selected it."""
+    """The identity of a test (case x target), and whether this run selected it."""
 
     name: str
-    targets: list[str]
+    target: str
     tags: list[str] = []
     selected: bool = True
     skip: bool = False

@@ -78,7 +78,7 @@ def judge_question(
         },
     }
     user = f"<<<KINDLM-DATA-{token}\n{_encoded(data)}\nKINDLM-DATA-{token}>>>"
-    return Question(Purpose.JUDGE, _SYSTEM, user, JUDGEMENT, model)
+    return Question(Purpose.JUDGE, _SYSTEM, user, JUDGEMENT, model, boundary=f"-{token}")
 
 
 def new_token() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -38,16 +39,22 @@ class Stop:
         self.reason: str | None = None
         self._grace_s = grace_s
         self._requested = asyncio.Event()
+        self._at_once = asyncio.Event()
 
     def request(self, reason: str) -> None:
         """Ask to stop, from the event loop's thread; the first reason stays."""
         self.reason = self.reason or reason
         self._requested.set()
 
+    def at_once(self) -> None:
+        """End the grace period now."""
+        self._at_once.set()
+
     async def grace_over(self) -> None:
-        """Return when a stop was requested and the grace period has passed."""
+        """Return when a stop was requested and the grace period has passed or was ended."""
         await self._requested.wait()
-        await asyncio.sleep(self._grace_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._at_once.wait(), self._grace_s)
 
 
 async def run_plan(plan: Plan, ports: Ports, observer: Observer, stop: Stop) -> bool:

@@ -33,22 +33,21 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
     for gate in data["gates"]:
         yield Insert("suite_gates", {"suite": suite, **gate})
     for ordinal, test in enumerate(data["tests"]):
-        for target in test["targets"]:
-            yield Insert(
-                "planned_tests",
-                {
-                    "suite": suite,
-                    "ordinal": ordinal,
-                    "test": test["name"],
-                    "target": target,
-                    "selected": test["selected"],
-                    "skip": test["skip"],
-                    "repeat": test["repeat"],
-                    "pass_rate": test["pass_rate"],
-                    "tags": json_column(test["tags"]),
-                    "line": test.get("line"),
-                },
-            )
+        yield Insert(
+            "planned_tests",
+            {
+                "suite": suite,
+                "ordinal": ordinal,
+                "test": test["name"],
+                "target": test["target"],
+                "selected": test["selected"],
+                "skip": test["skip"],
+                "repeat": test["repeat"],
+                "pass_rate": test["pass_rate"],
+                "tags": json_column(test["tags"]),
+                "line": test.get("line"),
+            },
+        )
 
 
 def _skipped(event: RecordedEvent) -> Iterator[Operation]:

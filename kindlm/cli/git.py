@@ -1,0 +1,52 @@
+"""Which commit a run tests, and which CI service runs it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from kindlm.events import GitState
+
+__all__ = ["ci_service", "git_state"]
+
+_CI = {
+    "GITHUB_ACTIONS": "github",
+    "GITLAB_CI": "gitlab",
+    "BUILDKITE": "buildkite",
+    "CIRCLECI": "circleci",
+    "JENKINS_URL": "jenkins",
+    "TF_BUILD": "azure",
+    "CI": "unknown",
+}
+
+
+def git_state(folder: Path) -> GitState | None:
+    """Return the commit that a folder is at, None outside of git or before the first commit."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return GitState(
+        commit=commit,
+        branch=_git(folder, "symbolic-ref", "--short", "-q", "HEAD") or None,
+        dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
+    )
+
+
+def ci_service(environ: Mapping[str, str]) -> str | None:
+    """Return the CI service that set this environment, None at a desk."""
+    return next((name for variable, name in _CI.items() if environ.get(variable)), None)
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ("git", "-C", str(folder), *arguments),
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,162 @@
+"""Progress while a run goes on: a bar on a terminal, a line for each test elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from kindlm.engine.execution import Finished
+from kindlm.outcome import Status
+from kindlm.plan import Execution
+from kindlm.reports.untrusted import visible
+
+__all__ = ["ProgressView", "make_progress"]
+
+_SIGNS = {
+    Status.PASSED: ("✓", "green"),
+    Status.FAILED: ("✗", "red"),
+    Status.ERRORED: ("!", "magenta"),
+    Status.SKIPPED: ("-", "dim"),
+}
+_MESSAGE_LIMIT = 160
+
+
+class ProgressView(Protocol):
+    """Shows executions as they end; used as a context."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take down what was drawn."""
+        ...
+
+    def planned(self, executions: int) -> None:
+        """Say how many executions there will be."""
+        ...
+
+    def finished(self, finished: Finished) -> None:
+        """Show that an execution ended; called once its end is on disk."""
+        ...
+
+
+def make_progress(console: Console, *, shown: bool) -> ProgressView:
+    """Return the progress that fits where it is shown."""
+    if not shown:
+        return _Silent()
+    return _Bar(console) if console.is_terminal else _Lines(console)
+
+
+class _Silent:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def planned(self, executions: int) -> None:
+        """Nothing to show."""
+
+    def finished(self, finished: Finished) -> None:
+        """Nothing to show."""
+
+
+class _Lines(_Silent):
+    """One line for each test, once all its repeats have ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._open: dict[tuple[int, str, str], Counter[Status]] = {}
+
+    def finished(self, finished: Finished) -> None:
+        execution = finished.execution
+        key = (execution.suite.ordinal, execution.case.name, execution.target)
+        counts = self._open.setdefault(key, Counter())
+        counts[finished.status] += 1
+        if counts.total() == _repeats(execution):
+            del self._open[key]
+            self._console.print(_test_line(execution, counts), soft_wrap=True)
+
+
+class _Bar(_Silent):
+    """A bar with counts; what did not pass is printed above it as it happens."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._counts: Counter[Status] = Counter()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    def planned(self, executions: int) -> None:
+        self._progress.update(self._task, total=executions)
+
+    def finished(self, finished: Finished) -> None:
+        self._counts[finished.status] += 1
+        if finished.status in (Status.FAILED, Status.ERRORED):
+            self._progress.console.print(_failure(finished), soft_wrap=True)
+        shown = [
+            f"[{color}]{self._counts[status]} {status.value}[/]"
+            for status, (_, color) in _SIGNS.items()
+            if self._counts[status]
+        ]
+        self._progress.update(self._task, advance=1, description=", ".join(shown))
+
+
+def _repeats(execution: Execution) -> int:
+    for planned in execution.suite.cases:
+        if planned.case is execution.case:
+            return planned.repeat
+    raise AssertionError("an execution's case is in its suite")
+
+
+def _test_line(execution: Execution, counts: Counter[Status]) -> Text:
+    worst = next(
+        status
+        for status in (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
+        if counts[status]
+    )
+    sign, color = _SIGNS[worst]
+    line = Text(f"{sign} ", style=color)
+    line.append(f"{visible(execution.case.name)} · {visible(execution.target)}", style="default")
+    line.append(f"  {counts[Status.PASSED]}/{counts.total()} passed", style="dim")
+    return line
+
+
+def _failure(finished: Finished) -> Text:
+    execution = finished.execution
+    sign, color = _SIGNS[finished.status]
+    line = Text(f"{sign} ", style=color)
+    line.append(f"{visible(execution.case.name)} · {visible(execution.target)}", style="default")
+    line.append(f" #{execution.repeat}: ", style="dim")
+    reason = finished.error.message if finished.error else _first_message(finished)
+    line.append(visible(reason)[:_MESSAGE_LIMIT], style="default")
+    return line
+
+
+def _first_message(finished: Finished) -> str:
+    return finished.failed[0].message if finished.failed else ""

@@ -1,0 +1,89 @@
+"""Which reports a run writes, and where: `--reporter NAME[=FILE]`, `-o FILE`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.run_view import RunView
+from kindlm.reports.registry import Report, ReportOptions, find_report
+
+__all__ = ["Reporter", "parse_reporters", "write_reports"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """A report and the file it goes to, None for standard output."""
+
+    report: Report
+    file: Path | None
+
+
+def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[Reporter]]:
+    """Return the reporters that the options ask for; the terminal report if they name none.
+
+    `output` takes the one report that names no file of its own. Two reports on standard output
+    would run into each other and are refused.
+    """
+    reporters: list[Reporter] = []
+    for value in values or ["terminal"]:
+        name, _, file = value.partition("=")
+        found = find_report(name)
+        if isinstance(found, Err):
+            return found
+        reporters.append(Reporter(found.value, Path(file) if file else None))
+    homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
+    if len(homeless) > 1:
+        return Err(_two_on_stdout([reporters[index].report.name for index in homeless]))
+    if output is not None:
+        if not homeless:
+            return Err(_no_use_for(output))
+        reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
+    return Ok(reporters)
+
+
+def write_reports(
+    reporters: Sequence[Reporter], view: RunView, options: ReportOptions
+) -> list[KindlmError]:
+    """Write all reports; return those that could not be written, the others are written."""
+    errors: list[KindlmError] = []
+    for reporter in reporters:
+        if reporter.file is None:
+            reporter.report.write(view, sys.stdout, options)
+            sys.stdout.flush()
+            continue
+        try:
+            reporter.file.parent.mkdir(parents=True, exist_ok=True)
+            with reporter.file.open("w", encoding="utf-8", newline="\n") as out:
+                reporter.report.write(view, out, replace(options, color=False))
+        except OSError as error:
+            errors.append(_not_written(reporter, error))
+    return errors
+
+
+def _two_on_stdout(names: list[str]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Only one report can go to standard output, not {' and '.join(names)}.",
+        f"Give the others a file: --reporter {names[-1]}=FILE",
+    )
+
+
+def _no_use_for(output: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--output {output} has no report to take: each --reporter names a file already.",
+        "Leave --output out, or leave the file of one --reporter out.",
+    )
+
+
+def _not_written(reporter: Reporter, error: OSError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The {reporter.report.name} report could not be written to {reporter.file}:"
+        f" {error.strerror}.",
+        f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",
+    )

@@ -1,0 +1,88 @@
+"""`kindlm test`: run what the paths hold, record it, report it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["test_command"]
+
+
+def test_command(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files or folders. Default: kindlm.yaml.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A suite, like PATH.")
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", "-s", help="Only suites whose name has this.")
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option("--test", "-t", help="Only tests whose suite, name or file has this."),
+    ] = None,
+    tags: Annotated[
+        str | None, typer.Option("--tags", "--tag", help="Only tests with one of these: a,b.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="Only on this model; repeatable.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option("--runs", "--repeat", min=1, help="Repeats of each test.")
+    ] = None,
+    gate: Annotated[
+        str | None, typer.Option("--gate", help="Least pass rate of a suite: 95 or 0.95.")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-j", "--parallel", min=1, help="Executions at once."),
+    ] = None,
+    timeout: Annotated[
+        int | None, typer.Option("--timeout", min=1, help="Timeout of a model call, ms.")
+    ] = None,
+    reporter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reporter", "--format", help="terminal, json or junit; NAME=FILE; repeatable."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File of the report.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", "--version", help="A name for this run.")
+    ] = None,
+    db: Annotated[Path | None, typer.Option("--db", help="The database of the history.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show all details.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")
+    ] = False,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
+    ] = False,
+) -> None:
+    """Run tests, record everything, judge the gates."""
+    from kindlm.cli.test_run import TestOptions, run_tests
+
+    options = TestOptions(
+        paths=tuple([*(paths or []), *([config] if config else [])]),
+        suite=suite,
+        test=test,
+        tags=tuple(tag.strip() for tag in (tags or "").split(",") if tag.strip()),
+        models=tuple(model or ()),
+        repeat=runs,
+        gate=gate,
+        concurrency=concurrency,
+        timeout_ms=timeout,
+        reporters=tuple(reporter or ()),
+        output=output,
+        label=label,
+        database=db,
+        verbose=verbose,
+        progress=not (no_progress or quiet),
+        warnings=not quiet,
+    )
+    raise typer.Exit(run_tests(options))

@@ -1,0 +1,213 @@
+"""Programs that are started for a run: what `serve:` asks for.
+
+Each gets a free port, as `PORT` in its environment and as `{{serve.NAME.port}}` in its command,
+and a process group of its own, which is ended when the run ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.suite import Service
+
+__all__ = ["start_services"]
+
+_TRIES = 5
+_KEPT_LINES = 20
+_GRACE_S = 3.0
+_POLL_S = 0.05
+
+
+@asynccontextmanager
+async def start_services(
+    services: Sequence[Service], environ: Mapping[str, str]
+) -> AsyncIterator[Result[dict[str, int]]]:
+    """Start services and yield the port of each by name, or the error of one that did not start.
+
+    All that were started are ended when the context is left.
+    """
+    async with AsyncExitStack() as stack:
+        ports: dict[str, int] = {}
+        failure: KindlmError | None = None
+        for service in services:
+            started = await _start(service, ports, environ)
+            if isinstance(started, Err):
+                failure = started.error
+                break
+            stack.push_async_callback(started.value.end)
+            ports[service.name] = started.value.port
+        yield Err(failure) if failure else Ok(ports)
+
+
+class _Running:
+    """A started program: drains its output, knows when it is ready, ends it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, ready_line: str | None):
+        self.process = process
+        self.port = port
+        self.tail: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.saw_ready_line = asyncio.Event()
+        self._ready_line = ready_line
+        self._drain = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        """Read the output to its end: a program that nobody listens to would block."""
+        assert self.process.stdout is not None
+        while chunk := await self._line():
+            line = chunk.decode("utf-8", "replace").rstrip()
+            self.tail.append(line)
+            if self._ready_line is not None and self._ready_line in line:
+                self.saw_ready_line.set()
+
+    async def _line(self) -> bytes:
+        assert self.process.stdout is not None
+        try:
+            return await self.process.stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError as rest:
+            return rest.partial
+        except asyncio.LimitOverrunError as overrun:
+            return await self.process.stdout.read(overrun.consumed)
+
+    async def end(self) -> None:
+        """End the process group: politely, then for good; nothing of it stays behind."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), _GRACE_S)
+        # The leader may have gone and left children behind.
+        self._signal(signal.SIGKILL)
+        await self.process.wait()
+        self._drain.cancel()
+        await asyncio.gather(self._drain, return_exceptions=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+async def _start(
+    service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
+) -> Result[_Running]:
+    """Start one service; a program that ends before it is ready gets another port."""
+    running: _Running | None = None
+    for _ in range(_TRIES):
+        port = _free_port()
+        launched = await _launch(service, {**ports, service.name: port}, environ)
+        if isinstance(launched, Err):
+            return launched
+        running = launched.value
+        try:
+            async with asyncio.timeout(service.timeout_ms / 1000):
+                if await _is_ready(service, running, {**ports, service.name: port}):
+                    return Ok(running)
+        except TimeoutError:
+            await running.end()
+            return Err(_not_ready(service, running))
+        except BaseException:
+            await running.end()
+            raise
+        await running.end()
+    assert running is not None
+    return Err(_ended(service, running))
+
+
+async def _launch(
+    service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
+) -> Result[_Running]:
+    command = [_with_ports(word, ports) for word in service.command]
+    if command[0] in ("python", "python3"):
+        command[0] = sys.executable
+    extra = {name: _with_ports(value, ports) for name, value in service.env.items()}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=service.directory,
+            env={**environ, **extra, "PORT": str(ports[service.name])},
+            # Held open and never written: a program can see in it that kindlm has gone.
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_FILE_REF_ERROR,
+                f"Service {service.name!r} could not be started: {error.strerror}: {command[0]}",
+                f"Check serve.{service.name}.command; it runs in {service.directory}",
+            )
+        )
+    return Ok(_Running(process, ports[service.name], service.ready_line))
+
+
+async def _is_ready(service: Service, running: _Running, ports: Mapping[str, int]) -> bool:
+    """Return True once the service is ready, False when it has ended before."""
+    ended = asyncio.create_task(running.process.wait())
+    ready = asyncio.create_task(_ready(service, running, ports))
+    try:
+        await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
+        return ready.done() and not ended.done()
+    finally:
+        ended.cancel()
+        ready.cancel()
+        await asyncio.gather(ended, ready, return_exceptions=True)
+
+
+async def _ready(service: Service, running: _Running, ports: Mapping[str, int]) -> None:
+    if service.ready_line is not None:
+        await running.saw_ready_line.wait()
+    elif service.ready_url is not None:
+        url = _with_ports(service.ready_url, ports)
+        while not await asyncio.to_thread(_answers, url):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(_POLL_S)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - the user's own URL
+            return bool(response.status < 400)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
+def _with_ports(text: str, ports: Mapping[str, int]) -> str:
+    for name, port in ports.items():
+        text = text.replace("{{serve.%s.port}}" % name, str(port))  # noqa: UP031 - braces
+    return text
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _not_ready(service: Service, running: _Running) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_FILE_REF_ERROR,
+        f"Service {service.name!r} was not ready after {service.timeout_ms} ms.",
+        _last_words(running) or f"Check serve.{service.name}.ready, or raise its timeoutMs.",
+    )
+
+
+def _ended(service: Service, running: _Running) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_FILE_REF_ERROR,
+        f"Service {service.name!r} ended before it was ready"
+        f" (exit code {running.process.returncode}).",
+        _last_words(running) or f"Check serve.{service.name}.command.",
+    )
+
+
+def _last_words(running: _Running) -> str:
+    return f"It said: {running.tail[-1]}" if running.tail else ""

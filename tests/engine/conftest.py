@@ -1,0 +1,197 @@
+"""A real event log, and a provider that answers what a test put into its queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.checks import CheckRunner
+from kindlm.cli.recorder import RunRecorder
+from kindlm.engine.clients import Clients
+from kindlm.engine.execution import Doers, Finished, run_execution
+from kindlm.engine.runner import Ports, Stop, run_plan
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plan import make_plan
+from kindlm.ports import ModelReply, ModelRequest
+from kindlm.projections import PROJECTIONS
+from kindlm.providers.pricing import PriceTable
+from kindlm.simulation import SimulatedTools
+from kindlm.suite import (
+    Case,
+    Expectation,
+    Gate,
+    ModelTarget,
+    Prompt,
+    ProviderSettings,
+    SimulatedTool,
+    Suite,
+    ToolAnswer,
+)
+from kindlm.transcript import FinishReason, ToolCall, Usage
+from kindlm_store import EventLog, RecordedEvent
+
+
+class HeldClock:
+    """A clock that stands still unless it sleeps, and remembers how long it slept."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+class QueueClient:
+    """A provider whose answers are queued; the last one stays. Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[ModelReply | KindlmError | Exception] = []
+        self.requests: list[ModelRequest] = []
+        self.closed = False
+        self.running = 0
+        self.most_at_once = 0
+        self.gate: asyncio.Event | None = None
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        self.requests.append(request)
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
+        try:
+            await (self.gate.wait() if self.gate else asyncio.sleep(0))
+        finally:
+            self.running -= 1
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Err(outcome) if isinstance(outcome, KindlmError) else Ok(outcome)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Make:
+    """Short constructors for what the engine works on."""
+
+    @staticmethod
+    def reply(text: str = "", *calls: ToolCall, **fields: Any) -> ModelReply:
+        finish = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
+        values: dict[str, Any] = {
+            "raw": "{}",
+            "latency_ms": 100.0,
+            "usage": Usage(10, 5),
+            "finish_reason": finish,
+        }
+        return ModelReply(text, tool_calls=calls, **{**values, **fields})
+
+    @staticmethod
+    def call(name: str = "lookup", call_id: str = "call_1", **arguments: Any) -> ToolCall:
+        return ToolCall(call_id, name, arguments)
+
+    @staticmethod
+    def failure(code: ErrorCode, **details: Any) -> KindlmError:
+        return KindlmError(code, f"it failed with {code.name}", "mend it", details=details)
+
+    @staticmethod
+    def case(name: str = "a test", **fields: Any) -> Case:
+        values: dict[str, Any] = {"prompt": Prompt("Hello", system="Be kind"), "targets": ("m",)}
+        return Case(name, **{**values, **fields})
+
+    @staticmethod
+    def contains(text: str) -> Expectation:
+        return Expectation("contains", text, {"text": text})
+
+    @staticmethod
+    def tool(name: str = "lookup", *answers: tuple[Any, Any], **fields: Any) -> SimulatedTool:
+        found = tuple(ToolAnswer(when, then) for when, then in answers)
+        if "default" in fields:
+            fields["has_default"] = True
+        return SimulatedTool(name, answers=found, **fields)
+
+    @staticmethod
+    def suite(*cases: Case, **fields: Any) -> Suite:
+        values: dict[str, Any] = {
+            "name": "suite",
+            "project": "project",
+            "front_end": "kindlm",
+            "path": "kindlm.yaml",
+            "config_hash": "0" * 12,
+            "config_text": "{}",
+            "providers": {"p": ProviderSettings("p", "queue")},
+            "models": {"m": ModelTarget("m", "p", "model-1")},
+            "cases": cases or (Make.case(),),
+            "gates": (Gate("passRateMin", 0.95, written=False),),
+        }
+        return Suite(**{**values, **fields})
+
+
+class Bench:
+    """Runs executions and plans against a real log and the queued provider."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self.client = QueueClient()
+        self.clock = HeldClock()
+        self.finished: list[Finished] = []
+
+    def queue(self, *outcomes: ModelReply | KindlmError | Exception) -> None:
+        self.client.outcomes = list(outcomes)
+
+    def execute(self, case: Case, **suite: Any) -> Finished:
+        (execution,) = make_plan([Make.suite(case, **suite)])
+        return asyncio.run(run_execution(execution, self._doers()))
+
+    async def run(self, suites: Sequence[Suite], stop: Stop | None = None) -> bool:
+        ports = Ports(
+            clients=lambda settings: Ok(self.client),
+            pricing=PriceTable,
+            simulators=SimulatedTools,
+            checker=CheckRunner(),
+            recorder=RunRecorder(self.log, "run/r"),
+            clock=self.clock,
+        )
+        return await run_plan(make_plan(suites), ports, self.finished.append, stop or Stop())
+
+    def events(self, *types: str) -> list[RecordedEvent]:
+        self.log.flush()
+        return list(self.log.read(stream="run/r", types=types or None))
+
+    def text(self, value: Any) -> str | None:
+        return self.log.text(value["$ref"])
+
+    def json(self, value: Any) -> Any:
+        return json.loads(self.text(value) or "null")
+
+    def _doers(self) -> Doers:
+        return Doers(
+            clients=Clients(lambda settings: Ok(self.client)),
+            pricing=PriceTable({}),
+            simulators=SimulatedTools,
+            checker=CheckRunner(),
+            recorder=RunRecorder(self.log, "run/r"),
+            clock=self.clock,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with EventLog.open(tmp_path / "history.db", projections=PROJECTIONS) as log:
+        bench = Bench(log)
+        bench.queue(Make.reply("Hello there"))
+        yield bench
+        assert not log.projection_errors()
+
+
+@pytest.fixture
+def make() -> type[Make]:
+    return Make

@@ -1,0 +1,231 @@
+"""One execution against a real event log: conversation, checks, errors, what is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from kindlm.errors import ErrorCode
+from kindlm.outcome import Status
+from kindlm.suite import Expectation, ModelTarget, Prompt
+from kindlm.transcript import FinishReason, Role, ToolCall
+
+
+def test_an_answer_that_meets_its_expectations_passes(bench, make):
+    finished = bench.execute(make.case(expectations=(make.contains("hello"),)))
+    assert finished.status is Status.PASSED
+    assert [event.type for event in bench.events()] == [
+        "execution.started",
+        "provider.requested",
+        "provider.responded",
+        "assertion.evaluated",
+        "execution.finished",
+    ]
+
+
+def test_an_answer_that_misses_an_expectation_fails_and_says_which(bench, make):
+    finished = bench.execute(make.case(expectations=(make.contains("goodbye"),)))
+    assert finished.status is Status.FAILED
+    (failed,) = finished.failed
+    assert (failed.kind, failed.label) == ("contains", "goodbye")
+
+
+def test_the_first_messages_are_system_then_user(bench, make):
+    bench.execute(make.case())
+    (request,) = bench.client.requests
+    assert [(m.role, m.text) for m in request.messages] == [
+        (Role.SYSTEM, "Be kind"),
+        (Role.USER, "Hello"),
+    ]
+
+
+def test_tool_calls_are_answered_and_the_next_request_holds_both(bench, make):
+    bench.queue(make.reply("", make.call(id="1")), make.reply("done"))
+    tool = make.tool("lookup", ({"id": "1"}, {"found": True}))
+    assert bench.execute(make.case(tools=(tool,))).status is Status.PASSED
+    _, second = bench.client.requests
+    assert [m.role for m in second.messages] == ["system", "user", "assistant", "tool"]
+    assert second.messages[3].text == '{"found": true}'
+    assert second.messages[3].tool_call_id == "call_1"
+    called, simulated = bench.events("tool.called", "tool.simulated")
+    assert bench.json(called.data["arguments"]) == {"id": "1"}
+    assert bench.json(simulated.data["response"]) == {"found": True}
+    assert simulated.data["rule"] == "responses[0]"
+
+
+def test_a_request_names_what_it_continues_and_holds_only_what_is_new(bench, make):
+    bench.queue(make.reply("", make.call()), make.reply("", make.call()), make.reply("done"))
+    bench.execute(make.case(tools=(make.tool(default="ok"),)))
+    requests = bench.events("provider.requested")
+    assert [event.data["after"] for event in requests] == [0, 1, 2]
+    assert [len(event.data["messages"]) for event in requests] == [0, 1, 1]
+
+
+def test_parallel_calls_are_answered_in_one_round_in_order(bench, make):
+    bench.queue(make.reply("", make.call("a", "c1"), make.call("b", "c2")), make.reply("both"))
+    tools = (make.tool("a", default=0), make.tool("b", default=None))
+    bench.execute(make.case(tools=tools))
+    _, second = bench.client.requests
+    answers = [(m.tool_call_id, m.text) for m in second.messages if m.role is Role.TOOL]
+    assert answers == [("c1", "0"), ("c2", "null")]
+
+
+def test_a_text_goes_to_the_model_as_it_is(bench, make):
+    bench.queue(make.reply("", make.call()), make.reply("done"))
+    bench.execute(make.case(tools=(make.tool(default="plain words"),)))
+    assert bench.client.requests[1].messages[-1].text == "plain words"
+
+
+def test_the_prefill_is_replaced_by_the_answer_that_begins_with_it(bench, make):
+    bench.queue(make.reply("{ now", make.call()), make.reply("done"))
+    prompt = Prompt("Hello", prefill="{")
+    bench.execute(make.case(prompt=prompt, tools=(make.tool(default=1),)))
+    first, second = bench.client.requests
+    assert first.messages[-1].prefill
+    assert [m.text for m in second.messages if m.role is Role.ASSISTANT] == ["{ now"]
+
+
+def test_the_turn_limit_is_an_error_but_the_assertions_are_shown(bench, make):
+    bench.queue(make.reply("still at it", make.call()))
+    case = make.case(
+        tools=(make.tool(default="ok"),), max_turns=3, expectations=(make.contains("at it"),)
+    )
+    finished = bench.execute(case)
+    assert finished.status is Status.ERRORED
+    assert finished.error is not None
+    assert finished.error.code is ErrorCode.ENGINE_MAX_TURNS
+    assert len(bench.client.requests) == 3
+    assert len(bench.events("assertion.evaluated")) == 1
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_an_empty_answer_is_an_error(bench, make, text):
+    bench.queue(make.reply(text or "", finish_reason=FinishReason.MAX_TOKENS))
+    finished = bench.execute(make.case(expectations=(make.contains("x"),)))
+    assert finished.error is not None
+    assert finished.error.code is ErrorCode.ENGINE_EMPTY_RESPONSE
+    assert bench.events("assertion.evaluated") == []
+
+
+def test_what_can_go_better_is_tried_again_and_each_try_is_an_event(bench, make):
+    limited = make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=True, retry_after=3.0)
+    broken = make.failure(ErrorCode.PROVIDER_API_ERROR, retryable=True, status=500)
+    bench.queue(limited, broken, make.reply("at last"))
+    assert bench.execute(make.case()).status is Status.PASSED
+    first, second = bench.events("provider.failed")
+    assert first.data["retry_in_ms"] == 3000
+    assert (second.data["status"], second.data["call"]) == (500, 2)
+    assert bench.clock.slept[0] == 3.0
+    attempts = [event.data["attempt"] for event in bench.events("provider.requested")]
+    assert attempts == [1, 2, 3]
+
+
+def test_retries_end_with_the_last_error(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_TIMEOUT, retryable=True))
+    finished = bench.execute(make.case(), retries=2)
+    assert finished.status is Status.ERRORED
+    assert len(bench.client.requests) == 3
+    (end,) = bench.events("execution.finished")
+    assert (end.data["error_code"], end.data["error_number"]) == ("PROVIDER_TIMEOUT", 203)
+    assert "retry_in_ms" not in bench.events("provider.failed")[-1].data
+
+
+def test_what_can_not_go_better_is_not_tried_again(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_AUTH_ERROR, retryable=False))
+    bench.execute(make.case())
+    assert len(bench.client.requests) == 1
+
+
+def test_a_crash_of_our_own_marks_the_execution_and_keeps_the_trace(bench, make):
+    bench.queue(RuntimeError("a bug"))
+    finished = bench.execute(make.case())
+    assert finished.status is Status.ERRORED
+    (end,) = bench.events("execution.finished")
+    assert end.data["error_code"] == "UNKNOWN_ERROR"
+    assert "RuntimeError: a bug" in (bench.text(end.data["trace"]) or "")
+
+
+def test_arguments_that_are_no_json_are_recorded_as_written(bench, make):
+    bad = ToolCall("c", "lookup", {}, malformed='{"id": ')
+    bench.queue(make.reply("", bad), make.reply("sorry"))
+    bench.execute(make.case(tools=(make.tool(default="ok"),)))
+    (called,) = bench.events("tool.called")
+    assert bench.text(called.data["arguments"]) == '{"id": '
+
+
+def test_usage_latency_and_cost_are_those_of_all_answers(bench, make):
+    bench.queue(
+        make.reply("", make.call(), reported_cost_usd=0.25), make.reply("ok", reported_cost_usd=0.5)
+    )
+    bench.execute(make.case(tools=(make.tool(default="ok"),)))
+    (end,) = bench.events("execution.finished")
+    assert end.data["gen_ai.usage.input_tokens"] == 20
+    assert end.data["gen_ai.usage.output_tokens"] == 10
+    assert end.data["latency_ms"] == 200
+    assert (end.data["cost_usd"], end.data["cost_source"]) == (0.75, "reported")
+
+
+def test_a_cost_that_is_not_known_makes_the_sum_unknown(bench, make):
+    bench.queue(make.reply("", make.call(), reported_cost_usd=0.25), make.reply("ok"))
+    bench.execute(make.case(tools=(make.tool(default="ok"),)))
+    (end,) = bench.events("execution.finished")
+    assert "cost_usd" not in end.data
+    assert end.data["cost_source"] == "unknown"
+
+
+def test_an_answer_that_was_cut_off_is_a_warning(bench, make):
+    bench.queue(make.reply("half an ans", finish_reason=FinishReason.MAX_TOKENS))
+    finished = bench.execute(make.case())
+    assert finished.status is Status.PASSED
+    (end,) = bench.events("execution.finished")
+    assert end.data["warnings"] == ["The answer was cut off at maxTokens."]
+
+
+def test_names_that_a_model_makes_up_are_bounded_in_the_event(bench, make):
+    bench.queue(make.reply("", make.call("x" * 5000)), make.reply("ok"))
+    bench.execute(make.case())
+    (called,) = bench.events("tool.called")
+    assert len(called.data["gen_ai.tool.name"]) == 200
+
+
+class TestJudge:
+    """Questions to a judge go through the same retries and records as the tested model."""
+
+    def judged(self, bench, make, *answers):
+        bench.queue(make.reply("Hello there"), *answers)
+        params = {"criteria": "Is kind", "minScore": 0.7, "model": None, "rubric": None}
+        expectation = Expectation("judge", "Is kind", params)
+        models = {
+            "m": ModelTarget("m", "p", "model-1"),
+            "j": ModelTarget("j", "p", "judge-1", judge_only=True),
+        }
+        case = make.case(expectations=(expectation,))
+        return bench.execute(case, models=models, judge_model="j")
+
+    def test_the_judge_model_is_asked_at_temperature_zero(self, bench, make):
+        finished = self.judged(bench, make, make.reply('{"score": 0.9, "reasoning": "warm"}'))
+        assert finished.status is Status.PASSED
+        question = bench.client.requests[1]
+        assert (question.model, question.params.temperature) == ("judge-1", 0.0)
+        assert question.response_schema is not None
+
+    def test_its_call_is_recorded_apart_from_the_test(self, bench, make):
+        self.judged(bench, make, make.reply('{"score": 0.9, "reasoning": "warm"}'))
+        requests = bench.events("provider.requested")
+        assert [event.data["purpose"] for event in requests] == ["test", "judge"]
+        assert "after" not in requests[1].data
+
+    def test_equal_questions_have_equal_fingerprints_whatever_their_boundary(self, bench, make):
+        unclear = make.reply("hm")
+        self.judged(bench, make, unclear)
+        _, first, again = bench.events("provider.requested")
+        assert first.data["fingerprint"] == again.data["fingerprint"]
+        assert first.data["messages"] == again.data["messages"]
+        sent = [request.messages[-1].text for request in bench.client.requests[1:]]
+        assert sent[0] != sent[1]
+
+    def test_a_judge_that_can_not_be_understood_makes_the_execution_errored(self, bench, make):
+        finished = self.judged(bench, make, make.reply("I can not say"))
+        assert finished.status is Status.ERRORED
+        (event,) = bench.events("assertion.evaluated")
+        assert event.data["gen_ai.evaluation.score.label"] == "inconclusive"
+        assert event.data["failure_code"] == "JUDGE_EVAL_ERROR"
