@@ -6,6 +6,7 @@ A schema that is wrong would make every check of it undecided, at the end of a p
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -35,17 +36,25 @@ def parse_schema(name: str, data: bytes) -> Result[Any]:
 
 def schema_fault(schema: Any) -> str | None:
     """Return what is wrong with a JSON Schema, or None."""
-    import jsonschema
-
     if not isinstance(schema, (dict, bool)):
         return "it must be an object"
+    try:
+        return _fault_of(json.dumps(schema, sort_keys=True))
+    except RecursionError:
+        return "it is nested too deeply"
+
+
+@lru_cache(maxsize=256)
+def _fault_of(text: str) -> str | None:
+    """Check a schema by its JSON text: the tests of a suite often have the same tools."""
+    import jsonschema
+
+    schema = json.loads(text)
     try:
         return _dialect_fault(schema) or _dangling_reference(schema)
     except jsonschema.SchemaError as error:
         place = "/".join(str(part) for part in error.absolute_path)
         return f"{error.message[:200]}" + (f" (at {place})" if place else "")
-    except RecursionError:
-        return "it is nested too deeply"
 
 
 def _dialect_fault(schema: Any) -> str | None:
@@ -80,13 +89,13 @@ def _pattern_checker() -> Any:
 
 def _dangling_reference(schema: Any) -> str | None:
     """Return the first `$ref` that leads nowhere; nothing is ever fetched."""
-    from referencing import Registry, Resource
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from referencing import Resource
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
-    registry: Registry[Any] = Registry()
     root: Resource[Any] = Resource.from_contents(schema, default_specification=DRAFT202012)
-    resolver = registry.with_resource(root.id() or "", root).resolver_with_root(root)
+    resolver = REGISTRY.with_resource(root.id() or "", root).resolver_with_root(root)
     todo = [(root, resolver)]
     while todo:
         resource, here = todo.pop()

@@ -1,0 +1,49 @@
+"""Runs language-neutral cases: see data/README.md."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_DATA = Path(__file__).parent / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker that gives a test its cases."""
+    config.addinivalue_line(
+        "markers",
+        "vectors(file, *areas, departures): run with each `vector` of these areas, as it is in "
+        "the file; `departures` says by id which rule of ours differs, and is held to differ",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each case of its areas."""
+    marker = metafunc.definition.get_closest_marker("vectors")
+    if marker is None:
+        return
+    file, *areas = marker.args
+    departures: Mapping[str, str] = marker.kwargs.get("departures", {})
+    cases = [
+        pytest.param(vector, id=vector["id"], marks=_departs(departures.get(vector["id"])))
+        for vector in _read(file)
+        if vector["area"] in areas
+    ]
+    metafunc.parametrize("vector", cases)
+
+
+def _departs(rule: str | None) -> list[pytest.MarkDecorator]:
+    return [] if rule is None else [pytest.mark.xfail(reason=rule, strict=True)]
+
+
+def _read(file: str) -> list[dict[str, Any]]:
+    path = Path(os.environ.get("KINDLM_VECTORS", _DATA)) / file
+    if not path.exists():
+        return []
+    # Not splitlines(): texts hold other line separators of Unicode.
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
