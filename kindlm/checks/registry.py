@@ -20,7 +20,7 @@ from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 
-__all__ = ["AskingCheck", "Check", "PureCheck", "check", "discover"]
+__all__ = ["AskingCheck", "Check", "PureCheck", "check", "collect", "discover"]
 
 PureCheck: TypeAlias = Callable[[Expectation, Transcript], Sequence[CheckResult]]
 AskingCheck: TypeAlias = Callable[
@@ -53,10 +53,11 @@ def discover() -> Mapping[str, Check]:
     """Return all checks of this package by kind; raise `ValueError` if two serve one kind."""
     package = importlib.import_module(__package__)
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    return _collect(importlib.import_module(f"{__package__}.{name}") for name in names)
+    return collect(importlib.import_module(f"{__package__}.{name}") for name in names)
 
 
-def _collect(modules: Iterable[ModuleType]) -> Mapping[str, Check]:
+def collect(modules: Iterable[ModuleType]) -> Mapping[str, Check]:
+    """Return the checks that modules define, by kind; raise `ValueError` if two serve one kind."""
     found: dict[str, Check] = {}
     for module in modules:
         for value in vars(module).values():

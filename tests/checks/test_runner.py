@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from kindlm.checks import Check, CheckRunner, check, discover
+from kindlm.checks.registry import collect
 from kindlm.errors import Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import CheckContext, Checker, ModelReply, Question
@@ -121,3 +123,17 @@ def test_drift_without_a_baseline_is_skipped_and_says_what_to_do() -> None:
     assert outcome.outcome is Outcome.SKIPPED
     assert outcome.score is None
     assert outcome.message == "No baseline. Run: kindlm baseline set"
+
+
+def test_two_checks_of_one_kind_are_an_error() -> None:
+    @check("last_text")
+    def another(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+        return []
+
+    module = ModuleType("plugin")
+    vars(module).update(one=last_text, same=last_text)
+    assert collect([module]) == {"last_text": last_text}
+
+    vars(module).update(other=another)
+    with pytest.raises(ValueError, match="two checks serve 'last_text'"):
+        collect([module])
