@@ -1,0 +1,161 @@
+"""Programs started for a run: real processes, started, found ready, ended with all they started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kindlm.engine.services import start_services
+from kindlm.errors import Err, Ok
+from kindlm.suite import Service
+
+READY = "import os, time; print('listening on', os.environ['PORT'], flush=True); time.sleep(600)"
+HTTP = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *args): pass
+http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Handler).serve_forever()
+"""
+
+
+def service(tmp_path: Path, source: str, **fields: object) -> Service:
+    values = {"ready_line": "listening", "timeout_ms": 20_000, **fields}
+    return Service("agent", ("python", "-c", source), str(tmp_path), **values)
+
+
+def start(services, body=None):
+    async def run():
+        async with start_services(services, os.environ) as result:
+            if body is not None and isinstance(result, Ok):
+                return await body(result.value)
+            return result
+
+    return asyncio.run(run())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_service_gets_a_port_and_is_ready_when_it_prints_its_line(tmp_path):
+    async def body(ports):
+        return ports
+
+    ports = start([service(tmp_path, READY)], body)
+    assert 1024 < ports["agent"] < 65536
+
+
+def test_a_service_is_ready_when_its_url_answers(tmp_path):
+    url = "http://127.0.0.1:{{serve.agent.port}}/health"
+
+    async def body(ports):
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports["agent"])
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        answer = await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    answer = start([service(tmp_path, HTTP, ready_line=None, ready_url=url)], body)
+    assert b"200" in answer
+
+
+def test_everything_a_service_started_is_ended_with_it(tmp_path):
+    source = (
+        "import subprocess, sys, os, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open('pids', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+
+    async def body(ports):
+        return [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+
+    pids = start([service(tmp_path, source)], body)
+    assert len(pids) == 2
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path):
+    source = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('pids', 'w').write(str(os.getpid()))\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+
+    async def body(ports):
+        return int((tmp_path / "pids").read_text())
+
+    assert not is_running(start([service(tmp_path, source)], body))
+
+
+def test_a_service_that_can_not_bind_is_started_again_on_another_port(tmp_path):
+    source = (
+        "import os, pathlib, sys, time\n"
+        "tries = pathlib.Path('tries')\n"
+        "seen = tries.read_text().split() if tries.exists() else []\n"
+        "tries.write_text(' '.join([*seen, os.environ['PORT']]))\n"
+        "if len(seen) < 2: sys.exit('address in use')\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+
+    async def body(ports):
+        return ports["agent"], (tmp_path / "tries").read_text().split()
+
+    port, tries = start([service(tmp_path, source)], body)
+    assert len(tries) == 3
+    assert tries[-1] == str(port)
+
+
+def test_a_service_that_never_starts_says_its_last_words(tmp_path):
+    result = start([service(tmp_path, "import sys; sys.exit('no such script: agent.yaml')")])
+    assert isinstance(result, Err)
+    assert "ended before it was ready (exit code 1)" in result.error.message
+    assert result.error.hint == "It said: no such script: agent.yaml"
+
+
+def test_a_service_that_is_never_ready_is_given_up(tmp_path):
+    slow = service(tmp_path, "import time; time.sleep(600)", timeout_ms=300)
+    result = start([slow])
+    assert isinstance(result, Err)
+    assert "was not ready after 300 ms" in result.error.message
+
+
+def test_a_program_that_does_not_exist_is_an_error(tmp_path):
+    missing = Service("agent", ("no-such-program-here",), str(tmp_path), ready_line="x")
+    result = start([missing])
+    assert isinstance(result, Err)
+    assert "no-such-program-here" in result.error.message
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_a_talkative_service_never_blocks(tmp_path, size):
+    source = (
+        "import time\n"
+        f"print('x' * {size}, flush=True)\n"
+        "print('\\n' * 5000, flush=True)\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    result = start([service(tmp_path, source)])
+    assert isinstance(result, Ok)
+
+
+def test_python_means_the_interpreter_that_runs_kindlm(tmp_path):
+    source = "import sys, time; print('listening', sys.executable, flush=True); time.sleep(600)"
+    wanted = service(tmp_path, source, ready_line=f"listening {sys.executable}")
+    assert isinstance(start([wanted]), Ok)
