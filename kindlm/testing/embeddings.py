@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from kindlm.testing.conversation import estimate_tokens
-from kindlm.testing.openai_requests import refuse
+from kindlm.testing.openai_refusals import refuse
 from kindlm.testing.wire import is_integer
 
 if TYPE_CHECKING:
