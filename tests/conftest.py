@@ -360,6 +360,8 @@ class History:
 class Make:
     """Short constructors for the parts of a run."""
 
+    SKIPPED = Status.SKIPPED
+
     @staticmethod
     def planned(name: str = "greets", target: str = "gpt", **fields: Any) -> PlannedTest:
         """Return the identity of a test."""

@@ -1,0 +1,250 @@
+"""The JSON report: a run for programs to read, with a published schema (`report.schema.json`).
+
+It is written execution by execution: what is in memory is one execution, whatever the size of the
+run. Whatever texts the run holds, the output is one valid JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from typing import Any, TextIO
+
+from kindlm import __version__
+from kindlm.history.rows import (
+    AssertionView,
+    ExecutionView,
+    SuiteView,
+    Summary,
+    TestView,
+    ToolCallView,
+)
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics import wilson_interval
+from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import Status
+from kindlm.reports.evidence import Mask, mask_of
+from kindlm.reports.registry import ReportOptions
+
+__all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]
+
+SCHEMA_VERSION = 1
+
+
+def report_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of the report."""
+    text = files("kindlm.reports").joinpath("report.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+class _JsonReport:
+    name = "json"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the report; it has no options."""
+        del options
+        out.write("{\n")
+        out.writelines(f"  {_json(name)}: {_json(value)},\n" for name, value in _head(view))
+        out.write('  "tests": [')
+        _write_items(out, (_test_parts(view, test) for test in view.tests()), "\n    ")
+        out.write('\n  ],\n  "errors": ')
+        out.write(_json(_errors(view)))
+        out.write("\n}\n")
+
+
+REPORT = _JsonReport()
+
+
+def _head(view: RunView) -> Iterator[tuple[str, Any]]:
+    yield "schemaVersion", SCHEMA_VERSION
+    yield "kindlm", __version__
+    yield "run", _run(view)
+    yield "summary", _summary(view.summary)
+    yield (
+        "gates",
+        {
+            "passed": all(gate.passed for suite in view.suites for gate in suite.gates),
+            "results": [gate for suite in view.suites for gate in _gates(suite)],
+        },
+    )
+
+
+def _run(view: RunView) -> dict[str, Any]:
+    info = view.info
+    git = {"commit": info.git_commit, "branch": info.git_branch, "dirty": info.git_dirty}
+    return {
+        "id": info.id,
+        "label": info.label,
+        "project": info.project,
+        "suites": [
+            {
+                "name": suite.name,
+                "status": suite.status,
+                "error": suite.error,
+                "configHash": suite.config_hash,
+            }
+            for suite in view.suites
+        ],
+        "status": view.status,
+        "mode": info.mode,
+        "sourceRun": info.source_run,
+        "startedAt": info.started_at,
+        "finishedAt": info.finished_at,
+        "durationMs": info.duration_ms,
+        "git": git if info.git_commit is not None else None,
+        "ci": info.ci,
+        "headHash": info.head,
+    }
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    executions = summary.executions
+    return {
+        "tests": _counts(summary.tests),
+        "executions": _counts(executions),
+        "passRate": executions.pass_rate,
+        "passRateInterval": wilson_interval(executions.passed, executions.tested),
+        "judgeAvg": summary.judge_average,
+        "driftMax": summary.drift_maximum,
+        "costUsd": summary.cost_usd,
+        "judgeCostUsd": summary.judge_cost_usd,
+        "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
+        "latencyAvgMs": summary.latency_average_ms,
+    }
+
+
+def _counts(counts: StatusCounts) -> dict[str, int]:
+    return {
+        "total": counts.total,
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "errored": counts.errored,
+        "skipped": counts.skipped,
+    }
+
+
+def _gates(suite: SuiteView) -> Iterator[dict[str, Any]]:
+    for gate in suite.gates:
+        yield {
+            "suite": suite.name,
+            "name": gate.name,
+            "threshold": gate.threshold,
+            "actual": gate.actual,
+            "passed": gate.passed,
+            "message": gate.message,
+        }
+
+
+def _errors(view: RunView) -> list[dict[str, Any]]:
+    errors = [
+        {
+            "code": suite.error_code,
+            "number": suite.error_number,
+            "message": suite.error or "",
+            "where": suite.path,
+        }
+        for suite in view.suites
+        if suite.error_code is not None
+    ]
+    if view.info.ended in ("interrupted", "aborted"):
+        code = f"RUN_{view.info.ended.upper()}"
+        message = view.info.reason or ""
+        errors.append({"code": code, "number": None, "message": message, "where": None})
+    return errors
+
+
+def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
+    """Yield the text of a test in pieces, one for each execution."""
+    head = {
+        "suite": test.suite,
+        "name": test.name,
+        "target": test.target,
+        "status": test.status,
+        "flaky": test.flaky,
+        "passRate": test.counts.pass_rate,
+        "tags": test.tags,
+    }
+    yield f'{_json(head)[:-1]}, "executions": ['
+    separator = "\n      "
+    for execution in view.executions(test):
+        yield separator + _json(_execution(view, execution))
+        separator = ",\n      "
+    yield "]}"
+
+
+def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
+    assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
+    mask = mask_of(execution, assertions, tool_calls)
+    return {
+        "id": execution.id,
+        "repeat": execution.repeat,
+        # One that a stopped run never finished counts as skipped, everywhere.
+        "status": execution.status or Status.SKIPPED,
+        "error": _error(execution, mask),
+        "output": mask.text(execution.output),
+        "toolCalls": [_tool_call(call, mask) for call in tool_calls],
+        "turns": execution.turns,
+        "latencyMs": execution.latency_ms,
+        "costUsd": execution.cost_usd,
+        "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},
+        "finishReason": execution.finish_reason,
+        "assertions": [_assertion(assertion, mask) for assertion in assertions],
+    }
+
+
+def _error(execution: ExecutionView, mask: Mask) -> dict[str, Any] | None:
+    if execution.error_code is None:
+        return None
+    return {
+        "code": execution.error_code,
+        "number": execution.error_number,
+        "message": mask.text(execution.error or ""),
+    }
+
+
+def _tool_call(call: ToolCallView, mask: Mask) -> dict[str, Any]:
+    return {
+        "name": call.tool,
+        "arguments": mask.value(call.arguments),
+        "response": mask.value(call.response),
+    }
+
+
+def _assertion(assertion: AssertionView, mask: Mask) -> dict[str, Any]:
+    return {
+        "kind": assertion.kind,
+        "label": mask.text(assertion.label),
+        "outcome": assertion.outcome,
+        "score": assertion.score,
+        "threshold": assertion.threshold,
+        "expected": mask.value(assertion.expected),
+        "actual": mask.value(assertion.actual),
+        "failureCode": assertion.failure_code,
+        "message": mask.text(assertion.message),
+        "evidence": [
+            {
+                "source": evidence["source"],
+                "start": evidence["start"],
+                "end": evidence["end"],
+                "name": evidence.get("name"),
+                "excerpt": evidence.get("excerpt"),
+            }
+            for evidence in assertion.evidence
+        ],
+        "reasoning": mask.text(assertion.reasoning),
+        "durationMs": assertion.duration_ms,
+    }
+
+
+def _write_items(out: TextIO, items: Iterable[Iterable[str]], indent: str) -> None:
+    separator = indent
+    for item in items:
+        out.write(separator)
+        out.writelines(item)
+        separator = f",{indent}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
