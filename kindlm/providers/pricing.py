@@ -9,13 +9,16 @@ unknown amount, never 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm.suite import Price
 from kindlm.transcript import Cost, CostSource, Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo
 
 __all__ = ["PriceTable", "matching_name"]
 
@@ -44,7 +47,7 @@ class PriceTable:
         return Cost(usd / _MILLION, CostSource.COMPUTED)
 
 
-def matching_name(model: str, names: Mapping[str, object]) -> str | None:
+def matching_name(model: str, names: Collection[str]) -> str | None:
     """Return the name that stands for a model: itself, else the longest it is a version of."""
     if model in names:
         return model
@@ -93,6 +96,10 @@ def _listed_rates(provider: str, model: str) -> _Rates | None:
         found = calc_price(Tokens(input_tokens=1, output_tokens=1), model, provider_id=provider)
     except LookupError:
         return None
+    # The table finds names by what they begin with or contain, which takes a `-8b` or `-pro` of a
+    # model for the model. Only its own names and their versions count.
+    if matching_name(model.lower(), _names(found.model)) is None:
+        return None
     input_usd = getattr(found.model_price, "input_mtok", None)
     output_usd = getattr(found.model_price, "output_mtok", None)
     if input_usd is None or output_usd is None:
@@ -102,3 +109,28 @@ def _listed_rates(provider: str, model: str) -> _Rates | None:
     if fixed and isinstance(input_usd, Decimal) and isinstance(output_usd, Decimal):
         return _Rates(input_usd, output_usd) if per_request is None else _VARIABLE
     return _VARIABLE
+
+
+def _names(model: ModelInfo) -> frozenset[str]:
+    """Return the names that the table has for a model."""
+    from genai_prices.types import (
+        ClauseAnd,
+        ClauseContains,
+        ClauseEquals,
+        ClauseOr,
+        ClauseStartsWith,
+    )
+
+    names = {model.id}
+    clauses: list[object] = [model.match]
+    for clause in clauses:  # grows as it goes
+        match clause:
+            case ClauseOr(or_=parts) | ClauseAnd(and_=parts):
+                clauses.extend(parts)
+            case (
+                ClauseEquals(equals=name)
+                | ClauseStartsWith(starts_with=name)
+                | ClauseContains(contains=name)
+            ):
+                names.add(name)
+    return frozenset(name.lower() for name in names)

@@ -75,6 +75,8 @@ def test_a_price_with_tiers_is_worked_out_for_the_amount():
         ("nobody", "gpt-4o", MILLION),
         ("openai", "gpt-4o", Usage(None, 5)),
         ("openai", "gpt-4o", Usage(5, None)),
+        ("gemini", "gemini-1.5-flash-8b", MILLION),
+        ("anthropic", "claude-3-haiku-pro", MILLION),
         ("openai", "text-embedding-3-small", MILLION),
     ],
 )
