@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, wants_color, warn
+from kindlm.cli.history import fail_to_open, or_fail
 from kindlm.cli.interruption import stop_on_signals
 from kindlm.cli.loading import Loaded, default_paths, load_paths
 from kindlm.cli.progress import ProgressView, make_progress
@@ -28,9 +28,7 @@ from kindlm.reports.registry import ReportOptions
 from kindlm.suite import Gate, Suite
 from kindlm_store import EventLog, OpenError, WriteFailedError, open_reader
 
-T = TypeVar("T")
-
-__all__ = ["TestOptions", "parse_gate", "report_run", "run_tests"]
+__all__ = ["TestOptions", "parse_gate", "record_run", "report_run", "run_tests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +80,14 @@ def run_tests(options: TestOptions) -> int:
     """
     set_verbose(options.verbose)
     console = make_console()
-    reporters = _or_fail(parse_reporters(options.reporters, options.output))
-    project = _or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
-    paths = options.paths or _or_fail(default_paths(Path.cwd()))
-    loaded = _or_fail(load_paths(paths, project.root))
+    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    paths = options.paths or or_fail(default_paths(Path.cwd()))
+    loaded = or_fail(load_paths(paths, project.root))
     _tell_diagnostics(loaded, options, console)
     if not loaded.suites:
         return 1
-    request = _or_fail(_request(loaded, project, options, console))
+    request = or_fail(_request(loaded, project, options, console))
     if len(make_plan(request.suites, request.selection)) == 0:
         fail([_nothing_selected()])
     return _run_and_report(request, reporters, options, console)
@@ -100,10 +98,16 @@ def _run_and_report(
 ) -> int:
     run = new_run_id()
     progress = make_progress(console, shown=options.progress)
+    record_run(request, run, progress, console)
+    return report_run(request, run, reporters, options, console)
+
+
+def record_run(request: RunRequest, run: str, progress: ProgressView, console: Console) -> None:
+    """Run what is requested and record it; tell what could not be recorded."""
     try:
         log = open_log(request.database, request.suites, request.environ)
     except OpenError as error:
-        fail([_no_log(error, request.database)])
+        fail_to_open(error)
     with log:
         try:
             with progress:
@@ -112,7 +116,6 @@ def _run_and_report(
             show([_write_failed(error, request.database)], console)
         for name, problem in log.projection_errors().items():
             warn(f"The read model {name!r} could not be kept: {problem}", "Run: kindlm rebuild")
-    return report_run(request, run, reporters, options, console)
 
 
 def report_run(
@@ -206,12 +209,6 @@ def _shown(path: Path) -> str:
         return str(path)
 
 
-def _or_fail(result: Result[T]) -> T:
-    if isinstance(result, Err):
-        fail([result.error])
-    return result.value
-
-
 def _nothing_selected() -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
@@ -225,14 +222,6 @@ def _unknown_model(model: str, known: set[str]) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"No model has the id {model!r}.",
         f"Models are: {', '.join(sorted(known))}",
-    )
-
-
-def _no_log(error: OpenError, database: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The history {_shown(database)} can not be opened: {error}.",
-        "Name another file: --db FILE",
     )
 
 

@@ -68,7 +68,7 @@ def test_command(
     from kindlm.cli.test_run import TestOptions, run_tests
 
     options = TestOptions(
-        paths=tuple([*(paths or []), *([config] if config else [])]),
+        paths=(*(paths or ()), *((config,) if config else ())),
         suite=suite,
         test=test,
         tags=tuple(tag.strip() for tag in (tags or "").split(",") if tag.strip()),

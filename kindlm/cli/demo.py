@@ -1,0 +1,187 @@
+"""The story that `kindlm demo` tells: an agent, a careless change, and what the tests say of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from contextlib import closing
+from importlib.resources import as_file, files
+from pathlib import Path
+from shutil import copytree
+
+from rich.console import Console
+from rich.text import Text
+
+from kindlm.cli.console import fail, make_console, wants_color
+from kindlm.cli.history import or_fail
+from kindlm.cli.loading import load_paths
+from kindlm.cli.progress import make_progress
+from kindlm.cli.project import run_environment
+from kindlm.cli.session import RunRequest, new_run_id
+from kindlm.cli.test_run import record_run
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.rows import TestView
+from kindlm.history.run_view import RunView
+from kindlm.plan import Selection
+from kindlm.reports.untrusted import visible
+from kindlm_store import open_reader
+
+__all__ = ["run_demo"]
+
+_GOOD_AGENT = "support"
+_CHANGED_AGENT = "support-changed"
+
+TestKey = tuple[str, str]
+
+
+def run_demo(folder: Path) -> int:
+    """Tell the story and return the exit code: 0 if it went as told."""
+    out = _stdout()
+    _lay_out(folder)
+    out.print(Text(f"A support agent and its tests are in {folder}/ now.\n", style="dim"))
+
+    out.print(Text("1  The agent as it is", style="bold"))
+    _choose_agent(folder, _GOOD_AGENT)
+    before = _record(folder, "before")
+    out.print(Text("\n2  Somebody makes it quicker, and changes nothing else", style="bold"))
+    _choose_agent(folder, _CHANGED_AGENT)
+    after = _record(folder, "after")
+
+    with closing(open_reader(_database(folder))) as reader:
+        then, now = RunView(reader, before), RunView(reader, after)
+        _tell_verdicts(then, now, out)
+        _tell_changes(then, now, out)
+        as_told = then.passed and not now.passed
+    _tell_next(folder, after, out)
+    return 0 if as_told else 1
+
+
+def _lay_out(folder: Path) -> None:
+    """Write the demo's files; a folder that holds something else is left alone."""
+    if folder.exists() and any(folder.iterdir()) and not _agent_file(folder).exists():
+        fail([_occupied(folder)])
+    with as_file(files("kindlm.cli") / "templates" / "agent") as template:
+        copytree(template, folder, dirs_exist_ok=True)
+
+
+def _choose_agent(folder: Path, name: str) -> None:
+    _agent_file(folder).write_text(
+        f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n",
+        encoding="utf-8",
+    )
+
+
+def _record(folder: Path, label: str) -> str:
+    loaded = or_fail(load_paths([folder / "kindlm.yaml"], folder))
+    request = RunRequest(
+        suites=loaded.suites,
+        skipped=loaded.skipped,
+        selection=Selection(),
+        root=folder,
+        database=_database(folder),
+        environ=run_environment([folder], os.environ),
+        label=label,
+    )
+    console = make_console()
+    run = new_run_id()
+    record_run(request, run, make_progress(console, shown=True), console)
+    return run
+
+
+def _tell_verdicts(then: RunView, now: RunView, out: Console) -> None:
+    out.print(Text("\n3  What the tests say", style="bold"))
+    for label, view in (("before", then), ("after", now)):
+        counts = view.summary.executions
+        verdict, color = ("passed", "green") if view.passed else ("FAILED", "red")
+        line = Text(f"   {label:<7}")
+        line.append(verdict, style=f"bold {color}")
+        line.append(f"  {counts.passed} of {counts.tested} executions")
+        broken = [gate.name for suite in view.suites for gate in suite.gates if not gate.passed]
+        if broken:
+            line.append(f"; gates: {', '.join(broken)}")
+        out.print(line)
+
+
+def _tell_changes(then: RunView, now: RunView, out: Console) -> None:
+    """Show, test by test, which tools are called otherwise and what fails that did not."""
+    out.print(Text("\n4  What changed in behaviour", style="bold"))
+    earlier = {_key(test): test for test in then.tests()}
+    for test in now.tests():
+        before = earlier[_key(test)]
+        tools = (_usual_tools(then, before), _usual_tools(now, test))
+        failures = _failures(now, test) - _failures(then, before)
+        if tools[0] == tools[1] and not failures:
+            continue
+        out.print(Text(f"   {visible(test.name)} · {visible(test.target)}", style="bold"))
+        if tools[0] != tools[1]:
+            out.print(Text(f"     called before  {_arrows(tools[0])}", style="green"))
+            out.print(Text(f"     calls now      {_arrows(tools[1])}", style="red"))
+        for kind, label, code in sorted(failures):
+            out.print(Text(f"     ✗ {kind} {visible(label)}  {code}"))
+
+
+def _tell_next(folder: Path, run: str, out: Console) -> None:
+    out.print(Text("\nLook closer", style="bold"))
+    for command, what in (
+        (f"cd {folder} && kindlm browse", "the whole history, in Datasette"),
+        (f"cd {folder} && kindlm show {run} 1", "one conversation with all its evidence"),
+        (
+            f"cd {folder} && kindlm test",
+            f"run it yourself; the agent is {_agent_file(folder).name}",
+        ),
+    ):
+        out.print(Text.assemble("   ", (f"{command:<44}", "bold"), (f" {what}", "dim")))
+
+
+def _usual_tools(view: RunView, test: TestView) -> tuple[str, ...]:
+    """Return the tools that most executions of a test called, in order."""
+    sequences = Counter(
+        tuple(call.tool for call in view.tool_calls(execution))
+        for execution in view.executions(test)
+    )
+    return sequences.most_common(1)[0][0]
+
+
+def _failures(view: RunView, test: TestView) -> set[tuple[str, str, str]]:
+    return {
+        (assertion.kind, assertion.label, assertion.failure_code or "")
+        for execution in view.executions(test)
+        for assertion in view.assertions(execution)
+        if assertion.outcome == "failed"
+    }
+
+
+def _arrows(tools: tuple[str, ...]) -> str:
+    return " → ".join(visible(tool) for tool in tools) or "no tool"
+
+
+def _key(test: TestView) -> TestKey:
+    return (test.name, test.target)
+
+
+def _agent_file(folder: Path) -> Path:
+    return folder / "agent.yaml"
+
+
+def _database(folder: Path) -> Path:
+    return folder / ".kindlm" / "kindlm.db"
+
+
+def _stdout() -> Console:
+    color = wants_color(sys.stdout)
+    return Console(
+        file=sys.stdout,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _occupied(folder: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The folder {folder} holds something else already.",
+        "Name another one: kindlm demo FOLDER",
+    )

@@ -1,0 +1,130 @@
+"""Processes that die, and processes that share a database."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from kindlm.testing import LoopbackServer
+
+
+def many_tests(workspace, count):
+    return [workspace.test(f"test-{number}") for number in range(count)]
+
+
+def assert_intact(workspace):
+    verified = workspace.run("verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    (check,) = workspace.query("PRAGMA integrity_check")
+    assert check == ("ok",)
+
+
+@pytest.mark.parametrize("finished", [1, 7, 19, 33, 52])
+def test_a_killed_run_keeps_everything_it_reported_as_finished(workspace, server, finished):
+    workspace.suite(server.url, tests=many_tests(workspace, 60))
+    process = workspace.start("test", "-j", "4")
+    told = []
+    for line in process.stderr:
+        if "passed" in line:
+            told.append(line.split()[1])
+        if len(told) >= finished:
+            break
+    process.kill()
+    process.communicate()
+    assert_intact(workspace)
+    recorded = {
+        name for (name,) in workspace.query("SELECT test FROM executions WHERE status = 'passed'")
+    }
+    assert set(told) <= recorded
+    answered = workspace.query("SELECT count(*) FROM provider_calls WHERE status = 'responded'")
+    served = sum(request.status == 200 for request in server.requests)
+    assert 2 * len(told) <= answered[0][0] <= served
+
+
+def test_two_kills_in_a_row_and_a_whole_run_share_one_history(workspace, server):
+    workspace.suite(server.url, tests=many_tests(workspace, 20))
+    for _ in range(2):
+        process = workspace.start("test")
+        assert "passed" in process.stderr.readline()
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert workspace.run("test").returncode == 0
+    assert_intact(workspace)
+    ended = workspace.query("SELECT ended FROM runs ORDER BY started_at")
+    assert ended == [(None,), (None,), ("finished",)]
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_runs_at_once_on_one_new_database_lose_nothing(workspace, server, processes):
+    workspace.suite(server.url, tests=many_tests(workspace, 6))
+    running = [workspace.start("test", "--reporter", "json") for _ in range(processes)]
+    outcomes = [(process.communicate(timeout=120), process.returncode) for process in running]
+    for (stdout, stderr), code in outcomes:
+        assert code == 0, stderr
+        assert "locked" not in stderr
+        assert json.loads(stdout)["summary"]["executions"]["passed"] == 6
+    assert_intact(workspace)
+    assert workspace.query("SELECT count(*) FROM runs WHERE ended = 'finished'") == [(processes,)]
+    assert workspace.query("SELECT count(*) FROM executions") == [(6 * processes,)]
+    assert len(server.requests) == 12 * processes
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_prints_what_it_has_and_can_be_verified(workspace, number):
+    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered"}}]}
+    with LoopbackServer(script, faults=[{"latencyMs": 100}]) as slow:
+        tests = [workspace.test(f"test-{n}", tools=[], expect={}) for n in range(200)]
+        workspace.suite(slow.url, tests=tests, defaults={"concurrency": 2})
+        process = workspace.start("test")
+        assert "passed" in process.stderr.readline() + process.stderr.readline()
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Traceback" not in stderr
+    assert "interrupted" in stdout.lower()
+    assert_intact(workspace)
+    assert workspace.query("SELECT ended FROM runs") == [("interrupted",)]
+    assert workspace.query("SELECT count(*) FROM executions WHERE status IS NULL") == [(0,)]
+
+
+@pytest.mark.parametrize("name", ["json", "junit"])
+def test_a_report_of_5_mb_arrives_whole_through_a_pipe(workspace, name):
+    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered " * 12_000}}]}
+    with LoopbackServer(script) as wordy:
+        expect = {"output": {"contains": ["not in there"]}}
+        tests = [workspace.test(f"test-{n}", tools=[], expect=expect) for n in range(60)]
+        workspace.suite(wordy.url, tests=tests)
+        assert workspace.run("test", "--quiet").returncode == 1
+    # `cat` reads slowly enough that the pipe (64 KiB) fills up again and again.
+    report = workspace.start("report", "--format", name, stdout=subprocess.PIPE)
+    whole = subprocess.run(["cat"], stdin=report.stdout, capture_output=True, check=True).stdout
+    report.stdout.close()
+    report.stderr.close()
+    assert report.wait() == 0
+    if name == "json":
+        assert len(whole) > 5_000_000
+        assert len(json.loads(whole)["tests"]) == 60
+    else:
+        assert whole.rstrip().endswith(b"</testsuites>")
+        assert whole.count(b"<testcase") >= 60
+
+
+def test_output_that_nobody_reads_ends_the_command_quietly(workspace, server):
+    workspace.suite(server.url, tests=many_tests(workspace, 30))
+    workspace.run("test", "--quiet")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        workspace.command("report", "--format", "json"),
+        cwd=workspace.root,
+        env=workspace.env,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert b"Traceback" not in done.stderr
