@@ -272,11 +272,12 @@ class _Builder:
         index = _start(event)
         text: str = event.value
         plain, quoted = event.implicit
+        value: Any
         try:
-            if plain:
-                value = resolve_plain(text)
-            elif quoted or event.tag == "!":
+            if event.tag == "!" or (quoted and not plain):
                 value = text
+            elif plain:
+                value = resolve_plain(text)
             else:
                 value = resolve_tagged(event.tag, text)
         except ScalarError as error:

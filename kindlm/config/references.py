@@ -107,7 +107,7 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
 
 def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     chosen = test.get("models")
-    judges = {item.get("id") for _, item in items(raw, "models") if item.get("role") == "judge"}
+    judges = [item.get("id") for _, item in items(raw, "models") if item.get("role") == "judge"]
     seen: set[str] = set()
     for index, model in enumerate(chosen if isinstance(chosen, list) else ()):
         place = (*path, "models", index)

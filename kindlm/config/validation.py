@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter, hint_for
 from kindlm.config.document import Path, dotted
+from kindlm.config.scalars import ScalarError, resolve_plain
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.values import TAGS
 
@@ -34,8 +35,7 @@ _RANGES = {
     "too_short": ("", "min_length"),
     "too_long": ("", "max_length"),
 }
-_QUOTE_HINT = "Put it in quotes to make it a text"
-
+_PER_CENT = 100
 _MAX_VALUE = 60
 
 
@@ -103,9 +103,7 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if given is None:
         return "is empty", "Write a value, or remove the key"
     if kind in _EXPECTED:
-        wants_text = kind == "string_type" and isinstance(given, (bool, int, float))
-        hint = _QUOTE_HINT if wants_text else None
-        return f"must be {_EXPECTED[kind]}, but is {_kind(given)}", hint
+        return f"must be {_EXPECTED[kind]}, but is {_kind(given)}", _type_hint(kind, given)
     if kind == "literal_error":
         return _describe_choice(given, context["expected"])
     if kind == "string_too_short":
@@ -113,9 +111,35 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if kind == "string_pattern_mismatch":
         return "may hold letters, digits and _ only", None
     if kind in _RANGES:
-        return _describe_range(kind, given, context), None
+        return _describe_range(kind, given, context), _range_hint(given, context)
     # Whatever pydantic may add: its wording is for programmers, so only the fact is told.
     return f"has a value that does not fit: {_shown(given)}", None
+
+
+def _type_hint(kind: str, given: Any) -> str | None:
+    """Return how to write the value so that it has the type, where that can be told."""
+    if kind == "string_type" and isinstance(given, (bool, int, float)):
+        return "Put it in quotes to make it a text"
+    if kind == "list_type" and not isinstance(given, dict):
+        return f"Write it as a list: [{_shown(given)}]"
+    if kind == "bool_type":
+        return "Write true or false, without quotes"
+    if isinstance(given, str) and isinstance(_unquoted(given), (int, float)):
+        return "Write it without quotes"
+    return None
+
+
+def _unquoted(text: str) -> Any:
+    try:
+        return resolve_plain(text)
+    except ScalarError:
+        return None
+
+
+def _range_hint(given: Any, context: dict[str, Any]) -> str | None:
+    if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:
+        return f"It is a share of 1: write {given / _PER_CENT:g} for {given:g} %"
+    return None
 
 
 def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:

@@ -1,0 +1,251 @@
+"""What a user reads about a faulty configuration: all of it, at its place, in plain words."""
+
+# ruff: noqa: E501 - messages are shown as they are, without line breaks
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from kindlm.config import Diagnostic, LoadedSuite, load_suite
+
+
+def shown(loaded: LoadedSuite) -> str:
+    """Return what a user sees: place, code, message, and what to do."""
+    return "".join(f"\n{line}" for item in loaded.diagnostics for line in lines_of(item)) + "\n"
+
+
+def lines_of(item: Diagnostic) -> list[str]:
+    error, where = item.error, item.error.where
+    assert where
+    first = f"{where.line}:{where.column} {error.code.value} {error.message}"
+    hint = (error.hint or "").replace(str(Path(where.file).parent), "FOLDER")
+    return [first, f"    {hint}"] if hint else [first]
+
+
+def test_all_errors_of_a_file_are_told_at_once(load: Any) -> None:
+    loaded = load("""\
+kindlm: 1
+project: shop
+suite: {name: support, nmae: x}
+providers: {openai: {apiKeyEnv: OPENAI_API_KEY}}
+models:
+  - {id: gpt, provider: openai, model: gpt-4o, params: {temperature: 3}}
+  - {id: other, provider: opnai, model: x}
+prompts: {ask: {user: "{{message}} of {{name}}"}}
+prompts: {}
+tests:
+  - name: greets
+    promt: ask
+    prompt: aks
+    models: [gpt4]
+    expect:
+      output: {format: json, maxLength: "10"}
+      toolCalls: [{tool: lookup, argsSchema: schemas/no.json}]
+      guardrails: {pii: {denyPatterns: ["("]}}
+  - name: greets
+    prompt: ask
+    vars: {message: 5}
+defaults: {judgeModel: claude}
+""")
+    assert loaded.suite is None
+    assert (loaded.name, loaded.tests) == ("support", 2)
+    assert shown(loaded) == snapshot("""\
+
+9:1 101 The key "prompts" is there twice: first on line 8
+    Remove one of them
+3:24 102 Unknown key "nmae" in suite
+    Did you mean "name"?
+6:70 102 models[0].params.temperature must be at most 2, but is 3
+12:5 102 Unknown key "promt" in tests[0]
+    Did you mean "prompt"?
+16:41 102 tests[0].expect.output.maxLength must be a whole number, but is the text "10"
+    Write it without quotes
+18:41 102 tests[0].expect.guardrails.pii.denyPatterns[0] is no valid regular expression: missing ) at position 1
+    Backslashes stand as they are in single quotes; in double quotes they are doubled
+19:5 102 The key "expect" is missing in tests[1]
+    Add `expect:`
+21:21 102 tests[1].vars.message must be a text, but is the number 5
+    Put it in quotes to make it a text
+7:27 200 The model "other" uses the provider "opnai", which is unknown
+    Did you mean "openai"?
+13:13 102 The test "greets" refers to the prompt "aks", which is not defined
+    Did you mean "ask"?
+14:14 102 The model "gpt4" is not configured
+    Did you mean "gpt"?
+17:46 103 The file "schemas/no.json" does not exist
+    It was looked for at FOLDER/schemas/no.json
+19:11 102 The test "greets" is there twice: first on line 11
+    Give each one a name of its own
+21:5 102 The test "greets" has no value for {{name}} of the prompt "ask"
+    Add to its `vars:` `name:`
+22:24 102 The model "claude" is not configured
+    Ids of configured models: gpt, other
+""")
+
+
+def test_a_syntax_error_hides_the_rest_but_is_told_with_its_line(load: Any) -> None:
+    loaded = load("kindlm: 1\nsuite: {name: support\nproject: x\n")
+    assert shown(loaded) == snapshot("""\
+
+3:8 101 A '{' that opens on line 2 is not closed
+    Add the '}', or a ',' between two entries
+""")
+    assert loaded.diagnostics[0].source_line == "project: x"
+    assert (loaded.name, loaded.tests) == ("kindlm.yaml", 0)
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "- a\n- b\n", "just a text", "5"])
+def test_a_file_that_holds_no_mapping(load: Any, text: str) -> None:
+    [found] = load(text).diagnostics
+    assert (found.path, found.error.code.name) == ("", "CONFIG_VALIDATION_ERROR")
+    assert found.error.where.line == 1
+
+
+def test_types_are_told_in_yaml_words(load: Any, minimal: str) -> None:
+    loaded = load(
+        minimal
+        + """\
+    vars: {a: 1, b: true, c: [x]}
+    repeat: "3"
+    tags: smoke
+    skip: "yes"
+    tools: [{name: "", responses: {}}, null]
+gates: {passRateMin: 95, costMaxUsd: 0, latencyMaxMs: .5, judgeAvgMin: [1]}
+defaults:
+record: {redactPii: 1}
+upload: {apiUrl: cloud}
+"""
+    )
+    assert shown(loaded) == snapshot("""\
+
+11:15 102 tests[0].vars.a must be a text, but is the number 1
+    Put it in quotes to make it a text
+11:21 102 tests[0].vars.b must be a text, but is the boolean true
+    Put it in quotes to make it a text
+11:30 102 tests[0].vars.c must be a text, but is a list
+12:13 102 tests[0].repeat must be a whole number, but is the text "3"
+    Write it without quotes
+13:11 102 tests[0].tags must be a list, but is the text "smoke"
+    Write it as a list: ["smoke"]
+14:11 102 tests[0].skip must be true or false, but is the text "yes"
+    Write true or false, without quotes
+15:20 102 tests[0].tools[0].name must not be empty
+15:35 102 tests[0].tools[0].responses must be a list, but is a mapping
+15:40 102 tests[0].tools[1] is empty
+    Write a value, or remove the key
+16:22 102 gates.passRateMin must be at most 1, but is 95
+    It is a share of 1: write 0.95 for 95 %
+16:38 102 gates.costMaxUsd must be more than 0, but is 0
+16:72 102 gates.judgeAvgMin must be a number, but is a list
+17:1 102 defaults is empty
+    Write a value, or remove the key
+18:21 102 record.redactPii must be true or false, but is the number 1
+    Write true or false, without quotes
+19:18 102 upload.apiUrl must be a URL
+    Write it whole, such as https://api.example.com/v1
+""")
+
+
+def test_unions_are_told_by_what_is_there(load: Any, minimal: str) -> None:
+    loaded = load(
+        minimal
+        + """\
+serve:
+  - {name: a-b, command: 5, ready: {lien: x}}
+  - {name: b, command: [run, 5], ready: 5}
+  - {name: c, command: "run 'it", ready: nowhere}
+"""
+    )
+    assert shown(loaded) == snapshot("""\
+
+12:12 102 serve[0].name may hold letters, digits and _ only
+12:26 102 serve[0].command must be a text or a list of texts
+12:29 102 The key "line" is missing in serve[0].ready
+    Add `line:`
+12:37 102 Unknown key "lien" in serve[0].ready
+    Did you mean "line"?
+13:30 102 serve[1].command[1] must be a text, but is the number 5
+    Put it in quotes to make it a text
+13:41 102 serve[1].ready must be a URL or a mapping with `line`
+14:24 102 serve[2].command has a quote that is never closed
+    Close it, or give a list
+14:42 102 serve[2].ready must be a URL
+    Write it whole, such as https://api.example.com/v1
+""")
+
+
+def test_a_pasted_key_is_refused_and_shown_nowhere(load: Any, minimal: str) -> None:
+    key = "sk-proj-abc123"
+    loaded = load(
+        minimal.replace("apiKeyEnv: OPENAI_API_KEY", f"apiKeyEnv: {key}, apiKey: {key}").replace(
+            "prompts:", f"  # {key}\nprompts:"
+        )
+    )
+    assert loaded.suite is None
+    assert len(loaded.diagnostics) == 2
+    assert key not in repr(loaded.diagnostics)
+
+
+def test_a_password_in_an_address_is_refused(load: Any, minimal: str) -> None:
+    loaded = load(minimal.replace("API_KEY}", 'API_KEY, baseUrl: "https://me:hunter22@host/v1"}'))
+    assert loaded.suite is None
+    assert "hunter22" not in repr(loaded.diagnostics)
+
+
+def test_a_long_line_is_cut(load: Any, minimal: str) -> None:
+    [found] = load(minimal + f"bogus: {'x' * 5000}\n").diagnostics
+    assert len(found.source_line) < 300
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "no.yaml", tmp_path, tmp_path / "a\0b"):
+        loaded = load_suite(path)
+        assert [item.error.code.name for item in loaded.diagnostics] == ["CONFIG_NOT_FOUND"]
+        assert loaded.name == path.name
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3)
+    | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), value=JSON)
+def test_any_value_anywhere_gives_a_suite_or_readable_errors(
+    data: st.DataObject, value: Any, complete: str, tmp_path: Path
+) -> None:
+    """No crash, and none of the schema library's own words, whatever is put where."""
+    config = copy.deepcopy(yaml.safe_load(complete))
+    parent, key = data.draw(st.sampled_from(list(places(config))))
+    parent[key] = value
+    (tmp_path / "kindlm.yaml").write_text(json.dumps(config), encoding="utf-8")
+    loaded = load_suite(tmp_path / "kindlm.yaml")
+    errors = [item for item in loaded.diagnostics if item.severity == "error"]
+    assert (loaded.suite is None) == bool(errors)
+    for item in errors:
+        assert not re.search(
+            r"nput should|valid (list|dict|string|int)|_type|union", item.error.message
+        )
+        assert item.error.where
+        assert item.error.where.line
+
+
+def places(value: Any) -> Any:
+    items = list(value.items() if isinstance(value, dict) else enumerate(value))
+    for key, item in items:
+        yield value, key
+        if isinstance(item, (dict, list)):
+            yield from places(item)
