@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
+from kindlm.config.document import read_document
 
 
 def shown(loaded: LoadedSuite) -> str:
@@ -228,7 +228,7 @@ def test_any_value_anywhere_gives_a_suite_or_readable_errors(
     data: st.DataObject, value: Any, complete: str, tmp_path: Path
 ) -> None:
     """No crash, and none of the schema library's own words, whatever is put where."""
-    config = copy.deepcopy(yaml.safe_load(complete))
+    config = copy.deepcopy(read_document(complete.encode()).value)
     parent, key = data.draw(st.sampled_from(list(places(config))))
     parent[key] = value
     (tmp_path / "kindlm.yaml").write_text(json.dumps(config), encoding="utf-8")

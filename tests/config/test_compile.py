@@ -1,0 +1,243 @@
+"""From a configuration to the suite that is run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kindlm.suite import (
+    Compliance,
+    Gate,
+    ModelParams,
+    Price,
+    Prompt,
+    ProviderSettings,
+    SimulatedTool,
+    Suite,
+    ToolAnswer,
+)
+
+
+@pytest.fixture
+def suite(load: Any, complete: str) -> Suite:
+    loaded = load(complete)
+    assert [item for item in loaded.diagnostics if item.severity == "error"] == []
+    assert isinstance(loaded.suite, Suite)
+    return loaded.suite
+
+
+def test_the_suite_itself(suite: Suite) -> None:
+    assert (suite.name, suite.project, suite.front_end, suite.path) == (
+        "support",
+        "shop",
+        "kindlm",
+        "kindlm.yaml",
+    )
+    assert (suite.description, suite.tags, suite.judge_model) == ("The desk", ("desk",), "judge")
+    assert (suite.concurrency, suite.timeout_ms, suite.execution_timeout_ms) == (8, 5000, 9000)
+    assert (suite.retries, suite.redact_pii, suite.record_raw_bodies) == (1, True, False)
+    assert suite.prices == {"gpt-4o": Price(2.5, 10.0)}
+    assert suite.compliance == Compliance(True, "eu-ai-act", "out", {"systemName": "Desk"})
+
+
+def test_providers_keep_their_placeholders(suite: Suite) -> None:
+    assert suite.providers["openai"] == ProviderSettings(
+        "openai", "openai", "OPENAI_API_KEY", None, "org"
+    )
+    assert suite.providers["local"].type == "openai"
+    assert suite.providers["local"].base_url == "http://{{env.LOCAL_HOST}}/v1"
+    assert suite.providers["ollama"] == ProviderSettings("ollama", "ollama")
+    assert suite.providers["fake"].replies == (
+        {"text": "hello {{message}}", "delayMs": 1.0},
+        {"toolCalls": [{"name": "lookup", "arguments": {"id": "A1"}}]},
+        {"error": "rate_limit", "retryAfter": 1.0},
+    )
+
+
+def test_models_know_which_parameters_were_written(suite: Suite) -> None:
+    assert suite.models["gpt"].params == ModelParams(
+        temperature=0,
+        top_p=1,
+        stop_sequences=("END",),
+        seed=7,
+        written=frozenset({"temperature", "top_p", "stop_sequences", "seed"}),
+    )
+    assert suite.models["claude"].params == ModelParams()
+    assert suite.models["judge"].judge_only
+
+
+def test_a_case(suite: Suite) -> None:
+    refund, filed = suite.cases
+    assert refund.prompt == Prompt("Refund me", "You serve ACME.", "{")
+    assert refund.targets == ("gpt", "claude")
+    assert (refund.repeat, refund.pass_rate, refund.max_turns) == (2, 0.5, 4)
+    assert (refund.tags, refund.skip) == (("money",), False)
+    assert refund.where
+    assert refund.tools == (
+        SimulatedTool(
+            "lookup",
+            "Finds an order",
+            {"type": "object", "properties": {"id": {"type": "string"}}},
+            (ToolAnswer({"id": "A1"}, {"total": 5}),),
+            None,
+            True,
+        ),
+        SimulatedTool("refund"),
+    )
+    assert filed.prompt == Prompt("Hi.\n", "Be kind, Bo.\n")
+    assert (filed.targets, filed.skip) == (("gpt",), True)
+    assert (filed.repeat, filed.pass_rate, filed.max_turns) == (3, 0.7, 10)
+
+
+def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
+    found = [(item.kind, item.label, item.params) for item in suite.cases[0].expectations]
+    pii = found[5][2]
+    assert found == [
+        ("schema", "answer.json", {"schema": {"type": "object"}, "schemaFile": "answer.json"}),
+        ("contains", "ok", {"text": "ok"}),
+        ("contains", "ok #2", {"text": "ok"}),
+        ("not_contains", "no", {"text": "no"}),
+        ("max_length", "≤ 90", {"max": 90}),
+        ("pii", "pii", pii),
+        ("keywords_deny", "damn", {"word": "damn"}),
+        ("keywords_allow", "sorry, thanks", {"words": ["sorry", "thanks"]}),
+        (
+            "tool_called",
+            "lookup",
+            {
+                "tool": "lookup",
+                "argsMatch": {"id": "A1"},
+                "argsSchema": {"type": "object", "required": ["id"]},
+                "argsSchemaFile": "args.json",
+                "order": 0,
+                "responseContains": "total",
+            },
+        ),
+        ("tool_called", "lookup #2", {"tool": "lookup"}),
+        ("tool_not_called", "refund", {"tool": "refund"}),
+        (
+            "judge",
+            "It is kind",
+            {"criteria": "It is kind", "minScore": 0.8, "model": "judge", "rubric": "Be strict"},
+        ),
+        ("drift", "field-diff", {"maxScore": 0.15, "method": "field-diff", "fields": ["a.b"]}),
+    ]
+    assert pii["customPatterns"] == [{"name": "order", "pattern": r"A\d+"}]
+    assert len(pii["denyPatterns"]) == 3
+
+
+def test_an_expectation_knows_its_line(suite: Suite, complete: str) -> None:
+    lines = complete.split("\n")
+    for item in suite.cases[0].expectations:
+        assert item.where
+        assert item.where.line
+        assert item.where.column
+        text = lines[item.where.line - 1][item.where.column - 1 :]
+        begins = {
+            "schema": "schemaFile:",
+            "contains": "ok",
+            "not_contains": "no",
+            "max_length": "maxLength:",
+            "pii": "pii:",
+            "keywords_deny": "damn",
+            "keywords_allow": "allow:",
+            "tool_called": ("tool: lookup", "{tool: lookup}"),
+            "tool_not_called": "{tool: refund",
+            "judge": "{criteria:",
+            "drift": "drift:",
+        }
+        assert text.startswith(begins[item.kind])
+
+
+def test_gates_tell_what_was_written(suite: Suite) -> None:
+    assert suite.gates == (
+        Gate("passRateMin", 0.9, True),
+        Gate("schemaFailuresMax", 0, False),
+        Gate("piiFailuresMax", 0, False),
+        Gate("keywordFailuresMax", 0, False),
+        Gate("costMaxUsd", 2, True),
+    )
+
+
+def test_services(suite: Suite, tmp_path: Any) -> None:
+    agent, other = suite.services
+    assert agent.command == ("python", "agent.py", "--port", "{{serve.agent.port}}")
+    assert agent.directory == str(tmp_path)
+    assert agent.ready_url == "http://127.0.0.1:{{serve.agent.port}}/health"
+    assert (agent.env, agent.timeout_ms) == ({"MODE": "{{env.MODE}}"}, 20_000)
+    assert (other.command, other.ready_line, other.timeout_ms) == (("run", "it"), "listening", 500)
+
+
+def test_long_labels_are_cut_and_stay_unique(load: Any, minimal: str) -> None:
+    long = "x" * 300
+    suite = load(minimal.replace("[hello]", f"[{long}a, {long}b]")).suite
+    labels = [item.label for item in suite.cases[0].expectations]
+    assert labels == ["x" * 199 + "…", "x" * 199 + "… #2"]
+    assert [item.params["text"][-1] for item in suite.cases[0].expectations] == ["a", "b"]
+
+
+def test_switched_off_checks_are_absent(load: Any, minimal: str) -> None:
+    text = minimal.replace(
+        "{output: {contains: [hello]}}",
+        "{guardrails: {pii: {enabled: false}, keywords: {deny: [], allow: []}}, judge: []}",
+    )
+    loaded = load(text)
+    assert loaded.suite.cases[0].expectations == ()
+    assert [item.error.details["reason"] for item in loaded.diagnostics] == ["expects_nothing"]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (("{name: support}", "  # a comment\n  name: 'support'"), True),
+        (("kindlm: 1\nproject: shop\n", "project: shop\nkindlm: 1\n"), True),
+        (("gpt-4o}", "gpt-4o, params: {temperature: 0.2}}"), True),
+        (("prompt: ask\n", "prompt: ask\n    skip: false\n    vars: {}\n"), True),
+        (("gpt-4o}", "gpt-4o, params: {temperature: 0.3}}"), False),
+        (("tests:", "gates: {passRateMin: 0.95}\ntests:"), False),
+        (("prompt: ask\n", "prompt: ask\n    tools: [{name: a}]\n"), False),
+    ],
+)
+def test_the_hash_is_about_meaning(
+    load: Any, minimal: str, change: tuple[str, str], same: bool
+) -> None:
+    before = load(minimal).suite.config_hash
+    after = load(minimal.replace(*change)).suite.config_hash
+    assert (before == after) is same
+    assert len(before) == 12
+
+
+def test_null_as_a_tools_answer_is_not_the_same_as_none(load: Any, minimal: str) -> None:
+    silent = load(minimal + "    tools: [{name: a}]\n").suite
+    null = load(minimal + "    tools: [{name: a, defaultResponse: null}]\n").suite
+    assert silent.config_hash != null.config_hash
+    assert [s.cases[0].tools[0].has_default for s in (silent, null)] == [False, True]
+
+
+def test_the_hash_covers_the_files(load: Any, minimal: str, tmp_path: Any) -> None:
+    text = minimal.replace("{user: Hi}", "{userFile: user.md}")
+    hashes = set()
+    for content in ("a", "b"):
+        (tmp_path / "user.md").write_text(content)
+        hashes.add(load(text).suite.config_hash)
+    assert len(hashes) == 2
+
+
+def test_the_recorded_text_is_canonical_json(suite: Suite) -> None:
+    document = json.loads(suite.config_text)
+    again = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert again == suite.config_text
+    assert document["gatesWritten"] == ["costMaxUsd", "passRateMin"]
+    assert set(document["files"]) == {
+        "answer.json",
+        "args.json",
+        "prompts/system.md",
+        "prompts/user.md",
+    }
+
+
+def test_both_spellings_of_the_system_file_mean_the_same(load: Any, complete: str) -> None:
+    other = load(complete.replace("systemFile:", "system_prompt_file:")).suite
+    assert other.config_hash == load(complete).suite.config_hash
