@@ -7,18 +7,20 @@ written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.canonical import GENESIS, canonical_json, envelope, event_hash, hash_text
+from kindlm_store.bulk import insert_rows
+from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
 from kindlm_store.contents import ContentWriter
 from kindlm_store.errors import ConflictError, SealedError
-from kindlm_store.events import RecordedEvent, RecordedRef
+from kindlm_store.events import HeadOf, RecordedEvent, RecordedRef, Text
 from kindlm_store.reading import last_position
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from kindlm_store.events import NewEvent
     from kindlm_store.payload import Payload
@@ -52,13 +54,22 @@ class Written(NamedTuple):
 
     Attributes:
         outcomes: Per submission: where its events are, or why it was refused.
-        events: All events that were written, in order.
+        events: The events that were written and that somebody handles, in order.
         before: Position of the last event that was there before.
+        last: Position of the last event now.
     """
 
     outcomes: list[Recorded | ConflictError]
     events: list[RecordedEvent]
     before: int
+    last: int
+
+
+class _End(NamedTuple):
+    """Where a stream ends, as far as an append asks."""
+
+    version: int
+    sealed: bool
 
 
 @dataclass(slots=True)
@@ -71,12 +82,21 @@ class _Stream:
     sealed: bool
     stored: bool
 
+    def end(self) -> _End:
+        return _End(self.version, self.sealed)
+
 
 class Appender:
-    """Writes groups through the write connection, and remembers the streams in between."""
+    """Writes groups through the write connection, and remembers the streams in between.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    Args:
+        connection: The write connection.
+        handled: Event types to hand on after they are written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, handled: Collection[str]) -> None:
         self._connection = connection
+        self._handled = handled
         self._contents = ContentWriter(connection)
         self._streams: dict[str, _Stream] = {}
         self._types: dict[str, int] = {}
@@ -107,21 +127,21 @@ class Appender:
             recorded = []
             for append in submission:
                 stream = touched[append.stream] = self._stream(append.stream)
-                start = len(events)
-                for prepared in append.events:
+                places = []
+                for number, prepared in enumerate(append.events, 1):
                     position += 1
-                    last = prepared is append.events[-1]
-                    row, event = self._chain(
-                        prepared, append.stream, stream, position, refs, seal=append.seal and last
-                    )
-                    rows.append(row)
-                    events.append(event)
-                recorded.append(
-                    tuple(RecordedRef(e.version, e.hash, e.position) for e in events[start:])
-                )
+                    seal = append.seal and number == len(append.events)
+                    data = self._chain(prepared, append.stream, stream, refs, seal=seal)
+                    event = prepared.event
+                    place = RecordedRef(stream.version, hash_text(stream.head), position)
+                    places.append(place)
+                    rows.append(self._row(event, stream, position, data))
+                    if event.type in self._handled:
+                        events.append(_recorded(event, append.stream, place, data))
+                recorded.append(tuple(places))
             outcomes[index] = tuple(recorded)
         self._insert(rows, touched)
-        return Written([outcomes[index] for index in range(len(group))], events, before)
+        return Written([outcomes[index] for index in range(len(group))], events, before, position)
 
     def _notice_others(self) -> None:
         """Forget everything if another connection has committed since the last group."""
@@ -162,7 +182,7 @@ class Appender:
         """Tell what fits from what does not, submission after submission."""
         accepted: dict[int, Submission] = {}
         refused: dict[int, Recorded | ConflictError] = {}
-        ahead: dict[str, _Stream] = {}
+        ahead: dict[str, _End] = {}
         for index, submission in enumerate(group):
             try:
                 ahead.update(self._after(submission, ahead))
@@ -172,40 +192,45 @@ class Appender:
                 accepted[index] = submission
         return accepted, refused
 
-    def _after(self, submission: Submission, ahead: dict[str, _Stream]) -> dict[str, _Stream]:
-        """The streams of a submission as they will be after it.
+    def _after(self, submission: Submission, ahead: dict[str, _End]) -> dict[str, _End]:
+        """Where the streams of a submission end after it.
 
         Args:
             submission: What is to be written.
-            ahead: Streams as they will be before it, as far as they differ from now.
+            ahead: Where streams end before it, as far as that is not where they end now.
 
         Raises:
             ConflictError: It does not fit.
         """
-        then: dict[str, _Stream] = {}
+        then: dict[str, _End] = {}
 
-        def current(name: str) -> _Stream:
-            return then.get(name) or ahead.get(name) or self._stream(name)
+        def end(name: str) -> _End:
+            return then.get(name) or ahead.get(name) or self._stream(name).end()
 
         for append in submission:
-            stream = current(append.stream)
-            _check_append(append, stream)
+            version, sealed = end(append.stream)
+            if sealed:
+                raise SealedError(append.stream, "is sealed")
+            if append.expected_version not in (None, version):
+                raise ConflictError(
+                    append.stream,
+                    f"is at version {version}, not at {append.expected_version} as expected",
+                )
             for prepared in append.events:
-                for _, head in prepared.payload.heads:
-                    if not current(head.stream).version:
-                        raise ConflictError(head.stream, "has no event, so it has no head")
-            then[append.stream] = replace(
-                stream, version=stream.version + len(append.events), sealed=append.seal
-            )
+                for gap in prepared.payload.gaps:
+                    if isinstance(gap, HeadOf) and not end(gap.stream).version:
+                        raise ConflictError(gap.stream, "has no event, so it has no head")
+            then[append.stream] = _End(version + len(append.events), append.seal)
         return then
 
     def _store_texts(self, accepted: dict[int, Submission]) -> dict[str, str]:
         bodies = {
-            text.body: None
+            gap.body: None
             for submission in accepted.values()
             for append in submission
             for prepared in append.events
-            for _, text in prepared.payload.texts
+            for gap in prepared.payload.gaps
+            if isinstance(gap, Text)
         }
         return self._contents.store(bodies) if bodies else {}
 
@@ -214,52 +239,53 @@ class Appender:
         prepared: PreparedEvent,
         name: str,
         stream: _Stream,
-        position: int,
         refs: dict[str, str],
         *,
         seal: bool,
-    ) -> tuple[tuple[object, ...], RecordedEvent]:
-        """Fill the open places of an event and put it at the end of its stream."""
+    ) -> str:
+        """Put an event at the end of its stream; returns its data, the gaps filled."""
         event, payload = prepared
-        for place, text in payload.texts:
-            place.put({"$ref": refs[text.body]})
-        for place, head in payload.heads:
-            place.put(hash_text(self._stream(head.stream).head))
         if not stream.id:
             stream.id = self._new_stream_id()
-        data = canonical_json(payload.data)
-        version = stream.version + 1
-        sealed_envelope = envelope(
-            id=str(event.id),
+        data = payload.fill(
+            f'{{"$ref":"{refs[gap.body]}"}}'
+            if isinstance(gap, Text)
+            else f'"{hash_text(self._stream(gap.stream).head)}"'
+            for gap in payload.gaps
+        )
+        stream.version += 1
+        about = envelope(
+            id=uuid_text(event.id.bytes),
             stream=name,
-            version=version,
+            version=stream.version,
             type=event.type,
             schema=event.schema,
             at=event.at,
             subject=event.subject,
             seal=seal,
         )
-        stream.head = event_hash(stream.head, sealed_envelope, data.encode())
-        stream.version = version
+        stream.head = event_hash(stream.head, about, data.encode())
         stream.sealed = seal
-        row = (
-            position, event.id.bytes, stream.id, version, self._type(event.type), event.schema,
-            event.at, event.subject, data, stream.head,
+        return data
+
+    def _row(
+        self, event: NewEvent, stream: _Stream, position: int, data: str
+    ) -> tuple[object, ...]:
+        return (
+            position, event.id.bytes, stream.id, stream.version, self._type(event.type),
+            event.schema, event.at, event.subject, data, stream.head,
         )  # fmt: skip
-        recorded = RecordedEvent(
-            position, event.id, name, version, event.type, event.schema, event.at, event.subject,
-            payload.data, hash_text(stream.head),
-        )  # fmt: skip
-        return row, recorded
 
     def _new_stream_id(self) -> int:
         stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
         return int(max(stored, *(stream.id for stream in self._streams.values()))) + 1
 
     def _insert(self, rows: list[tuple[object, ...]], touched: dict[str, _Stream]) -> None:
-        self._connection.executemany(
-            "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        if not rows:
+            return
+        insert_rows(
+            self._connection,
+            "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)",
             rows,
         )
         # After the events: the triggers refuse an event of a stream that is sealed.
@@ -277,11 +303,9 @@ class Appender:
                 stream.stored = True
 
 
-def _check_append(append: PreparedAppend, stream: _Stream) -> None:
-    if stream.sealed:
-        raise SealedError(append.stream, "is sealed")
-    if append.expected_version not in (None, stream.version):
-        raise ConflictError(
-            append.stream,
-            f"is at version {stream.version}, not at {append.expected_version} as expected",
-        )
+def _recorded(event: NewEvent, stream: str, place: RecordedRef, data: str) -> RecordedEvent:
+    """The event as a reader will see it: what a fold does must not depend on who reads."""
+    return RecordedEvent(
+        place.position, event.id, stream, place.version, event.type, event.schema, event.at,
+        event.subject, json.loads(data), place.hash,
+    )  # fmt: skip

@@ -15,7 +15,10 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 from json.encoder import encode_basestring as quoted
-from uuid import UUID
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SHA256_TAG = b"\x01"
 """First byte of a stored hash: the algorithm. Another algorithm takes another byte."""
@@ -23,10 +26,29 @@ SHA256_TAG = b"\x01"
 GENESIS = SHA256_TAG + bytes(32)
 """What stands for the hash before the first event of a stream."""
 
-canonical_json = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-).encode
-"""A JSON value as text: members sorted by code point, no spaces, only escapes JSON demands."""
+
+class CanonicalEncoder(json.JSONEncoder):
+    """Writes a JSON value as text: members sorted by code point, no spaces, few escapes.
+
+    Args:
+        default: Gives what stands for a value that JSON has no form for, or raises TypeError.
+    """
+
+    def __init__(self, default: Callable[[object], object] | None = None) -> None:
+        super().__init__(
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+            # A circle ends at Python's recursion limit.
+            check_circular=False,
+            default=default,
+        )
+
+
+def canonical_json(value: object) -> str:
+    """A JSON value in canonical form."""
+    return CanonicalEncoder().encode(value)
 
 
 def envelope(
@@ -72,8 +94,3 @@ def uuid_text(stored: bytes) -> str:
     """A stored id (16 bytes) in the readable form of a UUID."""
     text = stored.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def uuid_of(stored: bytes) -> UUID:
-    """A stored id as a value."""
-    return UUID(bytes=stored)

@@ -11,6 +11,8 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from kindlm_store.bulk import insert_rows
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
@@ -64,9 +66,7 @@ class ContentWriter:
                 self._refs[digest] = ref = ref_of(salt, encoded[body])
                 new.append((ref, salt, digest, body))
         if new:
-            self._connection.executemany(
-                "INSERT INTO contents (ref, salt, digest, body) VALUES (?, ?, ?, ?)", new
-            )
+            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", new)
         refs = {body: self._refs[digest] for body, digest in digests.items()}
         if len(self._refs) > _REMEMBERED:
             self._refs.clear()

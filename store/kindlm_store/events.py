@@ -6,7 +6,7 @@ import os
 import re
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from random import Random
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -32,35 +32,47 @@ class HeadOf:
     stream: str
 
 
-class _Ticks:
-    """Hands out nanosecond timestamps that grow strictly within the process."""
+class _Clock:
+    """Timestamps and random bits for ids; strictly growing within the process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
+        self._second = -1
+        self._prefix = ""
+        # Not the module's own generator: programs seed that one to repeat themselves.
+        self._random = Random()  # noqa: S311 - ids must be unique, not secret
+        os.register_at_fork(after_in_child=self._random.seed)
 
-    def next(self) -> int:
-        """The time now, or the least later one that was not handed out yet."""
+    def uuid7(self) -> UUID:
         with self._lock:
             # UUIDv7 keeps 12 bits below the millisecond: steps of 2**-12 ms.
-            self._last = max(time.time_ns() * 4096 // 1_000_000, self._last + 1)
-            return self._last
+            self._last = tick = max(time.time_ns() * 4096 // 1_000_000, self._last + 1)
+            random = self._random.getrandbits(62)
+        high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
+        return UUID(int=high << 64 | 0x8000_0000_0000_0000 | random)
+
+    def now(self) -> str:
+        microseconds = time.time_ns() // 1_000
+        second, fraction = divmod(microseconds, 1_000_000)
+        with self._lock:
+            if second != self._second:
+                self._second = second
+                self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            return f"{self._prefix}.{fraction:06}Z"
 
 
-_ticks = _Ticks()
+_clock = _Clock()
 
 
 def uuid7() -> UUID:
     """A UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
-    tick = _ticks.next()
-    random = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
-    high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
-    return UUID(int=high << 64 | 0x8000_0000_0000_0000 | random)
+    return _clock.uuid7()
 
 
 def utc_now() -> str:
     """The time now, UTC, ISO 8601, microseconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _clock.now()
 
 
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|\+00:00)", re.ASCII)
@@ -137,8 +149,7 @@ class Head(NamedTuple):
     sealed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedEvent:
+class RecordedEvent(NamedTuple):
     """An event as it was recorded, its data lifted to the newest schema.
 
     Attributes:

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -48,7 +49,7 @@ class EventLog:
         self.path = path
         self._projections = tuple(projections)
         self._upcasters = upcasters
-        self._redact = redact
+        self._redact = redact or _unchanged
         self._process = os.getpid()
         self._reader = Reader(connect_reader(path), upcasters)
         self._writer = Writer(connection, Projector(self._projections, upcasters))
@@ -72,8 +73,8 @@ class EventLog:
             projections: Read models to keep. Those the file has in an older version, or not at
                 all, are folded now.
             upcasters: Lift old payloads when they are read or folded.
-            redact: Takes secrets out of every string before it is stored. A pure function, to
-                which a NUL in the text is a boundary.
+            redact: Takes secrets out of every string before it is stored, as `Redactor` does:
+                a pure function that also finds them in the JSON form of a payload.
             synchronous: How far SQLite waits for the disk; FULL survives a power cut.
 
         Raises:
@@ -106,8 +107,8 @@ class EventLog:
         if not appends:
             message = "nothing to append"
             raise ValueError(message)
-        submission = tuple(self._prepared(append) for append in appends)
-        size = sum(event.payload.size for append in submission for event in append.events)
+        submission = tuple([self._prepared(append) for append in appends])
+        size = sum([event.payload.size for append in submission for event in append.events])
         return self._writer.submit(submission, size)
 
     def append(
@@ -315,10 +316,15 @@ def verify_file(
         return verify(connection, stream, heads or {}, claims or {}, upcasters or Upcasters())
 
 
+def _unchanged(text: str) -> str:
+    return text
+
+
 def _nothing(connection: sqlite3.Connection) -> None:
     del connection
 
 
+@lru_cache(maxsize=4_096)
 def _require_name(what: str, name: str) -> None:
     if not name or scrub(name) != name:
         message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"

@@ -1,22 +1,25 @@
 """What may stand in the data of an event, and how it is made fit to be stored.
 
-A payload is copied once, when it is submitted: the copy is plain JSON whose strings were redacted
-and scrubbed of what a database cannot hold, so that anything a model says can be stored and
-nothing the caller changes later is. `Text` and `HeadOf` keep their places until the event is
-written, when only the writer knows what stands there.
+A payload becomes canonical JSON when it is submitted, so that nothing the caller changes later is
+stored. Most payloads are encoded once, by the C encoder, and only looked over; one that holds a
+secret, or something a database cannot hold, is copied string by string first. `Text` and `HeadOf`
+leave gaps in the JSON text, since only the writer knows what stands there.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kindlm_store.canonical import CanonicalEncoder
 from kindlm_store.events import HeadOf, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 MAX_DEPTH = 128
 """Levels of nesting a payload may have; SQLite's JSON functions and Python's parser bear more."""
@@ -25,6 +28,124 @@ _MAX_BITS = 14_000
 """Bits of the largest integer: above 4,300 digits Python refuses to read a number back."""
 
 _REPLACEMENT = "\ufffd"
+
+_GAP = secrets.token_hex(16)
+"""Marks a gap while a payload is encoded; nobody outside can guess it, so nobody can forge one."""
+
+
+class Payload(NamedTuple):
+    """The data of one event in canonical JSON, with gaps.
+
+    Attributes:
+        parts: The JSON text between the gaps.
+        gaps: What stands in them, in order.
+        size: Characters to store: what it weighs in the queue.
+    """
+
+    parts: list[str]
+    gaps: list[Text | HeadOf]
+    size: int
+
+    def fill(self, values: Iterable[str]) -> str:
+        """The JSON text with JSON values in its gaps."""
+        if not self.gaps:
+            return self.parts[0]
+        return "".join(chain.from_iterable(zip_longest(self.parts, values, fillvalue="")))
+
+    def restore(self) -> dict[str, Any]:
+        """The data as it can be submitted again, with `Text` and `HeadOf` in their places."""
+        text = self.fill(f'{{"{_GAP}":{number}}}' for number in range(len(self.gaps)))
+
+        def original(members: dict[str, Any]) -> Any:
+            return self.gaps[members[_GAP]] if _GAP in members else members
+
+        data: dict[str, Any] = json.loads(text, object_hook=original)
+        return data
+
+
+def scrub(text: str) -> str:
+    """The text without what UTF-8 or SQLite cannot hold: lone surrogates and NUL become U+FFFD."""
+    if "\0" in text:
+        text = text.replace("\0", _REPLACEMENT)
+    if not _is_encodable(text):
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
+    """Bring the data of an event into the form that is stored.
+
+    Args:
+        data: What the caller gave.
+        redact: Takes secrets out of a text. It is asked about the JSON text as a whole, about
+            each string by itself only if that changed anything, and about each `Text`.
+
+    Raises:
+        ValueError: A value has no JSON form (NaN, Infinity, a foreign type, a member named
+            `$ref`, more than `MAX_DEPTH` levels); the message names the path.
+    """
+
+    def clean(text: str) -> str:
+        return scrub(redact(text))
+
+    try:
+        text, gaps = _encode(data, clean)
+        fit = _is_fit(text) and redact(text) == text
+    except (TypeError, ValueError, RecursionError):
+        fit = False
+    if not fit:
+        text, gaps = _encode(_Copy(clean).run(data), clean)
+    parts = [text]
+    if gaps:
+        first, *rest = text.split(f'"{_GAP}')
+        # A gap is its mark, its number in four digits or more, and a quotation mark.
+        numbered = [part.partition('"') for part in rest]
+        parts = [first, *(part for _, _, part in numbered)]
+        gaps = [gaps[int(number)] for number, _, _ in numbered]
+    size = len(text) + sum(len(gap.body) for gap in gaps if isinstance(gap, Text))
+    return Payload(parts, gaps, size)
+
+
+def _encode(
+    data: Mapping[str, Any], clean: Callable[[str], str]
+) -> tuple[str, list[Text | HeadOf]]:
+    """The JSON text with a mark for each gap, and the gaps in the order they were met."""
+    gaps: list[Text | HeadOf] = []
+
+    def stand_in(value: object) -> object:
+        match value:
+            case Text(body):
+                gaps.append(Text(clean(body)))
+            case HeadOf():
+                gaps.append(value)
+            case Mapping():
+                return dict(value)
+            case _:
+                raise TypeError
+        return f"{_GAP}{len(gaps) - 1}"
+
+    return CanonicalEncoder(stand_in).encode(data), gaps
+
+
+def _is_fit(text: str) -> bool:
+    """Whether a JSON text surely can be stored as it is."""
+    return (
+        text[0] == "{"
+        and "\\u0000" not in text
+        and '"$ref":' not in text
+        and text.count("[") + text.count("{") < MAX_DEPTH
+        and _is_encodable(text)
+    )
+
+
+def _is_encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Unfit(Exception):  # noqa: N818 - never seen outside: becomes a ValueError with the path
@@ -36,137 +157,56 @@ class _Unfit(Exception):  # noqa: N818 - never seen outside: becomes a ValueErro
         self.path: list[str] = []
 
 
-class Place(NamedTuple):
-    """A place in a payload that the writer fills."""
-
-    container: Any
-    key: Any
-
-    def put(self, value: object) -> None:
-        """Put what is stored into the place."""
-        self.container[self.key] = value
-
-
-@dataclass(slots=True)
-class Payload:
-    """The data of one event, ready but for what the writer fills in.
-
-    Attributes:
-        data: Plain JSON, `Text` and `HeadOf` aside.
-        texts: Where texts stand.
-        heads: Where head hashes go.
-        size: Characters of all strings: what it weighs in the queue.
-    """
-
-    data: dict[str, Any]
-    texts: list[tuple[Place, Text]]
-    heads: list[tuple[Place, HeadOf]]
-    size: int
-
-    def restore(self) -> dict[str, Any]:
-        """The data with its texts in place again, as it was before a write that failed."""
-        for place, text in self.texts:
-            place.put(text)
-        for place, head in self.heads:
-            place.put(head)
-        return self.data
-
-
-def scrub(text: str) -> str:
-    """The text without what UTF-8 or SQLite cannot hold: lone surrogates and NUL become U+FFFD."""
-    if "\0" in text:
-        text = text.replace("\0", _REPLACEMENT)
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def prepare(data: Mapping[str, Any], redact: Callable[[str], str] | None) -> Payload:
-    """Copy the data of an event into the form that is stored.
-
-    Args:
-        data: What the caller gave.
-        redact: Takes secrets out of a text. NUL must be a boundary to it: it sees all strings of
-            the payload at once, joined by NUL, and each by itself only if that changed anything.
-
-    Raises:
-        ValueError: A value has no JSON form (NaN, Infinity, a foreign type, a member named
-            `$ref`, more than `MAX_DEPTH` levels); the message names the path.
-    """
-    copy = _Copy(scrub)
-    payload = copy.run(data)
-    if redact is not None:
-        together = "\0".join(copy.strings)
-        if redact(together) != together:
-            return _Copy(lambda text: scrub(redact(text))).run(payload.data)
-    return payload
-
-
 class _Copy:
-    """One pass over a payload."""
+    """Copies a payload, cleans every string in it, and finds what is wrong with it and where."""
 
     def __init__(self, clean: Callable[[str], str]) -> None:
         self._clean = clean
-        self._texts: list[tuple[Place, Text]] = []
-        self._heads: list[tuple[Place, HeadOf]] = []
-        self.strings: list[str] = []
 
-    def run(self, data: Mapping[str, Any]) -> Payload:
+    def run(self, data: object) -> dict[str, Any]:
+        """The copy; raises ValueError if there can be none."""
+        if not isinstance(data, Mapping):
+            message = f"data is a {type(data).__name__}, not a mapping"
+            raise ValueError(message)  # noqa: TRY004 - what can be stored is a matter of values
         try:
-            plain = self._object(data, MAX_DEPTH)
+            return self._object(data, MAX_DEPTH)
         except _Unfit as unfit:
             path = "".join(["data", *reversed(unfit.path)])
             message = f"{path} {unfit.reason}"
             raise ValueError(message) from None
-        return Payload(plain, self._texts, self._heads, sum(map(len, self.strings)))
-
-    def _string(self, text: str) -> str:
-        clean = self._clean(text)
-        self.strings.append(clean)
-        return clean
 
     def _object(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        if not depth:
-            raise _Unfit(f"is nested deeper than {MAX_DEPTH} levels")
         result: dict[str, Any] = {}
         for name, member in value.items():
             try:
                 _require_member_name(name)
-                key = self._unused(self._string(str.__str__(name)), result)
-                result[key] = self._value(member, depth - 1, result, key)
+                key = _unused(self._clean(str.__str__(name)), result)
+                result[key] = self._value(member, depth - 1)
             except _Unfit as unfit:
                 unfit.path.append(f".{name}")
                 raise
         return result
 
     def _array(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
-        if not depth:
-            raise _Unfit(f"is nested deeper than {MAX_DEPTH} levels")
         result: list[Any] = []
         for index, item in enumerate(value):
             try:
-                result.append(self._value(item, depth - 1, result, index))
+                result.append(self._value(item, depth - 1))
             except _Unfit as unfit:
                 unfit.path.append(f"[{index}]")
                 raise
         return result
 
-    def _value(self, value: object, depth: int, container: Any, key: str | int) -> Any:
+    def _value(self, value: object, depth: int) -> Any:
+        if not depth:
+            raise _Unfit(f"is nested deeper than {MAX_DEPTH} levels")
         match value:
             case str():
-                return self._string(str.__str__(value))
+                return self._clean(str.__str__(value))
             case None | bool() | int() | float():
-                return _number(value)
-            case Text():
-                kept = Text(self._string(value.body))
-                self._texts.append((Place(container, key), kept))
-                return kept
-            case HeadOf():
-                self._heads.append((Place(container, key), value))
+                _require_number(value)
+                return value
+            case Text() | HeadOf():
                 return value
             case Mapping():
                 return self._object(value, depth)
@@ -174,15 +214,6 @@ class _Copy:
                 return self._array(value, depth)
             case _:
                 raise _Unfit(f"is a {type(value).__name__}, which JSON cannot say")
-
-    @staticmethod
-    def _unused(name: str, members: dict[str, Any]) -> str:
-        """The name itself, unless cleaning made two names equal."""
-        unused, copies = name, 1
-        while unused in members:
-            copies += 1
-            unused = f"{name} ({copies})"
-        return unused
 
 
 def _require_member_name(name: object) -> None:
@@ -192,14 +223,17 @@ def _require_member_name(name: object) -> None:
         raise _Unfit("is a reserved name: an authored document goes into a Text")
 
 
-def _number(value: float | None) -> float | bool | None:
-    """The value itself, as a plain number even if its class is an enumeration's."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        if value.bit_length() > _MAX_BITS:
-            raise _Unfit("is an integer of more than 4,000 digits")
-        return int(value)
-    if not math.isfinite(value):
+def _require_number(value: object) -> None:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise _Unfit("is an integer of more than 4,000 digits")
+    if isinstance(value, float) and not math.isfinite(value):
         raise _Unfit(f"is {value}, which JSON cannot say")
-    return float(value)
+
+
+def _unused(name: str, members: dict[str, Any]) -> str:
+    """The name itself, unless cleaning made two names equal."""
+    unused, copies = name, 1
+    while unused in members:
+        copies += 1
+        unused = f"{name} ({copies})"
+    return unused

@@ -118,12 +118,16 @@ class Fold:
 
 
 class Projector:
-    """All projections of a log."""
+    """All projections of a log.
+
+    Attributes:
+        handled: The event types that they handle.
+    """
 
     def __init__(self, projections: Sequence[Projection], upcasters: Upcasters) -> None:
         self._upcasters = upcasters
         self._folds = [Fold(p, {table.name: table.name for table in p.tables}) for p in projections]
-        self._types = frozenset[str]().union(*(p.handlers for p in projections))
+        self.handled = frozenset[str]().union(*(p.handlers for p in projections))
 
     def fold(self, connection: sqlite3.Connection, written: Written) -> None:
         """Fold what was just written, and what others wrote before it.
@@ -131,18 +135,18 @@ class Projector:
         Raises:
             sqlite3.Error: The file cannot be written.
         """
-        if not written.events or not self._folds:
+        if written.last == written.before or not self._folds:
             return
         states = read_states(connection)
-        lifted = [self._upcasters.lift_event(e) for e in written.events if e.type in self._types]
-        until = written.events[-1].position
+        lifted = [self._upcasters.lift_event(event) for event in written.events]
+        until = written.last
         for fold in self._folds:
             name = fold.projection.name
             state = states.get(name)
             if state is None or problem_of(fold.projection, state):
                 continue
             missed = self._missed(connection, fold, state.checkpoint, written.before)
-            for until, events in chain(missed, [(written.events[-1].position, lifted)]):
+            for until, events in chain(missed, [(written.last, lifted)]):
                 error = fold.apply(connection, fold.prepare(events))
                 if error:
                     _keep_error(connection, name, error)

@@ -21,6 +21,9 @@ MIN_LENGTH = 8
 
 _MARK = "[redacted]"
 
+_JSON_LEVELS = 4
+"""How often JSON may be quoted inside JSON: the payload of an event is one level."""
+
 # The code behind a percent sign, which may itself be escaped as %25 any number of times.
 _PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
 _UNICODE = re.compile(r"\\u([0-9A-Fa-f]{4})")
@@ -91,10 +94,11 @@ class Redactor:
 
 def _fixed_forms(value: str) -> Iterator[str]:
     yield value
-    once = _json_escaped(value)
-    yield once
-    yield once.replace("/", "\\/")
-    yield _json_escaped(once)
+    escaped = value
+    for _ in range(_JSON_LEVELS):
+        escaped = _json_escaped(escaped)
+        yield escaped
+        yield escaped.replace("/", "\\/")
     raw = value.encode("utf-8", "surrogatepass")
     yield raw.hex()
     yield raw.hex().upper()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,4 +50,4 @@ class Upcasters:
         if (event.type, event.schema) not in self._steps:
             return event
         schema, data = self.lift(event.type, event.schema, event.data)
-        return replace(event, schema=schema, data=data)
+        return event._replace(schema=schema, data=data)

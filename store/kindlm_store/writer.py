@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from dataclasses import dataclass
 from threading import Condition, Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kindlm_store.appender import Appender, Recorded, Submission
 from kindlm_store.database import immediate, roll_back, truncate_wal
@@ -35,8 +34,7 @@ _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(NamedTuple):
     """A submission in the queue."""
 
     submission: Submission
@@ -45,8 +43,7 @@ class _Batch:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(NamedTuple):
     """Something else to do on the write connection, in its turn."""
 
     run: Callable[[sqlite3.Connection], Any]
@@ -58,7 +55,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection, projector: Projector) -> None:
         self._connection = connection
-        self._appender = Appender(connection)
+        self._appender = Appender(connection, projector.handled)
         self._projector = projector
         self._settling = Settling()
         self._lock = Lock()
@@ -67,6 +64,7 @@ class Writer:
         self._queued_events = 0
         self._queued_size = 0
         self._held_back: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._idle = False
         self._closing = False
         self._failure: WriteFailedError | None = None
         self._unwritten: list[Submission] = []
@@ -90,7 +88,7 @@ class Writer:
         Raises:
             StoreClosedError: The log is closed.
         """
-        events = sum(len(append.events) for append in submission)
+        events = sum([len(append.events) for append in submission])
         batch = _Batch(submission, Ticket(self._settling), events, size)
         with self._lock:
             self._refuse_if_closing()
@@ -99,7 +97,8 @@ class Writer:
                 self._queue.append(batch)
                 self._queued_events += batch.events
                 self._queued_size += batch.size
-                self._changed.notify()
+                if self._idle:
+                    self._changed.notify()
             else:
                 self._unwritten.append(submission)
         if failure is not None:
@@ -118,7 +117,8 @@ class Writer:
             failure = self._failure
             if failure is None:
                 self._queue.append(_Command(run, ticket))
-                self._changed.notify()
+                if self._idle:
+                    self._changed.notify()
         if failure is not None:
             self._settling.settle([(ticket, _raising(failure))])
         return ticket
@@ -171,7 +171,9 @@ class Writer:
             while not self._queue:
                 if self._closing:
                     return None
+                self._idle = True
                 self._changed.wait()
+                self._idle = False
             first = self._queue[0]
             if isinstance(first, _Command):
                 self._queue.popleft()
