@@ -23,9 +23,7 @@ _KNOWN = frozenset(
         "messages",
         "max_tokens",
         "system",
-        "temperature",
-        "top_p",
-        "top_k",
+        "diagnostics",
         "stop_sequences",
         "stream",
         "tools",
@@ -42,14 +40,17 @@ _KNOWN = frozenset(
         "speed",
     )
 )
-_VERSIONS = ("2023-06-01", "2023-01-01")
+_CURRENT_VERSION = "2026-10-21"
+"""Takes no sampling parameters, and fewer kinds of content than the versions before it."""
+_VERSIONS = (_CURRENT_VERSION, "2023-06-01", "2023-01-01")
+_SAMPLING = ("temperature", "top_p", "top_k")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 _ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
 _ONE_SAMPLING_PARAMETER = re.compile(r"claude-(opus-4-[1-9]\b|(sonnet|haiku)-4-[5-9]\b)")
 """Models that take temperature or top_p, not both."""
 _BLOCKS = {
     "user": ("text", "image", "document", "search_result", "tool_result"),
-    "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+    "assistant": ("text", "document", "thinking", "redacted_thinking", "tool_use"),
 }
 
 
@@ -70,8 +71,9 @@ def refusals(
     for name in ("model", "max_tokens", "messages"):
         if name not in body:
             yield refuse(f"{name}: Field required")
+    known = _KNOWN if version == _CURRENT_VERSION else _KNOWN.union(_SAMPLING)
     for name in body:
-        if name not in _KNOWN:
+        if name not in known:
             yield refuse(f"{name}: Extra inputs are not permitted")
     yield from _typed(body["model"], str, "model")
     yield from _typed(body["messages"], list, "messages")
@@ -83,7 +85,22 @@ def refusals(
     last = len(body["messages"]) - 1
     for position, message in enumerate(body["messages"]):
         yield from _message_refusals(message, f"messages.{position}", is_last=position == last)
+    if version == _CURRENT_VERSION:
+        yield from _content_of_current_version(body["messages"])
     yield from _order_refusals(body["messages"], model)
+
+
+def _content_of_current_version(messages: list[dict[str, Any]]) -> Iterator[Refusal]:
+    for position, message in enumerate(messages):
+        if message["role"] == "assistant" and _blocks(message, "document"):
+            yield refuse(f"messages.{position}: `document` blocks can only be in `user` messages")
+        if message["role"] == "user" and any(
+            block.get("citations") for block in _blocks(message, "text")
+        ):
+            yield refuse(
+                f"messages.{position}: `citations` are not permitted on text blocks of `user` "
+                "messages"
+            )
 
 
 def _typed(value: Any, kind: type, where: str) -> Iterator[Refusal]:
@@ -95,8 +112,8 @@ def _typed(value: Any, kind: type, where: str) -> Iterator[Refusal]:
 def _parameter_refusals(body: dict[str, Any], model: ModelSpec | None) -> Iterator[Refusal]:
     if not is_integer(body["max_tokens"]):
         yield refuse("max_tokens: Input should be a valid integer")
-    if body["max_tokens"] < 1:
-        yield refuse("max_tokens: Input should be greater than or equal to 1")
+    if body["max_tokens"] < 0:
+        yield refuse("max_tokens: Input should be greater than or equal to 0")
     for name in ("temperature", "top_p"):
         value = body.get(name)
         if value is None:
@@ -105,7 +122,7 @@ def _parameter_refusals(body: dict[str, Any], model: ModelSpec | None) -> Iterat
             yield refuse(f"{name}: Input should be a valid number")
         if not 0 <= value <= 1:
             yield refuse(f"{name}: range: 0..1")
-        if model is not None and model.reasoning:
+        if model is not None and model.reasoning and value != 1:
             yield refuse(f"`{name}` is deprecated for this model.")
     both = body.get("temperature") is not None and body.get("top_p") is not None
     if both and _ONE_SAMPLING_PARAMETER.match(body["model"]):

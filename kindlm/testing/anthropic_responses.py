@@ -33,8 +33,10 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:
-    """The key of a request."""
-    return headers.get("x-api-key", "").strip() or None
+    """The key of a request: `x-api-key`, else the bearer of `authorization`."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    key = headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
+    return key.strip() or None
 
 
 def auth_refusal(key: str | None) -> Refusal:
@@ -75,6 +77,8 @@ def headers(request_id: str) -> tuple[tuple[str, str], ...]:
 def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
     """The message, or the events of its stream."""
     content: list[dict[str, Any]] = []
+    if conversation.max_tokens == 0:  # nothing is generated; the prompt is only read
+        reply = Reply(finish="length")
     text = reply.text
     if reply.structured is not None and conversation.forced_tool is None:
         text = json.dumps(reply.structured, ensure_ascii=False)
@@ -90,6 +94,7 @@ def write(conversation: Conversation, reply: Reply, reported_model: str) -> tupl
         "content": content,
         "stop_reason": _stop_reason(reply, content),
         "stop_sequence": reply.stopped_at,
+        "stop_details": None,
     }
     if reply.reports_usage:
         message["usage"] = _usage(conversation, reply, text or "")
@@ -129,6 +134,7 @@ def _usage(conversation: Conversation, reply: Reply, text: str) -> dict[str, Any
         "cache_read_input_tokens": 0,
         "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
         "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"thinking_tokens": 0},
         "service_tier": "standard",
     }
 
