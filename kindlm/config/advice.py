@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from kindlm.config.diagnostics import Reporter, hint_for
-from kindlm.config.document import Path
+from kindlm.config.expect_schema import ExpectConfig
 from kindlm.config.interpolation import is_deferred, names_in
-from kindlm.config.schema import ExpectConfig, KindlmConfig, TestConfig
+from kindlm.config.places import Path, dotted
+from kindlm.config.schema import KindlmConfig, TestConfig
 
 __all__ = ["warn"]
 
 
 def warn(config: KindlmConfig, reporter: Reporter) -> None:
     """Report what has no effect, or checks nothing."""
-    if config.upload.enabled:
-        reporter.warning(
-            ("upload", "enabled"),
-            "Nothing is uploaded: uploading does not exist yet",
-            "Set `upload.enabled: false`",
-            reason="not_served",
-        )
+    for path, asked_for, message in _not_served(config):
+        if asked_for:
+            hint = f"Remove `{dotted(path)}`, or set it to false"
+            reporter.warning(path, message, hint, reason="not_served")
     for index, test in enumerate(config.tests):
         _warn_of_test(("tests", index), test, reporter)
+
+
+def _not_served(config: KindlmConfig) -> tuple[tuple[Path, bool, str], ...]:
+    """Return what the format has and nothing serves yet: key, whether it is on, what is missing."""
+    compliance = config.compliance is not None and config.compliance.enabled
+    return (
+        (("upload", "enabled"), config.upload.enabled, "Nothing is uploaded yet"),
+        (("compliance", "enabled"), compliance, "No compliance report is written yet"),
+        (
+            ("record", "redactPii"),
+            config.record.redact_pii,
+            "Personal data is not redacted yet: texts are recorded as they are",
+        ),
+    )
 
 
 def _warn_of_test(path: Path, test: TestConfig, reporter: Reporter) -> None:

@@ -13,14 +13,11 @@ from kindlm.config.interpolation import render
 from kindlm.config.schema import (
     ComplianceConfig,
     KindlmConfig,
-    ModelConfig,
     PromptConfig,
-    ProviderConfig,
-    ReadyConfig,
-    ServeConfig,
     TestConfig,
     ToolConfig,
 )
+from kindlm.config.target_schema import ModelConfig, ProviderConfig, ReadyConfig, ServeConfig
 from kindlm.errors import Ok
 from kindlm.suite import (
     Case,

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kindlm.config.document import Document, Path, Position, dotted
+from kindlm.config.document import Document
+from kindlm.config.places import Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
 __all__ = ["Diagnostic", "Reporter", "Severity", "hint_for", "suggest"]

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kindlm.config.document import Path
-from kindlm.config.files import ReferencedFiles
-from kindlm.config.schema import (
+from kindlm.config.expect_schema import (
     DriftConfig,
     ExpectConfig,
     GuardrailsConfig,
     OutputConfig,
     ToolCallConfig,
 )
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.places import Path
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Expectation
 

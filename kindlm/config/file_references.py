@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.json_schemas import schema_fault
+from kindlm.config.places import Path
 from kindlm.config.raw import Raw, items, section
-from kindlm.config.schemas import schema_fault
 from kindlm.errors import Err, Result
 
 __all__ = ["SYSTEM_FILE_KEYS", "check_files"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from kindlm.config.document import MAX_BYTES
 from kindlm.config.interpolation import MARK
-from kindlm.config.schemas import parse_schema
+from kindlm.config.json_schemas import parse_schema
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 __all__ = ["ReferencedFiles", "safe_path"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter, hint_for
-from kindlm.config.document import Path, dotted
+from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, section
 from kindlm.errors import ErrorCode
 

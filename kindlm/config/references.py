@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindlm.config.diagnostics import Reporter, hint_for
-from kindlm.config.document import Path
 from kindlm.config.file_references import check_files
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.places import Path
 from kindlm.config.provider_rules import PROVIDER_TYPES, check_providers
 from kindlm.config.raw import Raw, items, section
 from kindlm.config.templates import check_templates

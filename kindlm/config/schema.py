@@ -7,92 +7,39 @@ kind of number. What refers to something else (prompts, models, files) is checke
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
 
-from kindlm.config.values import (
-    LIST,
-    MAPPING,
-    TEXT,
-    check_command,
-    check_env_name,
-    check_pattern,
-    check_url,
-    form_of,
-    integral,
-    not_bool,
-    not_null,
-    refuse,
+from kindlm.config.expect_schema import ExpectConfig
+from kindlm.config.section import (
+    EXTENSION,
+    WHOLE,
+    Count,
+    Maybe,
+    Milliseconds,
+    Pattern,
+    Positive,
+    Repeat,
+    Score,
+    Section,
+    Text,
+    Url,
 )
+from kindlm.config.target_schema import ModelConfig, PriceConfig, ProviderConfig, ServeConfig
+from kindlm.config.values import not_bool, refuse
 
 __all__ = [
-    "EXTENSION",
-    "MAX_MODELS",
-    "MAX_TESTS",
     "ComplianceConfig",
-    "DriftConfig",
-    "ExpectConfig",
     "GatesConfig",
     "KindlmConfig",
-    "ModelConfig",
-    "PiiConfig",
     "PromptConfig",
-    "ProviderConfig",
-    "Section",
-    "ServeConfig",
     "TestConfig",
-    "ToolCallConfig",
     "ToolConfig",
 ]
 
-T = TypeVar("T")
-
 MAX_TESTS = 1_000
 MAX_MODELS = 50
-MAX_REPEAT = 100
-
-EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
-"""Marks what the published JSON Schema has beyond the KindLM config schema v1."""
-
-Maybe = Annotated[T | None, BeforeValidator(not_null)]
-"""A value that may be left out, but not be empty."""
-
-Text = Annotated[str, Field(min_length=1)]
-Score = Annotated[float, Field(ge=0, le=1)]
-WHOLE = BeforeValidator(integral)
-Count = Annotated[int, Field(ge=0), WHOLE]
-Repeat = Annotated[int, Field(ge=1, le=MAX_REPEAT), WHOLE]
-Milliseconds = Annotated[int, Field(ge=1000), WHOLE]
-Positive = Annotated[float, Field(gt=0)]
-Url = Annotated[str, BeforeValidator(check_url)]
-Pattern = Annotated[str, BeforeValidator(check_pattern)]
-Command = Annotated[str, Field(min_length=1), BeforeValidator(check_command)]
-Words = Annotated[list[Text], Field(min_length=1)]
-EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
-
-
-class Section(BaseModel):
-    """A mapping of the file."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-    )
 
 
 def _with_other_spelling(schema: dict[str, Any]) -> None:
@@ -106,78 +53,8 @@ class SuiteConfig(Section):
 
     name: Text
     description: Maybe[str] = None
-    tags: list[str] = []
+    tags: list[str] = Field(default=[])
     """Every test of the suite has these tags too."""
-
-
-class ScriptedCallConfig(Section):
-    """A tool call that a scripted provider makes."""
-
-    name: Text
-    arguments: dict[str, Any] = {}
-
-
-class ReplyConfig(Section):
-    """One answer of a scripted provider: a text, tool calls, or an error."""
-
-    text: Maybe[str] = None
-    """{{message}} stands for the last message of the user."""
-    tool_calls: Maybe[list[ScriptedCallConfig]] = None
-    error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = None
-    retry_after: Maybe[Annotated[float, Field(ge=0)]] = None
-    """Seconds, with the error rate_limit."""
-    delay_ms: Maybe[Annotated[float, Field(ge=0)]] = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> ReplyConfig:
-        if self.error is not None and (self.text is not None or self.tool_calls is not None):
-            raise refuse("is an error and an answer at once", "Remove one of them")
-        if self.error is None and self.text is None and self.tool_calls is None:
-            raise refuse("holds no answer", "Add `text:`, `toolCalls:` or `error:`")
-        return self
-
-
-class ProviderConfig(Section):
-    """How to reach a provider."""
-
-    type: Maybe[Literal["openai", "anthropic", "ollama", "scripted"]] = Field(
-        default=None, json_schema_extra=EXTENSION
-    )
-    """The wire format, for a provider with a name of your own."""
-    api_key_env: Maybe[EnvName] = None
-    """Name of the environment variable that holds the API key. Never the key itself."""
-    base_url: Maybe[Url] = None
-    """Base URL of a compatible API; may hold {{env.NAME}} and {{serve.NAME.port}}."""
-    organization: Maybe[str] = None
-    """Organization id (OpenAI)."""
-    replies: Maybe[Annotated[list[ReplyConfig], Field(min_length=1)]] = Field(
-        default=None, json_schema_extra=EXTENSION
-    )
-    """What a scripted provider answers, in order."""
-
-
-class ParamsConfig(Section):
-    """Sampling parameters."""
-
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.2
-    max_tokens: Annotated[int, Field(ge=1, le=128_000), WHOLE] = 1024
-    top_p: Maybe[Score] = None
-    stop_sequences: Maybe[list[str]] = None
-    seed: Maybe[Annotated[int, WHOLE]] = None
-
-
-class ModelConfig(Section):
-    """A model to test, or one that judges."""
-
-    id: Text
-    """Your name for this model, used in reports."""
-    provider: Text
-    """A key of `providers`."""
-    model: Text
-    """The model's name at its provider."""
-    params: ParamsConfig = ParamsConfig()
-    role: Maybe[Literal["judge"]] = Field(default=None, json_schema_extra=EXTENSION)
-    """`judge`: this model only judges, tests do not run on it."""
 
 
 class PromptConfig(Section):
@@ -210,110 +87,6 @@ class PromptConfig(Section):
         return self
 
 
-class OutputConfig(Section):
-    """What is expected of the final text."""
-
-    format: Literal["text", "json"] = "text"
-    schema_file: Maybe[Text] = None
-    """JSON Schema that the output must fit, relative to this file. Required with format json."""
-    contains: list[str] = []
-    not_contains: list[str] = []
-    max_length: Maybe[Annotated[int, Field(gt=0), WHOLE]] = None
-    """Most characters the output may have."""
-
-    @model_validator(mode="after")
-    def _json_needs_a_schema(self) -> OutputConfig:
-        if self.format == "json" and self.schema_file is None:
-            raise refuse(
-                "schemaFile is required when format is json", "Add `schemaFile: ./schema.json`"
-            )
-        return self
-
-
-class NamedPattern(Section):
-    """A pattern of personal data with a name for reports."""
-
-    name: Text
-    pattern: Pattern
-
-
-class PiiConfig(Section):
-    """No personal data in the output."""
-
-    enabled: bool = True
-    deny_patterns: list[Pattern] = [
-        r"\b\d{3}-\d{2}-\d{4}\b",
-        r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b",
-        r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
-    ]
-    """Replaces the defaults: US social security, credit card, e-mail."""
-    custom_patterns: list[NamedPattern] = []
-
-
-class KeywordsConfig(Section):
-    """Words that must, or must not, be in the output; case does not matter."""
-
-    deny: list[str] = []
-    allow: list[str] = []
-    """At least one of these must be in the output."""
-
-
-class GuardrailsConfig(Section):
-    """What must never happen."""
-
-    pii: Maybe[PiiConfig] = None
-    keywords: Maybe[KeywordsConfig] = None
-
-
-class JudgeConfig(Section):
-    """A criterion that a model judges."""
-
-    criteria: Text
-    min_score: Score = 0.7
-    model: Maybe[str] = None
-    """Id of the model that judges this criterion."""
-    rubric: Maybe[str] = None
-
-
-class ToolCallConfig(Section):
-    """A tool call that is expected, or must not happen. All that is written holds of one call."""
-
-    tool: Text
-    should_not_call: bool = False
-    args_match: Maybe[dict[str, Any]] = None
-    """Arguments that must be there; more are allowed, at every level."""
-    args_schema: Maybe[Text] = None
-    """JSON Schema file for the arguments, relative to this file."""
-    order: Maybe[Count] = None
-    """Position among all tool calls, from 0."""
-    response_contains: Maybe[str] = None
-
-
-class DriftConfig(Section):
-    """How far the output may be from the baseline's."""
-
-    max_score: Score = 0.15
-    method: Literal["judge", "embedding", "field-diff"] = "judge"
-    fields: Maybe[list[str]] = None
-    """Paths that field-diff compares, such as `response.action`."""
-
-
-class BaselineConfig(Section):
-    """Comparison with the baseline."""
-
-    drift: Maybe[DriftConfig] = None
-
-
-class ExpectConfig(Section):
-    """What is expected of a conversation."""
-
-    output: Maybe[OutputConfig] = None
-    guardrails: Maybe[GuardrailsConfig] = None
-    judge: list[JudgeConfig] = []
-    tool_calls: list[ToolCallConfig] = []
-    baseline: Maybe[BaselineConfig] = None
-
-
 class ToolAnswerConfig(Section):
     """`then` is the answer to a call whose arguments match `when`."""
 
@@ -328,7 +101,7 @@ class ToolConfig(Section):
     description: Maybe[str] = None
     parameters: Maybe[dict[str, Any]] = None
     """JSON Schema of the arguments."""
-    responses: list[ToolAnswerConfig] = []
+    responses: list[ToolAnswerConfig] = Field(default=[])
     """The first that matches answers."""
     default_response: Any = None
     """The answer when nothing matches; null is an answer too."""
@@ -342,13 +115,13 @@ class TestConfig(Section):
     name: Text
     prompt: Text
     """A key of `prompts`."""
-    vars: dict[str, str] = {}
+    vars: dict[str, str] = Field(default={})
     models: Maybe[list[str]] = None
     """Ids of the models it runs on; all of them by default."""
     repeat: Maybe[Repeat] = None
-    tools: list[ToolConfig] = []
+    tools: list[ToolConfig] = Field(default=[])
     expect: ExpectConfig
-    tags: list[str] = []
+    tags: list[str] = Field(default=[])
     skip: bool = False
     pass_rate: Maybe[Score] = Field(default=None, json_schema_extra=EXTENSION)
     """Share of its repeats that must pass."""
@@ -396,7 +169,7 @@ class UploadConfig(Section):
 
     enabled: bool = False
     include_artifacts: bool = False
-    redact_patterns: list[Pattern] = []
+    redact_patterns: list[Pattern] = Field(default=[])
     api_url: Url = "https://api.kindlm.com/v1"
 
 
@@ -416,47 +189,6 @@ class DefaultsConfig(Section):
     pass_rate: Score = Field(default=1.0, json_schema_extra=EXTENSION)
     execution_timeout_ms: Milliseconds = Field(default=300_000, json_schema_extra=EXTENSION)
     """For one whole conversation."""
-
-
-class ReadyConfig(Section):
-    """A service is ready when it prints a line that contains `line`."""
-
-    line: Text
-
-
-class ServeConfig(Section):
-    """A program to start before the tests, on a free port: {{serve.NAME.port}} and PORT."""
-
-    name: Annotated[str, Field(pattern=r"^\w+$")]
-    command: Annotated[
-        Annotated[Command, Tag(TEXT)] | Annotated[Words, Tag(LIST)],
-        Discriminator(
-            form_of,
-            custom_error_type="refused",
-            custom_error_message="must be a text or a list of texts",
-        ),
-    ]
-    """No shell: split as a shell would, or given as a list."""
-    ready: Maybe[
-        Annotated[
-            Annotated[Url, Tag(TEXT)] | Annotated[ReadyConfig, Tag(MAPPING)],
-            Discriminator(
-                form_of,
-                custom_error_type="refused",
-                custom_error_message="must be a URL or a mapping with `line`",
-            ),
-        ]
-    ] = None
-    """URL that answers once the service is ready, or the line it prints."""
-    env: dict[str, str] = {}
-    timeout_ms: Annotated[int, Field(ge=1), WHOLE] = 20_000
-
-
-class PriceConfig(Section):
-    """US dollars for a million tokens."""
-
-    input: Annotated[float, Field(ge=0)]
-    output: Annotated[float, Field(ge=0)]
 
 
 class RecordConfig(Section):

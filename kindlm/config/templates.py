@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from kindlm.config.diagnostics import Reporter, hint_for
-from kindlm.config.document import Path, dotted
 from kindlm.config.file_references import SYSTEM_FILE_KEYS
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
+from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items, section
 from kindlm.errors import Ok
 

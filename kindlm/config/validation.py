@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter, hint_for
-from kindlm.config.document import Path, dotted
+from kindlm.config.places import Path, dotted
 from kindlm.config.scalars import ScalarError, resolve_plain
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.values import TAGS
