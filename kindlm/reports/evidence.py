@@ -11,12 +11,13 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
 
-__all__ = ["Mask", "mask_of", "source_text"]
+__all__ = ["Mask", "mask_of", "masked", "source_text"]
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 
@@ -35,7 +36,10 @@ def source_text(
 
 
 class Mask:
-    """Replaces what must not be shown by what may be shown instead."""
+    """Replaces what must not be shown by what may be shown instead, of the same length.
+
+    So positions in a text stay what they were.
+    """
 
     def __init__(self, replacements: Mapping[str, str]) -> None:
         self._replacements = dict(replacements)
@@ -67,6 +71,19 @@ class Mask:
         return read_json(masked)
 
 
+def masked(assertion: AssertionView, mask: Mask) -> AssertionView:
+    """Return an assertion as it may be shown."""
+    return replace(
+        assertion,
+        label=mask.text(assertion.label),
+        message=mask.text(assertion.message),
+        expected=mask.value(assertion.expected),
+        actual=mask.value(assertion.actual),
+        reasoning=mask.text(assertion.reasoning),
+        trace=mask.text(assertion.trace),
+    )
+
+
 def mask_of(
     execution: ExecutionView,
     assertions: Iterable[AssertionView],
@@ -80,7 +97,7 @@ def mask_of(
             continue
         found = text[evidence["start"] : evidence["end"]]
         for form in _forms(found):
-            replacements[form] = evidence["excerpt"]
+            replacements[form] = _fitted(evidence["excerpt"], len(form))
     return Mask(replacements)
 
 
@@ -90,6 +107,16 @@ def _forms(found: str) -> set[str]:
     with contextlib.suppress(ValueError):
         forms.add(str(json.loads(f'"{found}"')))
     return forms - {""}
+
+
+def _fitted(excerpt: str, length: int) -> str:
+    """Return an excerpt at the length of what it stands for."""
+    if len(excerpt) == length:
+        return excerpt
+    if len(excerpt) > length:
+        return "*" * length
+    middle = len(excerpt) // 2
+    return excerpt[:middle] + "*" * (length - len(excerpt)) + excerpt[middle:]
 
 
 def _as_recorded(arguments: Any) -> str:

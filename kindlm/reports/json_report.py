@@ -24,7 +24,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
-from kindlm.reports.evidence import Mask, mask_of
+from kindlm.reports.evidence import Mask, mask_of, masked
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]
@@ -190,7 +190,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
         "costUsd": execution.cost_usd,
         "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},
         "finishReason": execution.finish_reason,
-        "assertions": [_assertion(assertion, mask) for assertion in assertions],
+        "assertions": [_assertion(masked(assertion, mask)) for assertion in assertions],
     }
 
 
@@ -212,17 +212,17 @@ def _tool_call(call: ToolCallView, mask: Mask) -> dict[str, Any]:
     }
 
 
-def _assertion(assertion: AssertionView, mask: Mask) -> dict[str, Any]:
+def _assertion(assertion: AssertionView) -> dict[str, Any]:
     return {
         "kind": assertion.kind,
-        "label": mask.text(assertion.label),
+        "label": assertion.label,
         "outcome": assertion.outcome,
         "score": assertion.score,
         "threshold": assertion.threshold,
-        "expected": mask.value(assertion.expected),
-        "actual": mask.value(assertion.actual),
+        "expected": assertion.expected,
+        "actual": assertion.actual,
         "failureCode": assertion.failure_code,
-        "message": mask.text(assertion.message),
+        "message": assertion.message,
         "evidence": [
             {
                 "source": evidence["source"],
@@ -233,7 +233,7 @@ def _assertion(assertion: AssertionView, mask: Mask) -> dict[str, Any]:
             }
             for evidence in assertion.evidence
         ],
-        "reasoning": mask.text(assertion.reasoning),
+        "reasoning": assertion.reasoning,
         "durationMs": assertion.duration_ms,
     }
 

@@ -1,0 +1,103 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from kindlm.history.verdict import GateResult, StatusCounts
+from kindlm.outcome import Status
+
+__all__ = ["comparison", "count", "duration", "money", "percent", "score", "tally"]
+
+_MOST_DECIMALS = 6
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: `1 test`, `3 tests`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def duration(ms: float) -> str:
+    """Return a time given in milliseconds: `412 ms`, `1.2 s`, `3 min 05 s`, `2 h 03 min`."""
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def money(usd: float) -> str:
+    """Return an amount of US dollars, small ones with more digits: `$12.34`, `$0.0012`."""
+    if usd == 0:
+        return "$0"
+    if usd < 0.00005:
+        return "<$0.0001"
+    return f"${usd:,.4f}" if usd < 0.1 else f"${usd:,.2f}"
+
+
+def percent(rate: float) -> str:
+    """Return a rate in percent; 100 and 0 only if it is exactly that."""
+    shown = f"{rate * 100:.1f}"
+    if rate < 1 and shown == "100.0":
+        return ">99.9 %"
+    if rate > 0 and shown == "0.0":
+        return "<0.1 %"
+    return f"{shown.removesuffix('.0')} %"
+
+
+def score(value: float) -> str:
+    """Return a score in [0, 1] with two decimals."""
+    return f"{value:.2f}"
+
+
+def tally(counts: StatusCounts, *, zeros: bool = False) -> str:
+    """Return counts by status, without those that are zero: `3 passed, 1 failed`."""
+    parts = [
+        f"{number:,} {status.value}"
+        for status, number in (
+            (Status.PASSED, counts.passed),
+            (Status.FAILED, counts.failed),
+            (Status.ERRORED, counts.errored),
+            (Status.SKIPPED, counts.skipped),
+        )
+        if number or zeros
+    ]
+    return ", ".join(parts) or "none"
+
+
+def comparison(gate: GateResult) -> str:
+    """Return the value of a gate against its threshold: `0.71 < 0.80`."""
+    if gate.actual is None:
+        return f"no value, needs {_sign(gate, met=True)} {_value(gate, gate.threshold, 2)}"
+    met = gate.actual >= gate.threshold if _is_minimum(gate) else gate.actual <= gate.threshold
+    # A gate may pass by a hair's breadth of rounding: the sign says what the gate said.
+    sign = _sign(gate, met=met or gate.passed)
+    for decimals in range(2, _MOST_DECIMALS + 1):
+        actual, threshold = (
+            _value(gate, number, decimals) for number in (gate.actual, gate.threshold)
+        )
+        if gate.passed or actual != threshold:
+            break
+    return f"{actual} {sign} {threshold}"
+
+
+def _is_minimum(gate: GateResult) -> bool:
+    return gate.name.endswith("Min")
+
+
+def _sign(gate: GateResult, *, met: bool) -> str:
+    if _is_minimum(gate):
+        return "≥" if met else "<"
+    return "≤" if met else ">"
+
+
+def _value(gate: GateResult, number: float, decimals: int) -> str:
+    if gate.name.endswith("FailuresMax"):
+        return f"{number:g}"
+    if gate.name.endswith("Usd"):
+        return f"${number:,.{max(decimals, 4)}f}" if number < 0.1 else f"${number:,.{decimals}f}"
+    if gate.name.endswith("Ms"):
+        return f"{number:,.{0 if number == int(number) else decimals}f} ms"
+    return f"{number:.{decimals}f}"

@@ -1,0 +1,87 @@
+"""A page for a terminal: lines with an indent, wrapped to the width, with or without colour.
+
+Content is never taken for markup, and where colour is off, nothing but text is written.
+"""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from kindlm.outcome import Outcome, Status
+from kindlm.reports.registry import ReportOptions
+
+__all__ = ["Page", "Part", "mark"]
+
+Part = str | tuple[str, str]
+"""A piece of a line, with a style such as `bold red` or without."""
+
+_NARROWEST = 40
+
+_MARKS: dict[str, tuple[str, str]] = {
+    Status.PASSED: ("✓", "green"),
+    Status.FAILED: ("✗", "red"),
+    Status.ERRORED: ("!", "magenta"),
+    Status.SKIPPED: ("-", "dim"),
+    Outcome.INCONCLUSIVE: ("?", "magenta"),
+}
+
+
+def mark(outcome: str) -> tuple[str, str]:
+    """Return the sign for a status or an outcome, with its colour."""
+    return _MARKS[outcome]
+
+
+class Page:
+    """Writes lines to a stream."""
+
+    def __init__(self, out: TextIO, options: ReportOptions) -> None:
+        self.width = max(options.width, _NARROWEST)
+        self._console = Console(
+            file=out,
+            width=self.width,
+            color_system="standard" if options.color else None,
+            force_terminal=options.color,
+            no_color=not options.color,
+            legacy_windows=False,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+
+    def blank(self) -> None:
+        """Write an empty line."""
+        self._console.print()
+
+    def heading(self, text: str) -> None:
+        """Write a heading with an empty line before it."""
+        self.blank()
+        self.line((text, "bold"))
+
+    def line(self, *parts: Part, indent: int = 0, hang: int = 0) -> None:
+        """Write text, wrapped at the width; lines after the first are indented by `hang` more."""
+        text = Text.assemble(*parts)
+        text.expand_tabs(4)
+        margin = indent
+        for paragraph in text.split("\n", allow_blank=True):
+            room = max(self.width - indent - hang, _NARROWEST // 2)
+            for wrapped in paragraph.wrap(self._console, room, overflow="fold"):
+                wrapped.rstrip()
+                self._put(wrapped, margin)
+                margin = indent + hang
+
+    def unbroken(self, *parts: Part, indent: int = 0) -> None:
+        """Write a line that is never wrapped, so that it can be copied: a path, a command."""
+        self._put(Text.assemble(*parts), indent)
+
+    def fields(self, rows: list[tuple[str, str]], indent: int = 0) -> None:
+        """Write names and texts in two columns."""
+        width = max((len(name) for name, _ in rows), default=0) + 2
+        for name, text in rows:
+            self.line((name.ljust(width), "dim"), text, indent=indent, hang=width)
+
+    def _put(self, text: Text, indent: int) -> None:
+        margin = Text(" " * indent if text.plain else "")
+        self._console.print(margin + text, soft_wrap=True)

@@ -1,0 +1,130 @@
+"""The terminal report: what happened, what went wrong and why, and what to type next."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.cells import cell_len, set_cell_size
+
+from kindlm.history.rows import SuiteView, TestView
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.reports.execution_page import render_execution
+from kindlm.reports.failures_page import write_failures
+from kindlm.reports.figures import count, duration, money, tally
+from kindlm.reports.page import Page, mark
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.totals_page import write_gates, write_missing, write_tolerated, write_totals
+from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.verdict_text import next_command, verdict_of
+
+__all__ = ["REPORT", "render_execution"]
+
+_LISTED_TESTS = 1000
+"""From so many tests on, the list is left to other reports."""
+
+_REPEATS_WIDTH = 10
+_FIGURE_WIDTH = 9
+_TARGET_WIDTH = 24
+_NAME_WIDTH = 16
+"""Narrower than this, a name gets a line of its own."""
+
+
+class _TerminalReport:
+    name = "terminal"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the report."""
+        page = Page(out, options)
+        _write_head(view, page)
+        listed = options.verbose or view.summary.tests.total < _LISTED_TESTS
+        for suite in view.suites:
+            _write_suite(view, suite, page, listed=listed)
+        write_failures(view, page, verbose=options.verbose)
+        write_gates(view, page)
+        write_tolerated(view, page)
+        write_missing(view, page)
+        write_totals(view, page)
+        _write_end(view, page, options, listed=listed)
+
+
+REPORT = _TerminalReport()
+
+
+def _write_head(view: RunView, page: Page) -> None:
+    info = view.info
+    dirty = " with changes" if info.git_dirty else ""
+    parts = [
+        one_line(info.label) if info.label else None,
+        None if info.mode == "live" else info.mode,
+        f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
+        f"{one_line(info.git_branch or 'git')}@{(info.git_commit or '')[:8]}{dirty}"
+        if info.git_commit
+        else None,
+        f"from {one_line(info.source_run)}" if info.source_run else None,
+    ]
+    shown = " · ".join(part for part in parts if part)
+    page.line(("Run ", "bold"), (info.id, "bold cyan"), f"  {shown}", hang=4)
+
+
+def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -> None:
+    page.blank()
+    page.line((one_line(suite.name), "bold"), (f"  {one_line(suite.path)}", "dim"), hang=2)
+    if suite.error_code is not None:
+        code = f"{suite.error_code} ({suite.error_number})"
+        message = visible(bounded(suite.error or "", 2_000, lines=20))
+        page.line(mark(Status.ERRORED), f" {code}: {message}", indent=2, hang=2)
+        if suite.skipped_tests:
+            page.line(f"{count(suite.skipped_tests, 'test')} skipped.", indent=4)
+    elif listed:
+        targets = [one_line(target) for target in view.targets(suite)]
+        width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
+        for test in view.tests(suite.id):
+            _write_test(test, page, width)
+    else:
+        shown = f" {count(suite.tests.total, 'test')}: {tally(suite.tests)}"
+        page.line(mark(suite.status), shown, indent=2, hang=2)
+
+
+def _write_test(test: TestView, page: Page, target_width: int) -> None:
+    """Write one line: name, target, repeats passed, mean time, cost as far as they are known."""
+    name, target = one_line(test.name), one_line(test.target)
+    figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
+    time = "" if test.latency_ms is None else duration(test.latency_ms)
+    cost = "" if test.cost_usd is None else money(test.cost_usd)
+    figures += time.rjust(_FIGURE_WIDTH) + cost.rjust(_FIGURE_WIDTH)
+    room = page.width - 6 - len("  ") - cell_len(figures)
+    if cell_len(name) <= room:
+        name = set_cell_size(name, room)
+        page.unbroken(mark(test.status), f" {name}  ", (figures.rstrip(), "dim"), indent=2)
+        return
+    page.line(mark(test.status), f" {name}", indent=2, hang=2)
+    page.unbroken((figures.rstrip(), "dim"), indent=max(page.width - 2 - cell_len(figures), 4))
+
+
+def _repeats(test: TestView) -> str:
+    if not test.counts.total:
+        return "not run"
+    if not test.counts.tested:
+        return "skipped"
+    shown = f"{test.counts.passed}/{test.counts.tested}"
+    return f"{shown} flaky" if test.flaky else shown
+
+
+def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: bool) -> None:
+    verdict = verdict_of(view)
+    page.blank()
+    color = "bold green" if verdict.passed else "bold red"
+    reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
+    page.line((verdict.word, color), f": {reasons}", hang=2)
+    told = view.info.passed
+    if told is not None and told is not verdict.passed:
+        then = "passed" if told else "failed"
+        page.line(f"When the run ended, it was told as {then}.", indent=2)
+    page.blank()
+    if not listed:
+        all_tests = f"kindlm show {view.id} --verbose"
+        page.unbroken(("All tests  ", "dim"), all_tests)
+    if options.database is not None:
+        page.unbroken(("History    ", "dim"), visible(options.database))
+    page.unbroken(("Next       ", "dim"), visible(next_command(view)))

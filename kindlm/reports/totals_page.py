@@ -1,0 +1,122 @@
+"""The parts of the terminal report that add up: gates, tolerated and missing tests, totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from kindlm.history.rows import Summary, TestView
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics import wilson_interval
+from kindlm.history.verdict import GateResult
+from kindlm.outcome import Status
+from kindlm.reports.figures import comparison, count, duration, money, percent, score, tally
+from kindlm.reports.page import Page, Part, mark
+from kindlm.reports.untrusted import one_line
+
+__all__ = ["write_gates", "write_missing", "write_tolerated", "write_totals"]
+
+_NAMED_TESTS = 20
+
+
+def write_gates(view: RunView, page: Page) -> None:
+    """Write every gate with its value, its threshold and what it said."""
+    suites = [suite for suite in view.suites if suite.gates]
+    for suite in suites:
+        page.heading("Gates" if len(suites) == 1 else f"Gates of {one_line(suite.name)}")
+        width = max(len(gate.name) for gate in suite.gates)
+        for gate in suite.gates:
+            page.line(
+                _gate_mark(gate),
+                f" {gate.name.ljust(width)}  {comparison(gate)}",
+                (f"  {gate.message}", "dim"),
+                indent=2,
+                hang=4,
+            )
+
+
+def write_tolerated(view: RunView, page: Page) -> None:
+    """Name the tests that failed and are tolerated, since a written pass rate was reached."""
+    for suite in view.suites:
+        if not (suite.tolerates and suite.tests.failed):
+            continue
+        gate = next(gate for gate in suite.gates if gate.name == "passRateMin")
+        tests = (test for test in view.tests(suite.id) if test.status is Status.FAILED)
+        page.heading(f"Failed, and tolerated by passRateMin {gate.threshold:g}")
+        _write_names(tests, suite.tests.failed, page)
+
+
+def write_missing(view: RunView, page: Page) -> None:
+    """Say what a run that was stopped did not come to."""
+    if not view.missing or view.status == "running":
+        return
+    page.heading(f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}")
+    unfinished = list(islice(_untested(view), _NAMED_TESTS + 1))
+    if unfinished:
+        _write_names(unfinished[:_NAMED_TESTS], len(unfinished), page)
+
+
+def write_totals(view: RunView, page: Page) -> None:
+    """Write the run in numbers."""
+    page.heading("Totals")
+    page.fields(list(_totals(view)), indent=2)
+
+
+def _totals(view: RunView) -> Iterator[tuple[str, str]]:
+    summary, info = view.summary, view.info
+    executions = summary.executions
+    yield "tests", f"{summary.tests.total:,}: {tally(summary.tests)}"
+    yield "executions", f"{executions.total:,}: {tally(executions)}"
+    if executions.pass_rate is not None:
+        interval = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
+        low, high = map(percent, interval)
+        yield "pass rate", f"{percent(executions.pass_rate)} (95 % interval: {low} to {high})"
+    if summary.judge_average is not None:
+        yield "judge", f"mean score {score(summary.judge_average)}"
+    if summary.drift_maximum is not None:
+        yield "drift", f"at most {score(summary.drift_maximum)}"
+    yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
+    yield "cost", _cost(view, summary)
+    times = [] if info.duration_ms is None else [duration(info.duration_ms)]
+    if summary.latency_average_ms is not None:
+        times.append(f"mean latency {duration(summary.latency_average_ms)}")
+    if times:
+        yield "time", ", ".join(times)
+
+
+def _cost(view: RunView, summary: Summary) -> str:
+    parts = []
+    if summary.cost_usd is not None:
+        parts.append(money(summary.cost_usd))
+    if summary.judge_cost_usd is not None:
+        parts.append(f"judges {money(summary.judge_cost_usd)}")
+    if summary.unknown_costs:
+        models = ", ".join(one_line(model, 60) for model in view.unpriced_models[:5])
+        parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
+    return ", ".join(parts) or "none"
+
+
+def _gate_mark(gate: GateResult) -> Part:
+    if gate.warning:
+        return ("!", "yellow")
+    return mark(Status.PASSED if gate.passed else Status.FAILED)
+
+
+def _untested(view: RunView) -> Iterator[TestView]:
+    """Yield the tests of which nothing ended, of all those that were selected."""
+    for suite in view.suites:
+        for test in view.tests(suite.id):
+            unfinished = any(execution.status is None for execution in view.executions(test))
+            if not test.counts.total or unfinished:
+                yield test
+
+
+def _write_names(tests: Iterable[TestView], total: int, page: Page) -> None:
+    for test in islice(tests, _NAMED_TESTS):
+        counts = test.counts
+        repeats = f"  {counts.passed}/{counts.tested}" if counts.tested else ""
+        page.line(
+            f"{one_line(test.name)} · {one_line(test.target)}", (repeats, "dim"), indent=2, hang=2
+        )
+    if total > _NAMED_TESTS:
+        page.line("… and more", indent=2)

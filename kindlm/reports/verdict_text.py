@@ -1,0 +1,84 @@
+"""The verdict of a run in words, and the next command to type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kindlm.history.run_view import RunView
+from kindlm.history.verdict import StatusCounts
+from kindlm.reports.figures import comparison, count
+
+__all__ = ["Verdict", "next_command", "verdict_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` is PASSED, FAILED, or how a run stands that did not finish."""
+
+    word: str
+    reasons: tuple[str, ...]
+    passed: bool
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"{self.word}: {', '.join(self.reasons)}"
+
+
+def verdict_of(view: RunView) -> Verdict:
+    """Return the verdict by today's rules, with what decided it."""
+    status = view.status
+    word = status.upper()
+    if status == "passed":
+        return Verdict(word, _why_passed(view), passed=True)
+    if status == "failed":
+        return Verdict(word, _why_failed(view), passed=False)
+    planned = count(view.info.planned, "execution")
+    if status == "running":
+        return Verdict(word, (f"{view.missing:,} of {planned} have not ended yet",), passed=False)
+    reasons = [f"{view.missing:,} of {planned} did not run to their end", *_why_failed(view)]
+    reason = view.info.reason or "its process ended before it could say why"
+    return Verdict(word, (reason, *reasons), passed=False)
+
+
+def next_command(view: RunView) -> str:
+    """Return what to type to see more: the first execution that did not pass, or the history."""
+    for test in view.tests():
+        if not (test.counts.failed or test.counts.errored):
+            continue
+        for execution in view.executions(test):
+            if execution.status in ("failed", "errored"):
+                return f"kindlm show {view.id} {execution.id.removeprefix(view.id + '-')}"
+    for suite in view.suites:
+        if suite.error_code is not None:
+            return f"kindlm validate {suite.path}"
+    return "kindlm browse"
+
+
+def _why_passed(view: RunView) -> tuple[str, ...]:
+    tests = view.summary.tests
+    tolerated = [f"{count(tests.failed, 'failed test')} tolerated"] if tests.failed else []
+    skipped = [f"{tests.skipped:,} skipped"] if tests.skipped else []
+    return (f"{count(tests.passed, 'test')} passed", *tolerated, *skipped)
+
+
+def _why_failed(view: RunView) -> tuple[str, ...]:
+    reasons = []
+    # Failures that a suite tolerates are not why the run failed.
+    counted = sum(
+        (s.tests for s in view.suites if s.error_code is None and not s.tolerates), StatusCounts()
+    )
+    if counted.failed:
+        reasons.append(f"{count(counted.failed, 'test')} failed")
+    if view.summary.tests.errored:
+        reasons.append(f"{count(view.summary.tests.errored, 'test')} errored")
+    if broken := [suite for suite in view.suites if suite.error_code is not None]:
+        reasons.append(f"{count(len(broken), 'suite')} could not be run")
+    reasons += [
+        f"gate {gate.name} {comparison(gate)}"
+        for suite in view.suites
+        for gate in suite.gates
+        if not gate.passed
+    ]
+    if view.tested_nothing:
+        reasons.append("nothing was tested")
+    return tuple(reasons)

@@ -1,0 +1,218 @@
+"""The terminal report: what a person reads after a run."""
+
+from __future__ import annotations
+
+import unicodedata
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold]not markup[/bold] \x00 \u202egnp.exe ]]> \x9b31m"
+
+
+def line_with(text: str, *parts: str) -> str:
+    """Return the line that holds all parts."""
+    found = [line for line in text.splitlines() if all(part in line for part in parts)]
+    assert found, f"no line with {parts} in\n{text}"
+    return found[0]
+
+
+def test_every_test_has_a_line_with_its_repeats_time_and_cost(varied: Any, write: Any) -> None:
+    text = write(varied, "terminal")
+
+    assert line_with(text, "greets", "gpt").split() == [
+        "✓", "greets", "gpt", "2/2", "120", "ms", "$0.0020",
+    ]  # fmt: skip
+    assert "1/2 flaky" in line_with(text, "greets", "claude")
+    # A cost with an unknown part is not shown as if it were known.
+    assert "$" not in line_with(text, "✗", "refunds", "gpt", "0/3")
+    assert "skipped" in line_with(text, "- later")
+    line_with(text, "! CONFIG_VALIDATION_ERROR (102): Unknown key `tset`.")
+
+
+def test_a_failure_tells_what_where_and_how_to_see_more(varied: Any, write: Any) -> None:
+    text = write(varied, "terminal")
+
+    line_with(text, "✗ tool_called refund_order ×3", "TOOL_CALL_MISSING", "kindlm.yaml:57")
+    line_with(text, 'Expected a call of "refund_order", but only ["lookup_order"] were called.')
+    line_with(text, "expected", '{"tool": "refund_order"}')
+    line_with(text, "actual", '["lookup_order"]')
+    line_with(text, "tools", "lookup_order")
+    line_with(text, "kindlm show k3f9x2ab 5")
+    assert text.count("TOOL_CALL_MISSING") == 1
+
+
+def test_an_error_tells_its_code_number_and_hint(varied: Any, write: Any) -> None:
+    text = write(varied, "terminal")
+
+    line_with(text, "PROVIDER_RATE_LIMIT (202)", "too many requests")
+    line_with(text, "Lower defaults.concurrency.")
+
+
+def test_gates_totals_and_verdict(varied: Any, write: Any) -> None:
+    text = write(varied, "terminal", database="history/kindlm.db", width=200)
+
+    line_with(text, "✗ judgeAvgMin", "0.71 < 0.80")
+    line_with(text, "✓ piiFailuresMax", "0 ≤ 0")
+    line_with(text, "tests", "8: 1 passed, 2 failed, 1 errored, 4 skipped")
+    line_with(text, "pass rate", "37.5 %", "13.7 % to 69.4 %")
+    line_with(text, "cost", "$0.0040, judges $0.0040, unknown for 3 calls of gpt")
+    verdict = line_with(text, "FAILED: ")
+    assert "2 tests failed, 1 test errored, 1 suite could not be run" in verdict
+    assert "gate judgeAvgMin 0.71 < 0.80" in verdict
+    line_with(text, "History", "history/kindlm.db")
+    line_with(text, "Next", "kindlm show k3f9x2ab 4")
+
+
+def test_a_good_run_is_short_and_says_passed(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.passed(),))
+    text = write(run.finish(), "terminal")
+
+    line_with(text, "PASSED: 1 test passed")
+    line_with(text, "Next", "kindlm browse")
+    assert "What went wrong" not in text
+
+
+def test_tolerated_tests_are_named(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("good"), make.planned("bad")], gates={"passRateMin": 0.5})
+    run.execution("good", assertions=(make.passed(),))
+    run.execution("bad", assertions=(make.failed(),))
+    text = write(run.finish(), "terminal")
+
+    tolerated = text.split("Failed, and tolerated by passRateMin 0.5")[1]
+    assert tolerated.split()[:3] == ["bad", "·", "gpt"]
+    line_with(text, "PASSED: 1 test passed, 1 failed test tolerated")
+
+
+def test_a_stopped_run_says_what_is_missing(history: Any, make: Any, write: Any) -> None:
+    run = history.run(planned=3)
+    run.suite(tests=[make.planned("first"), make.planned("second"), make.planned("third")])
+    run.execution("first", assertions=(make.passed(),))
+    run.execution("second", finished=False, output=None)
+    text = write(run.interrupt("SIGINT"), "terminal")
+
+    missing = text.split("Not run: 2 of 3 executions")[1].split("Totals")[0]
+    assert missing.split() == ["second", "·", "gpt", "third", "·", "gpt"]
+    line_with(text, "INTERRUPTED: SIGINT, 2 of 3 executions did not run to their end")
+    line_with(text, "third", "not run")
+
+
+def test_a_run_that_tested_nothing_failed(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(skip=True)])
+    run.execution(status=make.SKIPPED)
+    line_with(write(run.finish(), "terminal"), "FAILED: ", "nothing was tested")
+
+
+def test_a_large_run_lists_only_what_went_wrong(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite("large", tests=[make.planned(f"test {i}") for i in range(1000)])
+    for i in range(1000):
+        bad = make.failed() if i == 700 else make.passed()
+        run.execution(f"test {i}", assertions=(bad,))
+    view = run.finish()
+    text = write(view, "terminal")
+
+    line_with(text, "✗ 1,000 tests: 999 passed, 1 failed")
+    line_with(text, "test 700 · gpt")
+    assert "test 699" not in text
+    line_with(text, "All tests", "kindlm show k3f9x2ab --verbose")
+    assert "test 699" in write(view, "terminal", verbose=True)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_lines_fit_the_width(varied: Any, write: Any, width: int) -> None:
+    for line in write(varied, "terminal", width=width).splitlines():
+        assert cell_len(line) <= width
+        assert line == line.rstrip()
+
+
+def test_a_long_name_has_a_line_of_its_own(history: Any, make: Any, write: Any) -> None:
+    name = "the refund of an order that was paid twice is given once and the customer is told"
+    run = history.run()
+    run.suite(tests=[make.planned(name)])
+    run.execution(name, assertions=(make.passed(),))
+    text = write(run.finish(), "terminal")
+
+    assert name in " ".join(text.split())
+    assert line_with(text, "1/1", "120 ms").split()[0] == "gpt"
+
+
+def test_colour_is_ours_alone(varied: Any, write: Any) -> None:
+    assert "\x1b" not in write(varied, "terminal")
+    assert "\x1b[31m" in write(varied, "terminal", color=True)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_content_cannot_control_the_terminal(
+    history: Any, make: Any, write: Any, verbose: bool
+) -> None:
+    run = history.run(label=HOSTILE)
+    run.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE)
+    run.skipped_suite(HOSTILE, message=HOSTILE)
+    run.execution(
+        HOSTILE,
+        HOSTILE,
+        output=HOSTILE,
+        tools=((HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),),
+        assertions=(
+            make.failed(
+                label=HOSTILE, message=HOSTILE, expected=HOSTILE, actual=HOSTILE, reasoning=HOSTILE
+            ),
+        ),
+        error=("UNKNOWN_ERROR", 999, HOSTILE, HOSTILE),
+        warnings=(HOSTILE,),
+    )
+    view = run.finish()
+    text = write(view, "terminal", verbose=verbose, database=HOSTILE)
+
+    assert_harmless(text)
+    assert r"\x1b[2J\x1b]0;owned\x07[bold]not markup[/bold]" in "".join(text.split("\n"))
+
+
+def assert_harmless(text: str) -> None:
+    for char in set(text) - {"\n"}:
+        assert unicodedata.category(char) not in {"Cc", "Cf", "Cs"} or char in "\u200c\u200d", (
+            f"{char!r} in the output"
+        )
+
+
+def test_huge_texts_are_cut_with_a_note(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.failed(message="x" * 5_000_000, actual="y" * 5_000_000),))
+    text = write(run.finish(), "terminal")
+
+    assert len(text) < 10_000
+    assert "4,999,000 more characters" in " ".join(text.split())
+
+
+texts = st.text(alphabet=st.characters(), max_size=30)
+numbers = count()
+
+
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(texts, texts, texts)
+def test_any_text_anywhere_is_harmless(
+    history: Any, make: Any, write: Any, one: str, two: str, three: str
+) -> None:
+    run = history.run(f"run{next(numbers)}")
+    run.suite(one, tests=[make.planned(two, three)])
+    run.execution(
+        two,
+        three,
+        output=one,
+        tools=((two, {one: three}, [two]),),
+        assertions=(make.failed(label=one, message=two, expected=three, reasoning=one),),
+        error=("UNKNOWN_ERROR", 999, two, three),
+    )
+    assert_harmless(write(run.finish(), "terminal"))
