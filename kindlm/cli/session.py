@@ -19,7 +19,7 @@ from kindlm.checks import CheckRunner
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.recorder import RunRecorder
 from kindlm.cli.secrets import secret_values
-from kindlm.config import bind_suite
+from kindlm.config import bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
@@ -125,19 +125,26 @@ async def _served(
     ready: list[Suite] = []
     async with AsyncExitStack() as stack:
         for suite in request.suites:
-            services = start_services(suite.services, request.environ)
-            ports = await stack.enter_async_context(services)
-            bound = (
-                ports
-                if isinstance(ports, Err)
-                else bind_suite(suite, environ=request.environ, ports=ports.value)
-            )
-            if isinstance(bound, Err):
+            served = await _serve(suite, request, stack)
+            if isinstance(served, Err):
                 tests = sum(len(case.targets) for case in suite.cases)
-                skipped.append(SkippedSuite(suite.name, suite.path, tests, bound.error))
+                skipped.append(SkippedSuite(suite.name, suite.path, tests, served.error))
             else:
-                ready.append(bound.value)
+                ready.append(served.value)
         yield ready, skipped
+
+
+async def _serve(suite: Suite, request: RunRequest, stack: AsyncExitStack) -> Result[Suite]:
+    """Start the services of a suite, and put their ports and the environment into it."""
+    services = bind_services(suite, environ=request.environ)
+    if isinstance(services, Err):
+        return services
+    ports = await stack.enter_async_context(start_services(services.value, request.environ))
+    if isinstance(ports, Err):
+        return ports
+    (planned,) = make_plan([suite], request.selection).suites
+    selected = {case.case.name: case.targets for case in planned.cases if case.selected}
+    return bind_suite(suite, environ=request.environ, ports=ports.value, selected=selected)
 
 
 def _ports(environ: Mapping[str, str], recorder: RunRecorder) -> Ports:

@@ -62,7 +62,8 @@ async def converse(
     messages = first_messages(case)
     transcript = Transcript(case.prompt.system).with_turn(case.prompt.user)
     warnings: dict[str, None] = {}
-    after, new = 0, ()
+    after = 0
+    new: tuple[Message, ...] = ()
     for _ in range(case.max_turns):
         request = ModelRequest(
             target.model, messages, target.params, timeout_s, simulator.definitions
