@@ -1,0 +1,153 @@
+"""What a user sees beside the reports: errors, warnings and notes, all on standard error.
+
+Reports are the only thing on standard output. `NO_COLOR`, `FORCE_COLOR`, `CI`, `TERM=dumb` and
+streams that are no terminal are respected here, once for all commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import typer
+
+from kindlm.errors import KindlmError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from kindlm.config import Diagnostic
+
+__all__ = [
+    "discard_output",
+    "fail",
+    "is_interactive",
+    "is_verbose",
+    "make_console",
+    "note",
+    "prepare_streams",
+    "set_verbose",
+    "show",
+    "wants_color",
+    "warn",
+]
+
+_VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
+
+
+def set_verbose(verbose: bool) -> None:
+    """Say whether errors are shown with their codes, details and traces."""
+    _VERBOSE.set(verbose)
+
+
+def is_verbose(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether errors are shown with their codes, details and traces.
+
+    `--verbose` asks for it, and so do `DEBUG=kindlm*` and `KINDLM_LOG=debug`.
+    """
+    patterns = environ.get("DEBUG", "").replace(",", " ").split()
+    named = any(fnmatchcase("kindlm", pattern) for pattern in patterns)
+    return _VERBOSE.get() or named or environ.get("KINDLM_LOG", "").lower() == "debug"
+
+
+def prepare_streams() -> None:
+    """Make both streams take any text, whatever the locale, and never in parts."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A lone surrogate in an agent's reply must not end a report halfway.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+        # A parent may have made its end of a pipe non-blocking, and so ours.
+        with contextlib.suppress(OSError, ValueError):
+            os.set_blocking(stream.fileno(), True)
+
+
+def discard_output() -> None:
+    """Let what is still to be written to standard output vanish: nobody reads it any more."""
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+def wants_color(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether what is written to a stream is to be coloured."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return environ["FORCE_COLOR"] not in ("0", "false")
+    return environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether somebody watches a stream, so that lines may be drawn over."""
+    in_ci = environ.get("CI", "") not in ("", "0", "false")
+    return stream.isatty() and environ.get("TERM") != "dumb" and not in_ci
+
+
+def make_console() -> Console:
+    """Return the console on standard error."""
+    from rich.console import Console
+
+    color = wants_color(sys.stderr)
+    return Console(
+        file=sys.stderr,
+        force_terminal=is_interactive(sys.stderr),
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+
+
+def fail(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> NoReturn:
+    """Show errors and end the command with exit code 1."""
+    show(problems, console)
+    raise typer.Exit(1)
+
+
+def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> None:
+    """Show errors and warnings: what happened, how to fix it, and where it is."""
+    out = console or make_console()
+    for problem in problems:
+        out.print(_rendered(problem, is_verbose()))
+
+
+def warn(message: str, hint: str | None = None, console: Console | None = None) -> None:
+    """Show a warning."""
+    from rich.text import Text
+
+    from kindlm.reports.untrusted import visible
+
+    lines = Text.assemble(("! ", "yellow"), visible(message))
+    if hint:
+        lines.append(f"\n  {visible(hint)}")
+    (console or make_console()).print(lines)
+
+
+def note(message: str, console: Console | None = None) -> None:
+    """Show a line that is neither an error nor a warning."""
+    from kindlm.reports.untrusted import visible
+
+    (console or make_console()).print(visible(message))
+
+
+def _rendered(problem: KindlmError | Diagnostic, verbose: bool) -> Text:
+    from kindlm.cli.problems import render_problem
+
+    if isinstance(problem, KindlmError):
+        return render_problem(problem, verbose=verbose)
+    return render_problem(
+        problem.error,
+        warning=problem.severity == "warning",
+        source_line=problem.source_line,
+        verbose=verbose,
+    )

@@ -1,0 +1,28 @@
+"""What is said of an error that should not have happened: one line, and a trace if asked for."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+from kindlm.cli import console
+from kindlm.errors import ErrorCode, KindlmError
+
+__all__ = ["report_crash"]
+
+
+def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
+    """Tell the user that kindlm itself failed; no secret of the environment is shown."""
+    from kindlm.cli.secrets import secret_values
+    from kindlm_store import Redactor
+
+    redact = Redactor(secret_values(environ, ()))
+    reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
+    trace = redact("".join(traceback.format_exception(error)))
+    problem = KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"kindlm itself failed: {reason}",
+        None if console.is_verbose() else "Run it again with --verbose to see where.",
+        trace=trace,
+    )
+    console.show([problem])
