@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import dataclass
 from typing import Any
@@ -13,25 +14,34 @@ __all__ = ["RunRow", "find_run", "list_runs"]
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run in a list. `passed` is the verdict as told then, None for a run that has none."""
+    """A run in a list. `passed` is the verdict as told then, None for a run that has none.
+
+    `gates` counts the gates that were judged then, `gates_passed` those of them that passed.
+    """
 
     id: str
     label: str | None
-    suites: str
+    suites: tuple[str, ...]
     started_at: str
     ended: str | None
     passed: bool | None
     passed_executions: int
     executions: int
+    gates_passed: int
+    gates: int
     cost_usd: float | None
     git_branch: str | None
     git_commit: str | None
 
 
 _LIST = """
-SELECT l.run AS id, l.label, l.suites, l.started_at, l.ended, l.passed,
+SELECT l.run AS id, l.label, l.started_at, l.ended, l.passed,
+       (SELECT json_group_array(name)
+          FROM (SELECT name FROM suites WHERE run = l.run ORDER BY ordinal)) AS suites,
        l.passed_executions,
        l.passed_executions + l.failed_executions + l.errored_executions AS executions,
+       (SELECT count(*) FROM gates g WHERE g.run = l.run AND g.passed) AS gates_passed,
+       (SELECT count(*) FROM gates g WHERE g.run = l.run) AS gates,
        (SELECT sum(c.cost_usd)
           FROM executions e JOIN provider_calls c ON c.execution = e.id
          WHERE e.run = l.run) AS cost_usd,
@@ -82,8 +92,9 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
 
 
 def _row(values: dict[str, Any]) -> RunRow:
-    passed = values["passed"]
-    return RunRow(**{**values, "passed": None if passed is None else bool(passed)})
+    values["passed"] = None if values["passed"] is None else bool(values["passed"])
+    values["suites"] = tuple(json.loads(values["suites"]))
+    return RunRow(**values)
 
 
 def _no_runs() -> KindlmError:

@@ -1,0 +1,125 @@
+"""Opening the recorded history to read it: errors become words, nothing is created or changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from kindlm.cli.console import fail
+from kindlm.cli.project import Project, find_project
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
+
+__all__ = ["existing_history", "fail_to_open", "open_history", "open_run", "or_fail"]
+
+_UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
+
+
+def or_fail(result: Result[T]) -> T:
+    """Return the value of a result, or end the command with its error."""
+    if isinstance(result, Err):
+        fail([result.error])
+    return result.value
+
+
+def existing_history(database: Path | None) -> Project:
+    """Return the project of the working directory; end the command if it has no history."""
+    project = or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
+    if not project.database.exists():
+        fail([_nothing_recorded(project.database)])
+    return project
+
+
+@contextmanager
+def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
+    """Open the history of the project to read its read models; end the command if that fails."""
+    from kindlm_store import OpenError, open_reader
+
+    project = existing_history(database)
+    try:
+        connection = open_reader(project.database)
+    except OpenError as error:
+        fail_to_open(error)
+    with closing(connection):
+        _require_read_models(connection)
+        try:
+            yield connection
+        except sqlite3.DatabaseError as error:
+            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in _UNREADABLE:
+                raise
+            fail([_damaged(project.database, error)])
+
+
+@contextmanager
+def open_run(database: Path | None, wanted: str) -> Iterator[tuple[sqlite3.Connection, str]]:
+    """Open the history and find the run that a user names; end the command if there is none."""
+    from kindlm.history.runs import find_run
+
+    with open_history(database) as connection:
+        yield connection, or_fail(find_run(connection, wanted))
+
+
+def fail_to_open(error: Exception) -> NoReturn:
+    """End the command because the store cannot open the file."""
+    from kindlm_store import CorruptDatabaseError, NewerDatabaseError, NotAnEventLogError, OpenError
+
+    assert isinstance(error, OpenError)
+    hints = {
+        NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
+        CorruptDatabaseError: "Restore the file from a backup, or record a new history with --db.",
+        NotAnEventLogError: "Name a history of kindlm with --db, or one that is not there yet.",
+    }
+    fail(
+        [
+            KindlmError(
+                ErrorCode.UNKNOWN_ERROR,
+                f"The history can not be opened: it {error.reason}.",
+                hints.get(type(error), "Check the permissions of the file and of its folder."),
+                where=SourceLocation(str(error.path)),
+            )
+        ]
+    )
+
+
+def _require_read_models(connection: sqlite3.Connection) -> None:
+    """End the command if the tables that reports read are not those that this code knows."""
+    from kindlm.projections import PROJECTIONS
+    from kindlm_store.projector import problem_of, read_states
+
+    states = read_states(connection)
+    for projection in PROJECTIONS:
+        state = states.get(projection.name)
+        problem = problem_of(projection, state)
+        if problem is None:
+            continue
+        newer = state is not None and state.version > projection.version
+        fail(
+            [
+                KindlmError(
+                    ErrorCode.UNKNOWN_ERROR,
+                    f"The tables of {projection.name!r} can not be read: {problem}.",
+                    "Update kindlm." if newer else "Compute them anew: kindlm rebuild",
+                )
+            ]
+        )
+
+
+def _nothing_recorded(path: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        "Nothing is recorded yet: there is no history.",
+        "Record a run: kindlm test",
+        where=SourceLocation(str(path)),
+    )
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The history can not be read: {error}.",
+        "Check it: kindlm verify",
+        where=SourceLocation(str(path)),
+    )

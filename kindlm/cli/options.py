@@ -1,0 +1,37 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["DatabaseOption", "ListFormat", "RunArgument", "VerboseOption"]
+
+
+class ListFormat(StrEnum):
+    """How a list is written: for people, or for programs."""
+
+    TERMINAL = "terminal"
+    JSON = "json"
+
+
+DatabaseOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--db",
+        metavar="FILE",
+        help="The history. Default: KINDLM_DB, else .kindlm/kindlm.db of the project.",
+        show_default=False,
+    ),
+]
+
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Show codes, details and traces of errors.")
+]
+
+RunArgument = Annotated[
+    str, typer.Argument(metavar="[RUN]", help="A run's id or its beginning, a label, or latest.")
+]

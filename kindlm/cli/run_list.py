@@ -1,0 +1,128 @@
+"""The list of runs as a table and as JSON, and the points in time that a user can name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from rich.cells import cell_len
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.runs import RunRow
+from kindlm.reports.untrusted import one_line
+from kindlm_store import is_held
+
+__all__ = ["ListedRun", "describe_runs", "parse_since", "runs_json", "runs_table"]
+
+_AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_COMMIT_LENGTH = 8
+_COLORS = {"passed": "32", "failed": "31", "running": "36"}
+_HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run and what became of it.
+
+    `status` is passed, failed, interrupted, aborted, running, or killed: not ended, and nobody
+    is at it any more.
+    """
+
+    row: RunRow
+    status: str
+
+
+def describe_runs(rows: Iterable[RunRow], database: Path) -> list[ListedRun]:
+    """Return the runs with their status as of now."""
+    return [ListedRun(row, _status(row, database)) for row in rows]
+
+
+def parse_since(text: str, now: datetime) -> Result[str]:
+    """Return the point in time that `--since` means, in UTC as events have it.
+
+    An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`; a date or time without a zone is
+    local.
+    """
+    age = _AGE.fullmatch(text)
+    try:
+        if age:
+            moment = now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        else:
+            moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_VALIDATION_ERROR,
+                f"--since {text!r} is no point in time.",
+                "Write an age or a date: --since 30d, --since 12h, --since 2026-01-31",
+            )
+        )
+    return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+def runs_json(runs: Sequence[ListedRun]) -> str:
+    """Return the runs for programs."""
+    listed = [
+        {
+            "id": run.row.id,
+            "label": run.row.label,
+            "suites": list(run.row.suites),
+            "startedAt": run.row.started_at,
+            "status": run.status,
+            "passed": run.row.passed,
+            "executions": {"passed": run.row.passed_executions, "total": run.row.executions},
+            "gates": {"passed": run.row.gates_passed, "total": run.row.gates},
+            "costUsd": run.row.cost_usd,
+            "git": {"branch": run.row.git_branch, "commit": run.row.git_commit},
+        }
+        for run in runs
+    ]
+    return json.dumps({"schemaVersion": 1, "runs": listed}, ensure_ascii=False, indent=2) + "\n"
+
+
+def runs_table(runs: Sequence[ListedRun], *, color: bool) -> str:
+    """Return the runs for people: one line each, columns aligned."""
+    lines = [_HEADER, *(_cells(run) for run in runs)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    text = []
+    for index, line in enumerate(lines):
+        cells = [
+            cell + " " * (width - cell_len(cell))
+            for cell, width in zip(line[:-1], widths, strict=False)
+        ]
+        if color and index:
+            status = runs[index - 1].status
+            cells[3] = f"\x1b[{_COLORS.get(status, '33')}m{cells[3]}\x1b[0m"
+        text.append("  ".join((*cells, line[-1])).rstrip())
+    return "\n".join(text) + "\n"
+
+
+def _status(row: RunRow, database: Path) -> str:
+    if row.passed is not None:
+        return "passed" if row.passed else "failed"
+    if row.ended is not None:
+        return row.ended
+    return "running" if is_held(database, f"run/{row.id}") else "killed"
+
+
+def _cells(run: ListedRun) -> tuple[str, ...]:
+    row = run.row
+    when = datetime.fromisoformat(row.started_at).astimezone()
+    commit = (row.git_commit or "")[:_COMMIT_LENGTH]
+    git = f"{row.git_branch} {commit}" if row.git_branch else commit
+    return (
+        one_line(row.id),
+        one_line(row.label or ""),
+        when.strftime("%Y-%m-%d %H:%M"),
+        run.status,
+        f"{row.passed_executions}/{row.executions}",
+        f"{row.gates_passed}/{row.gates}" if row.gates else "",
+        "" if row.cost_usd is None else f"${row.cost_usd:.4f}",
+        one_line(git),
+        one_line(", ".join(row.suites)),
+    )

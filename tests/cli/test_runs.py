@@ -1,0 +1,136 @@
+"""`kindlm runs`: the list of runs, and what to say when there is none."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.cli.run_list import parse_since
+from kindlm.errors import Err, Ok
+from kindlm_store import StreamLock
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def record(history: Any, make: Any, run: str, *, suite: str = "support", **started: Any) -> None:
+    writer = history.run(run, **started)
+    writer.suite(suite, tests=[make.planned()])
+    writer.execution(assertions=(make.passed(),))
+    writer.finish()
+
+
+def test_the_newest_run_is_first(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make, "k3f9x2ab")
+    record(history, make, "m2aaaaaa", suite="greetings")
+    history.label("m2aaaaaa", "second")
+    outcome = kindlm("runs", "--db", history.path)
+    assert outcome.code == 0
+    header, first, second = outcome.out.splitlines()
+    assert header.split()[:3] == ["RUN", "LABEL", "WHEN"]
+    assert first.split()[:2] == ["m2aaaaaa", "second"]
+    assert "passed" in first
+    assert "main c0ffeec0" in first
+    assert first.endswith("greetings")
+    assert second.startswith("k3f9x2ab")
+
+
+def test_columns_are_aligned_whatever_the_label(kindlm: Any, history: Any, make: Any) -> None:
+    from rich.cells import cell_len
+
+    record(history, make, "k3f9x2ab", label="日本語")
+    record(history, make, "m2aaaaaa", label="x\x1b[31m\nred")
+    lines = kindlm("runs", "--db", history.path).out.splitlines()
+    assert "\x1b" not in "".join(lines)
+    assert len(lines) == 3
+    places = {cell_len(line[: line.index(" passed ")]) for line in lines[1:]}
+    assert len(places) == 1
+
+
+def test_programs_get_json(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make, "k3f9x2ab", label="one", suite="a, b")
+    found = json.loads(kindlm("runs", "--db", history.path, "--format", "json").out)
+    (run,) = found["runs"]
+    assert (run["id"], run["label"], run["suites"]) == ("k3f9x2ab", "one", ["a, b"])
+    assert (run["status"], run["passed"]) == ("passed", True)
+    assert run["executions"] == {"passed": 1, "total": 1}
+    assert run["costUsd"] == 0.001
+    assert run["git"]["branch"] == "main"
+
+
+def test_runs_can_be_selected(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make, "k3f9x2ab")
+    record(history, make, "m2aaaaaa", suite="greetings")
+
+    def listed(*options: str) -> list[str]:
+        outcome = kindlm("runs", "--db", history.path, "--format", "json", *options)
+        return [run["id"] for run in json.loads(outcome.out)["runs"]]
+
+    assert listed("--limit", "1") == ["m2aaaaaa"]
+    assert listed("--suite", "support") == ["k3f9x2ab"]
+    assert listed("--since", "1d") == ["m2aaaaaa", "k3f9x2ab"]
+    assert listed("--since", "2999-01-01") == []
+
+
+def test_what_became_of_a_run_is_told(kindlm: Any, history: Any) -> None:
+    history.run("interrup").interrupt()
+    history.run("killedrn").leave()
+    history.run("runninrn").leave()
+    with StreamLock(history.path, "run/runninrn"):
+        outcome = kindlm("runs", "--db", history.path, "--format", "json")
+    statuses = {run["id"]: run["status"] for run in json.loads(outcome.out)["runs"]}
+    assert statuses == {
+        "interrup": "interrupted",
+        "killedrn": "killed",
+        "runninrn": "running",
+    }
+
+
+def test_without_a_history_none_is_made(kindlm: Any, here: Path) -> None:
+    for command in ("runs", "show", "report", "verify", "rebuild", "browse"):
+        outcome = kindlm(command)
+        assert outcome.code == 1
+        assert outcome.out == ""
+        assert "kindlm test" in outcome.err
+    assert list(here.iterdir()) == []
+
+
+def test_the_history_of_the_project_is_found(
+    kindlm: Any, history: Any, make: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(history, make, "k3f9x2ab")
+    (here / "kindlm.toml").write_text('[store]\npath = "kindlm.db"\n', "utf-8")
+    (here / "deep" / "down").mkdir(parents=True)
+    monkeypatch.chdir(here / "deep" / "down")
+    assert "k3f9x2ab" in kindlm("runs").out
+    monkeypatch.setenv("KINDLM_DB", "elsewhere.db")
+    assert kindlm("runs").code == 1
+
+
+def test_a_file_that_is_no_history_is_refused(kindlm: Any, here: Path) -> None:
+    (here / "notes.txt").write_text("not a database at all" * 100, "utf-8")
+    outcome = kindlm("runs", "--db", "notes.txt")
+    assert outcome.code == 1
+    assert "is not an SQLite database" in outcome.err
+    assert (here / "notes.txt").read_text("utf-8").startswith("not a database")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30d", "2026-10-22T12:00:00.000000Z"),
+        ("2h", "2026-11-21T10:00:00.000000Z"),
+        ("2026-11-01T00:00:00+02:00", "2026-10-31T22:00:00.000000Z"),
+        ("2026-11-01T00:00:00Z", "2026-11-01T00:00:00.000000Z"),
+    ],
+)
+def test_points_in_time(text: str, expected: str) -> None:
+    assert parse_since(text, NOW) == Ok(expected)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "30", "d", "999999w", "2026-13-01", "-1d"])
+def test_what_is_no_point_in_time_is_refused(text: str) -> None:
+    assert isinstance(parse_since(text, NOW), Err)
