@@ -1,0 +1,103 @@
+"""`kindlm show` and `kindlm report`: any recorded run, any time."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+
+def record(history: Any, make: Any, run: str = "k3f9x2ab", output: str = "Hi there.") -> None:
+    writer = history.run(run)
+    writer.suite(tests=[make.planned()])
+    writer.execution(
+        output=output,
+        assertions=(make.failed(),),
+        tools=(("lookup_order", {"order_id": "A1"}, {"status": "sent"}),),
+    )
+    writer.finish()
+
+
+def test_the_latest_run_is_shown(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make, "k3f9x2ab")
+    record(history, make, "m2aaaaaa")
+    outcome = kindlm("show", "--db", history.path)
+    assert outcome.code == 0
+    assert "m2aaaaaa" in outcome.out
+    assert "k3f9x2ab" not in outcome.out
+
+
+def test_runs_are_found_by_id_beginning_and_label(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make, "k3f9x2ab")
+    record(history, make, "k3zzzzzz")
+    history.label("k3f9x2ab", "before the change")
+    for name in ("k3f9x2ab", "k3f", "before the change"):
+        assert "k3f9x2ab" in kindlm("show", name, "--db", history.path).out
+    ambiguous = kindlm("show", "k3", "--db", history.path)
+    assert ambiguous.code == 1
+    assert "k3zzzzzz" in ambiguous.err
+    assert kindlm("show", "nothing", "--db", history.path).code == 1
+
+
+def test_an_execution_is_shown_with_its_transcript(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make)
+    for name in ("1", "k3f9x2ab-1"):
+        outcome = kindlm("show", "latest", name, "--db", history.path)
+        assert outcome.code == 0
+        for part in ("You are kind.", "Hello!", "lookup_order", "A1", "Hi there.", "contains hi"):
+            assert part in outcome.out
+
+
+def test_an_execution_that_is_not_there_is_an_error(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make)
+    outcome = kindlm("show", "latest", "99", "--db", history.path)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "'99'" in outcome.err
+
+
+def test_reports_are_written_in_every_form(
+    kindlm: Any, history: Any, make: Any, here: Path
+) -> None:
+    record(history, make)
+    shown = kindlm("report", "--format", "json", "--db", history.path)
+    # A report that could be written is a success, whatever it tells.
+    assert (shown.code, shown.err) == (0, "")
+    assert json.loads(shown.out)["run"]["id"] == "k3f9x2ab"
+    written = kindlm("report", "k3f", "--format", "junit", "-o", "out/r.xml", "--db", history.path)
+    assert (written.code, written.out) == (0, "")
+    assert ET.parse(here / "out" / "r.xml").getroot().tag == "testsuites"
+    assert "k3f9x2ab" in kindlm("report", "--run-id", "k3f9x2ab", "--db", history.path).out
+
+
+def test_a_report_that_there_is_not_is_an_error(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make)
+    outcome = kindlm("report", "--format", "jsn", "--db", history.path)
+    assert outcome.code == 1
+    assert "json" in outcome.err
+
+
+def test_a_file_that_cannot_be_written_is_an_error(kindlm: Any, history: Any, make: Any) -> None:
+    record(history, make)
+    outcome = kindlm("report", "-o", f"{history.path}/no/r.txt", "--db", history.path)
+    assert outcome.code == 1
+    assert outcome.err.startswith("✗ ")
+
+
+def test_5_megabytes_arrive_whole_through_a_pipe(process: Any, history: Any, make: Any) -> None:
+    text = "ä" * 2_500_000
+    record(history, make, output=text)
+    started = process("report", "--format", "json", "--db", history.path)
+    out, err = started.communicate(timeout=60)
+    assert (started.returncode, err) == (0, b"")
+    assert len(out) > 5_000_000
+    (test,) = json.loads(out)["tests"]
+    assert test["executions"][0]["output"] == text
+
+
+def test_escape_sequences_of_an_agent_do_not_reach_the_terminal(
+    kindlm: Any, history: Any, make: Any
+) -> None:
+    record(history, make, output="\x1b]0;owned\x07\x1b[2Jhello")
+    for arguments in (["show"], ["show", "latest", "1"], ["show", "latest", "1", "--verbose"]):
+        assert "\x1b" not in kindlm(*arguments, "--db", history.path).out
