@@ -1,0 +1,55 @@
+"""Rebuilding the read models of a history with a bar that shows how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.projections import PROJECTIONS
+from kindlm_store import EventLog
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["broken_projections", "rebuild_with_progress"]
+
+
+def rebuild_with_progress(database: Path, console: Console) -> tuple[int, dict[str, str]]:
+    """Fold all projections anew; return the number of events, and what could not be folded.
+
+    Raises `OpenError` if the file can't be opened, `ProjectionError` if a newer version of kindlm
+    keeps its tables.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    events = 0
+    bar = Progress(
+        TextColumn("rebuilding"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with EventLog.open(database, projections=PROJECTIONS) as log, bar:
+        task = bar.add_task("rebuild", total=None)
+
+        def advance(done: int, total: int) -> None:
+            nonlocal events
+            events = done
+            bar.update(task, completed=done, total=total)
+
+        log.rebuild(progress=advance)
+        return events, log.projection_errors()
+
+
+def broken_projections(problems: Mapping[str, str]) -> KindlmError:
+    """Return the error that some tables could not be computed."""
+    listed = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"Not all tables could be computed: {listed}.",
+        "No event is lost. Update kindlm and run it again: kindlm rebuild",
+    )

@@ -1,0 +1,126 @@
+"""What `kindlm verify` checks, and how it tells what it found."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TextIO
+
+from kindlm.cli.console import fail, wants_color
+from kindlm.cli.history import existing_history, fail_to_open, or_fail
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.runs import find_run
+from kindlm.reports.untrusted import one_line
+from kindlm_store import (
+    OpenError,
+    Problem,
+    RecordedEvent,
+    Verification,
+    open_reader,
+    verify_file,
+)
+
+__all__ = ["check_history"]
+
+_HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
+
+
+def check_history(database: Path | None, wanted: str | None, head: str | None, out: TextIO) -> bool:
+    """Check the history, or one run of it, and tell what was found; return whether all is well."""
+    path = existing_history(database).database
+    if head is not None and wanted is None:
+        fail([_head_of_what()])
+    noted = None if head is None else _normalised(head)
+    try:
+        with closing(open_reader(path)) as connection:
+            stream = None if wanted is None else _stream(connection, wanted)
+            found = verify_file(
+                path,
+                stream,
+                heads={stream: noted} if stream and noted else None,
+                claims={"run.sealed": _sealed_head},
+            )
+            _tell(found, _heads(connection, stream), out)
+    except OpenError as error:
+        fail_to_open(error)
+    return found.ok
+
+
+def _sealed_head(event: RecordedEvent) -> dict[str, str]:
+    return {f"run/{event.data['run']}": event.data["head"]}
+
+
+def _stream(connection: sqlite3.Connection, wanted: str) -> str:
+    """Return the stream of a run; its own name finds it even if the read models are broken."""
+    exact = f"run/{wanted}"
+    if connection.execute("SELECT 1 FROM streams WHERE name = ?", (exact,)).fetchone():
+        return exact
+    return f"run/{or_fail(find_run(connection, wanted))}"
+
+
+def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str, int, str]]:
+    """Return the streams with their lengths and head hashes, oldest first."""
+    rows = connection.execute(
+        "SELECT name, version, 'sha256:' || lower(substr(hex(head), 3)) FROM streams"
+        " WHERE ?1 IS NULL OR name = ?1 ORDER BY id",
+        (stream,),
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+def _tell(found: Verification, streams: list[tuple[str, int, str]], out: TextIO) -> None:
+    color = wants_color(out)
+    problems: dict[str | None, list[Problem]] = {}
+    for problem in found.problems:
+        problems.setdefault(problem.stream, []).append(problem)
+    for name, version, head in streams:
+        wrong = problems.pop(name, [])
+        out.write(f"{_sign(not wrong, color)} {one_line(name)}  {version} events  {head}\n")
+        _tell_problems(wrong, out)
+    for stream, wrong in problems.items():
+        out.write(f"{_sign(False, color)} {one_line(stream or 'texts')}\n")
+        _tell_problems(wrong, out)
+    erased = f", {found.erased} erased" if found.erased else ""
+    count = len(found.problems)
+    verdict = "all as recorded" if found.ok else f"{count} problem{'s' if count != 1 else ''}"
+    out.write(
+        f"{found.streams} streams, {found.events} events, {found.texts} texts{erased},"
+        f" {found.heads} noted heads: {verdict}\n"
+    )
+
+
+def _tell_problems(problems: list[Problem], out: TextIO) -> None:
+    for problem in problems:
+        place = "" if problem.version is None else f"event {problem.version}: "
+        out.write(f"    {place}{one_line(problem.what)}\n")
+
+
+def _sign(ok: bool, color: bool) -> str:
+    sign, paint = ("✓", _GREEN) if ok else ("✗", _RED)
+    return f"{paint}{sign}{_PLAIN}" if color else sign
+
+
+def _normalised(head: str) -> str:
+    match = _HASH.fullmatch(head.strip())
+    if match is None:
+        fail([_no_hash(head)])
+    return f"sha256:{match[1].lower()}"
+
+
+def _head_of_what() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--head needs the run whose head it is.",
+        "Name the run: kindlm verify RUN --head HASH",
+    )
+
+
+def _no_hash(head: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--head {head!r} is no head hash.",
+        "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
+    )

@@ -1,0 +1,137 @@
+"""`kindlm verify` and `kindlm rebuild`, and what is said when the tables are not to be trusted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HASH = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    """A history with a finished run of one failing test."""
+    writer = history.run("k3f9x2ab")
+    writer.suite(tests=[make.planned()])
+    writer.execution(assertions=(make.failed(),))
+    writer.finish()
+    return history
+
+
+@contextmanager
+def tampering(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a history as somebody who wants to change what was recorded."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for table in ("events", "contents", "streams"):
+            connection.execute(f"DROP TRIGGER {table}_update")
+        yield connection
+
+
+def head_of(history: Any, stream: str) -> str:
+    with closing(history.log.reader()) as connection:
+        row = connection.execute(
+            "SELECT hash FROM event_log WHERE stream = ? ORDER BY version DESC", (stream,)
+        ).fetchone()
+    return str(row[0])
+
+
+def test_an_untouched_history_is_as_recorded(kindlm: Any, recorded: Any) -> None:
+    outcome = kindlm("verify", "--db", recorded.path)
+    assert outcome.code == 0
+    assert f"✓ run/k3f9x2ab  8 events  {head_of(recorded, 'run/k3f9x2ab')}" in outcome.out
+    assert "all as recorded" in outcome.out
+
+
+def test_a_changed_event_is_found_and_its_place_is_told(kindlm: Any, recorded: Any) -> None:
+    with tampering(recorded.path) as connection:
+        connection.execute(
+            "UPDATE events SET data = replace(data, 'failed', 'passed')"
+            " WHERE data LIKE '%CONTAINS_FAILED%'"
+        )
+    outcome = kindlm("verify", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "✗ run/k3f9x2ab" in outcome.out
+    assert "does not match its hash" in outcome.out
+    assert "problem" in outcome.out.splitlines()[-1]
+
+
+def test_a_changed_text_is_found(kindlm: Any, recorded: Any) -> None:
+    with tampering(recorded.path) as connection:
+        connection.execute("DROP TRIGGER IF EXISTS contents_update")
+        connection.execute("UPDATE contents SET body = 'Hi.' WHERE body = 'Hi there.'")
+    outcome = kindlm("verify", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "text" in outcome.out
+
+
+def test_one_run_is_checked_against_a_head_that_was_printed(kindlm: Any, recorded: Any) -> None:
+    head = head_of(recorded, "run/k3f9x2ab")
+    verify = ("verify", "k3f", "--db", recorded.path, "--head")
+    assert kindlm(*verify, head).code == 0
+    assert kindlm(*verify, head.removeprefix("sha256:").upper()).code == 0
+    wrong = kindlm(*verify, HASH)
+    assert wrong.code == 1
+    assert HASH in wrong.out
+
+
+@pytest.mark.parametrize("arguments", [["--head", HASH], ["k3f", "--head", "nonsense"], ["zzz"]])
+def test_a_question_that_makes_no_sense_is_an_error(
+    kindlm: Any, recorded: Any, arguments: list[str]
+) -> None:
+    outcome = kindlm("verify", *arguments, "--db", recorded.path)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith("✗ ")
+
+
+def test_rebuild_brings_lost_rows_back(kindlm: Any, recorded: Any) -> None:
+    before = kindlm("report", "--db", recorded.path, "--format", "json").out
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM assertions")
+    assert kindlm("report", "--db", recorded.path, "--format", "json").out != before
+    outcome = kindlm("rebuild", "--db", recorded.path)
+    assert outcome.code == 0
+    assert "9 events" in outcome.err
+    assert kindlm("report", "--db", recorded.path, "--format", "json").out == before
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ("version = 999", "Update kindlm"),
+        ("version = 0", "kindlm rebuild"),
+        ("error = 'a handler raised'", "kindlm rebuild"),
+    ],
+)
+def test_tables_that_do_not_fit_are_not_read(
+    kindlm: Any, recorded: Any, change: str, hint: str
+) -> None:
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE projections SET {change} WHERE name = 'executions'")
+    for command in ("runs", "show", "report"):
+        outcome = kindlm(command, "--db", recorded.path)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert "'executions'" in outcome.err
+        assert hint in outcome.err
+
+
+def test_a_rebuild_leaves_tables_of_a_newer_version_alone(kindlm: Any, recorded: Any) -> None:
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE projections SET version = 999 WHERE name = 'executions'")
+    outcome = kindlm("rebuild", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "executions" in outcome.err
+
+
+def test_a_history_of_a_newer_version_is_refused(kindlm: Any, recorded: Any) -> None:
+    recorded.close()
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    for command in ("runs", "verify", "rebuild"):
+        outcome = kindlm(command, "--db", recorded.path)
+        assert outcome.code == 1
+        assert "Update kindlm" in outcome.err
