@@ -1,0 +1,46 @@
+"""`kindlm validate`: all problems of all files, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.options import ListFormat, VerboseOption
+
+__all__ = ["validate_command"]
+
+
+def validate_command(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PATH]...", help="Files or folders. Default: kindlm.yaml."),
+    ] = None,
+    form: Annotated[
+        ListFormat, typer.Option("--format", help="For people, or for editors.")
+    ] = ListFormat.TERMINAL,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check suites without running them: nothing is called."""
+    import os
+    import sys
+
+    from kindlm.cli.console import note, show
+    from kindlm.cli.history import or_fail
+    from kindlm.cli.loading import default_paths, load_paths
+    from kindlm.cli.project import find_project
+    from kindlm.cli.validation import summarise, validation_json
+
+    del verbose
+    root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root
+    loaded = or_fail(load_paths(paths or or_fail(default_paths(Path())), root))
+    summary = summarise(loaded)
+    if form is ListFormat.JSON:
+        sys.stdout.write(validation_json(loaded, summary))
+    else:
+        show(loaded.diagnostics)
+        if loaded.ignored:
+            note(f"Ignored, no test suite: {', '.join(map(str, loaded.ignored))}")
+        sys.stdout.write(f"{summary}\n")
+    raise typer.Exit(1 if summary.errors else 0)

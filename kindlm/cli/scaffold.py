@@ -1,0 +1,100 @@
+"""Writing a new project: the files of a template, the schema for editors, what git ignores."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+from kindlm.cli.schema_file import schema_text
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+
+__all__ = ["create_project"]
+
+_TEMPLATES = "templates"
+_SETTINGS = "env"
+"""The file of a template that is added to .env."""
+
+_PROJECT_MARK = "__PROJECT__"
+_SCHEMA = Path(".kindlm", "kindlm.schema.json")
+_IGNORED = f"""\
+# What kindlm recorded. The schema stays: it lets editors complete kindlm.yaml.
+.kindlm/*
+!{_SCHEMA.as_posix()}
+"""
+
+
+def create_project(folder: Path, template: str, *, overwrite: bool) -> Result[list[Path]]:
+    """Write the files of a template into a folder; return those that were written.
+
+    Nothing is written if a file of the template is there already, unless `overwrite` is set. An
+    existing .gitignore or .env is added to, never replaced.
+    """
+    texts = _template_texts(template, folder.resolve().name)
+    settings = texts.pop(_SETTINGS, "")
+    try:
+        taken = [folder / name for name in texts if (folder / name).exists()]
+        if taken and not overwrite:
+            return Err(_already_there(taken))
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [_write(folder / name, text) for name, text in texts.items()]
+        written.append(_write(folder / _SCHEMA, schema_text()))
+        if _add(folder / ".gitignore", _IGNORED, says=".kindlm"):
+            written.append(folder / ".gitignore")
+        if settings and _add(folder / ".env", settings, says=_first_variable(settings)):
+            written.append(folder / ".env")
+    except OSError as error:
+        return Err(_not_written(error, folder))
+    return Ok(written)
+
+
+def _template_texts(template: str, project: str) -> dict[str, str]:
+    """Return the files of a template by name, with the project's name put in."""
+    source = resources.files("kindlm.cli") / _TEMPLATES / template
+    # A JSON string is a YAML string too, whatever a folder may be called.
+    name = json.dumps(project or "my-project")
+    return {
+        entry.name: entry.read_text("utf-8").replace(_PROJECT_MARK, name)
+        for entry in sorted(source.iterdir(), key=lambda entry: entry.name)
+    }
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def _add(path: Path, text: str, *, says: str) -> bool:
+    """Add a text to a file, unless one of its lines begins with what it `says` already."""
+    present = path.read_text("utf-8", errors="replace") if path.exists() else ""
+    if any(line.strip().lstrip("/").startswith(says) for line in present.splitlines()):
+        return False
+    separator = "" if not present or present.endswith("\n") else "\n"
+    blank = "\n" if present else ""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{separator}{blank}{text}")
+    return True
+
+
+def _first_variable(settings: str) -> str:
+    return next(line for line in settings.splitlines() if "=" in line).partition("=")[0]
+
+
+def _already_there(taken: list[Path]) -> KindlmError:
+    listed = ", ".join(str(path) for path in taken)
+    verb = "is" if len(taken) == 1 else "are"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{listed} {verb} there already; nothing was written.",
+        "Overwrite with --force, or name another folder: kindlm init DIR",
+    )
+
+
+def _not_written(error: OSError, folder: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The project can not be written: {error.strerror or error}.",
+        "Check the permissions, or name another folder: kindlm init DIR",
+        where=SourceLocation(str(error.filename or folder)),
+    )

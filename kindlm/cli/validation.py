@@ -1,0 +1,77 @@
+"""What `kindlm validate` found: counts for people, diagnostics for editors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from kindlm.cli.loading import Loaded
+from kindlm.config import Diagnostic
+
+__all__ = ["ValidationSummary", "summarise", "validation_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationSummary:
+    """How many files, tests and problems there are."""
+
+    files: int
+    tests: int
+    errors: int
+    warnings: int
+
+    def __str__(self) -> str:
+        """Return the counts as one line."""
+        found = [_count(self.errors, "error"), _count(self.warnings, "warning")]
+        problems = ", ".join(text for text in found if not text.startswith("0 "))
+        return (
+            f"{_count(self.files, 'file')}, {_count(self.tests, 'test')}:"
+            f" {problems or 'no problems'}"
+        )
+
+
+def summarise(loaded: Loaded) -> ValidationSummary:
+    """Count what was loaded and what is wrong with it."""
+    severities = [found.severity for found in loaded.diagnostics]
+    return ValidationSummary(
+        files=len(loaded.suites) + len(loaded.skipped),
+        tests=sum(len(suite.cases) for suite in loaded.suites)
+        + sum(skipped.tests for skipped in loaded.skipped),
+        errors=severities.count("error"),
+        warnings=severities.count("warning"),
+    )
+
+
+def validation_json(loaded: Loaded, summary: ValidationSummary) -> str:
+    """Return everything that was found, for editors; lines and columns count from 1."""
+    document = {
+        "schemaVersion": 1,
+        "files": summary.files,
+        "tests": summary.tests,
+        "errors": summary.errors,
+        "warnings": summary.warnings,
+        "diagnostics": [_diagnostic(found) for found in loaded.diagnostics],
+        "ignored": [str(path) for path in loaded.ignored],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def _diagnostic(found: Diagnostic) -> dict[str, object]:
+    error = found.error
+    where = error.where
+    return {
+        "file": where.file if where else None,
+        "line": where.line if where else None,
+        "column": where.column if where else None,
+        "severity": found.severity,
+        "code": error.code.name,
+        "number": error.code.value,
+        "reason": error.details.get("reason"),
+        "path": found.path,
+        "message": error.message,
+        "hint": error.hint,
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

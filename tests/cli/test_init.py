@@ -1,0 +1,107 @@
+"""`kindlm init`: what it writes, what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kindlm.cli.commands.init import Template
+
+TEMPLATES = [template.value for template in Template]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_is_valid(kindlm: Any, here: Path, template: str) -> None:
+    assert kindlm("init", "--template", template).code == 0
+    outcome = kindlm("validate")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "no problems" in outcome.out
+
+
+def test_the_next_command_is_told(kindlm: Any) -> None:
+    assert kindlm("init").err.endswith("Next: kindlm test\n")
+    assert kindlm("init", "my shop").err.endswith("Next: cd 'my shop' && kindlm test\n")
+
+
+def test_editors_find_the_schema_that_was_written(kindlm: Any, here: Path) -> None:
+    kindlm("init")
+    first = (here / "kindlm.yaml").read_text("utf-8").splitlines()[0]
+    _, _, named = first.partition("# yaml-language-server: $schema=")
+    schema = json.loads((here / named).read_text("utf-8"))
+    assert "tests" in schema["properties"]
+
+
+@pytest.mark.parametrize("name", ["shop", 'q"uote: #1', "no", "日本"])
+def test_the_project_has_the_name_of_its_folder(kindlm: Any, here: Path, name: str) -> None:
+    kindlm("init", here / name)
+    written = yaml.safe_load((here / name / "kindlm.yaml").read_text("utf-8"))
+    assert written["project"] == name
+
+
+def test_nothing_is_overwritten(kindlm: Any, here: Path) -> None:
+    (here / "agent.yaml").write_text("mine", "utf-8")
+    outcome = kindlm("init", "--template", "agent")
+    assert outcome.code == 1
+    assert "agent.yaml is there already" in outcome.err
+    assert sorted(path.name for path in here.iterdir()) == ["agent.yaml"]
+    assert (here / "agent.yaml").read_text("utf-8") == "mine"
+
+
+def test_force_overwrites(kindlm: Any, here: Path) -> None:
+    (here / "kindlm.yaml").write_text("mine", "utf-8")
+    assert kindlm("init", "--force").code == 0
+    assert kindlm("validate").code == 0
+
+
+@pytest.mark.parametrize("before", ["", "*.pyc", "*.pyc\n"])
+def test_git_ignores_the_history_and_not_the_schema(kindlm: Any, here: Path, before: str) -> None:
+    subprocess.run(["git", "init", "-q", here], check=True)
+    if before:
+        (here / ".gitignore").write_text(before, "utf-8")
+    kindlm("init")
+    kindlm("init", "--force")
+    (here / ".kindlm" / "kindlm.db").touch()
+    assert (here / ".gitignore").read_text("utf-8").startswith(before)
+    assert (here / ".gitignore").read_text("utf-8").count(".kindlm/*") == 1
+    listed = subprocess.run(
+        ["git", "-C", here, "ls-files", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stdout.split() == [".gitignore", ".kindlm/kindlm.schema.json", "kindlm.yaml"]
+
+
+def test_a_gitignore_that_knows_kindlm_stays_as_it_is(kindlm: Any, here: Path) -> None:
+    (here / ".gitignore").write_text("/.kindlm/\n", "utf-8")
+    kindlm("init")
+    assert (here / ".gitignore").read_text("utf-8") == "/.kindlm/\n"
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_runs_without_key_or_network(kindlm: Any, here: Path, template: str) -> None:
+    kindlm("init", "--template", template)
+    outcome = kindlm("test", "--no-progress")
+    assert outcome.code == 0, outcome.err + outcome.out
+    assert kindlm("runs").out.count(" passed ") == 1
+
+
+def test_settings_are_added_to_those_there_are(kindlm: Any, here: Path) -> None:
+    (here / ".env").write_text("MINE=1", "utf-8")
+    kindlm("init", "--template", "agent")
+    kindlm("init", "--template", "agent", "--force")
+    lines = (here / ".env").read_text("utf-8").splitlines()
+    assert lines[0] == "MINE=1"
+    assert sum(line.startswith("LOCAL_AGENT_KEY=") for line in lines) == 1
+
+
+def test_a_file_in_the_way_is_an_error_with_its_place(kindlm: Any, here: Path) -> None:
+    (here / "shop").write_text("a file", "utf-8")
+    outcome = kindlm("init", "shop")
+    assert outcome.code == 1
+    assert outcome.err.startswith("✗ The project can not be written")

@@ -1,0 +1,110 @@
+"""`kindlm validate`: all problems at once, for people and for editors; `kindlm schema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+SUITE = """\
+kindlm: 1
+project: shop
+suite: { name: support }
+providers:
+  fake: { type: scripted, replies: [{ text: hello }] }
+models:
+  - { id: agent, provider: fake, model: m }
+prompts:
+  ask: { user: "{{message}}" }
+tests:
+  - name: greets
+    prompt: ask
+    vars: { message: hi }
+    expect: { output: { contains: [hello] } }
+"""
+
+
+def write(path: Path, text: str = SUITE) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_kindlm_yaml_is_the_default(kindlm: Any, here: Path) -> None:
+    write(here / "kindlm.yaml")
+    outcome = kindlm("validate")
+    assert (outcome.code, outcome.out) == (0, "1 file, 1 test: no problems\n")
+
+
+def test_nothing_to_validate_is_an_error(kindlm: Any) -> None:
+    outcome = kindlm("validate")
+    assert outcome.code == 1
+    assert "kindlm init" in outcome.err
+
+
+def test_all_problems_of_all_files_are_told(kindlm: Any, here: Path) -> None:
+    write(here / "tests" / "a.yaml", SUITE.replace("contains", "contians"))
+    write(here / "tests" / "b.yaml", SUITE.replace("provider: fake", "provider: fkae"))
+    write(here / "tests" / "good.yaml", SUITE.replace("support", "other"))
+    outcome = kindlm("validate")
+    assert outcome.code == 1
+    assert "3 files, 3 tests: 2 errors" in outcome.out
+    assert "tests/a.yaml:14:25" in outcome.err
+    assert "contians" in outcome.err
+    assert "fkae" in outcome.err
+    assert "^" in outcome.err
+
+
+def test_warnings_are_told_and_do_not_fail(kindlm: Any, here: Path) -> None:
+    write(here / "kindlm.yaml", SUITE.replace("output: { contains: [hello] }", ""))
+    outcome = kindlm("validate")
+    assert outcome.code == 0
+    assert outcome.err.startswith("! ")
+    assert "1 warning" in outcome.out
+
+
+def test_other_yaml_of_a_folder_is_noted(kindlm: Any, here: Path) -> None:
+    write(here / "kindlm.yaml")
+    write(here / "docker-compose.yaml", "services: {}\n")
+    outcome = kindlm("validate", here)
+    assert outcome.code == 0
+    assert "docker-compose.yaml" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yaml", "nowhere.yaml"])
+def test_a_file_that_was_named_must_be_a_suite(kindlm: Any, here: Path, name: str) -> None:
+    write(here / "docker-compose.yaml", "services: {}\n")
+    outcome = kindlm("validate", name)
+    assert outcome.code == 1
+    assert name in outcome.err
+
+
+def test_editors_get_json_and_nothing_else(kindlm: Any, here: Path) -> None:
+    write(here / "kindlm.yaml", SUITE.replace("contains", "contians"))
+    outcome = kindlm("validate", "--format", "json")
+    assert (outcome.code, outcome.err) == (1, "")
+    found = json.loads(outcome.out)
+    assert (found["files"], found["errors"], found["warnings"]) == (1, 1, 0)
+    (problem,) = found["diagnostics"]
+    assert (problem["file"], problem["line"], problem["column"]) == ("kindlm.yaml", 14, 25)
+    assert problem["severity"] == "error"
+    assert problem["number"] == 102
+
+
+def test_nothing_is_recorded(kindlm: Any, here: Path) -> None:
+    write(here / "kindlm.yaml")
+    kindlm("validate")
+    assert sorted(path.name for path in here.iterdir()) == ["kindlm.yaml"]
+
+
+def test_the_schema_takes_what_validate_takes(kindlm: Any, here: Path) -> None:
+    outcome = kindlm("schema")
+    schema = json.loads(outcome.out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(SUITE), schema)
+    assert kindlm("schema", "-o", "new/schema.json").code == 0
+    assert json.loads((here / "new" / "schema.json").read_text("utf-8")) == schema
