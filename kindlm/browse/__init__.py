@@ -1,0 +1,1 @@
+"""The history in the browser: Datasette, with descriptions, saved queries and links."""

@@ -1,0 +1,131 @@
+"""What Datasette says about the history: titles, descriptions, saved queries, facets, order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindlm.browse.queries import QUERIES
+
+__all__ = ["DATABASE", "START_PAGE", "VIEW_DESCRIPTIONS", "descriptions", "settings"]
+
+DATABASE = "kindlm"
+"""Name of the history in Datasette, whatever its file is called."""
+
+START_PAGE = f"/{DATABASE}/run_list"
+
+VIEW_DESCRIPTIONS = {
+    "run_list": "All runs, newest first: what was tested, and how it came out.",
+    "execution_log": "Executions (test × target × repeat) with their final output and error.",
+    "tool_call_log": "Tool calls of the last attempt of each execution: arguments and answers.",
+    "assertion_log": "Assertions of the last attempt of each execution, with what was expected.",
+    "provider_call_log": "All calls of models, retries and judges included, as they came back.",
+    "tests": "Tests (case × target) of a run over their repeats.",
+    "spend": "Calls, tokens and cost of each suite of a run, judges apart.",
+    "event_log": "The event log itself: the only truth, everything else is computed from it.",
+    "content_texts": "Texts that events refer to; an erased text is empty.",
+}
+_TABLE_DESCRIPTIONS = {
+    "runs": "Runs, one row for each `kindlm test`.",
+    "run_labels": "The newest name that a run was given after it ended.",
+    "seals": "The last hash of each completed run, as it was noted when the run was sealed.",
+    "suites": "Suites of a run, with the hash of their configuration.",
+    "suite_gates": "Gates in force in a suite, after command-line overrides.",
+    "planned_tests": "All tests of a suite, selected or not.",
+    "executions": "Executions, as their last attempt left them.",
+    "provider_calls": "Calls of models; texts by reference.",
+    "tool_calls": "Calls of simulated tools; texts by reference.",
+    "assertions": "Assertions that were evaluated; texts by reference.",
+    "gates": "What each gate said when the run finished.",
+    "contents": "Texts that events refer to, each stored once.",
+    "events": "Events as stored; the view event_log shows them readably.",
+}
+_COLUMNS = {
+    "runs": {
+        "mode": "live, rescored, replayed, settled, generation or imported",
+        "planned": "number of executions in the plan",
+        "ended": "finished, interrupted or aborted; empty: running, or killed",
+        "passed": "the verdict as told to the user then",
+    },
+    "executions": {
+        "number": "position in the plan of the run, from 1",
+        "attempt": "an execution that was resumed has several attempts",
+        "status": "passed, failed, errored or skipped; empty: not finished",
+        "latency_ms": "milliseconds",
+        "cost_usd": "US dollars of the tested model's calls; empty: unknown",
+        "cost_source": "where the cost comes from: reported, computed or unknown",
+    },
+    "provider_calls": {
+        "purpose": "test, judge or drift",
+        "try": "which try of the same call, from 1",
+        "after": "the call whose answer this request continues; 0: the first messages",
+        "retry_in_ms": "how long was waited before the next try",
+    },
+    "tool_calls": {
+        "position": "among the tool calls of the execution, from 0",
+        "rule": "which rule of the simulated tool answered",
+    },
+    "assertions": {
+        "outcome": "passed, failed, inconclusive or skipped",
+        "score": "0 to 1; empty: not decided",
+        "line": "line of the suite's file that asks for it",
+    },
+    "event_log": {
+        "seq": "order of arrival in this file",
+        "stream": "what the event is about: run/<id>, or the journal of a process",
+        "version": "position in the stream, from 1",
+        "subject": "what inside the stream it is about: execution.attempt",
+        "hash": "covers the event and the hash of the event before it in its stream",
+    },
+}
+_TABLE_SETTINGS: dict[str, dict[str, Any]] = {
+    "runs": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
+    "run_list": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
+    "executions": {
+        "sort_desc": "started_at",
+        "facets": ["status", "test", "target"],
+        "label_column": "test",
+    },
+    "execution_log": {"sort_desc": "started_at", "facets": ["status", "suite", "test", "target"]},
+    "tool_call_log": {"facets": ["tool", "status", "test", "target"]},
+    "assertion_log": {"facets": ["outcome", "kind", "failure_code", "test"]},
+    "provider_call_log": {
+        "sort_desc": "requested_at",
+        "facets": ["purpose", "model", "status", "error_code"],
+    },
+    "provider_calls": {"sort_desc": "requested_at", "facets": ["purpose", "model", "status"]},
+    "tool_calls": {"sort_desc": "called_at", "facets": ["tool", "rule"]},
+    "assertions": {"facets": ["outcome", "kind", "failure_code"]},
+    "tests": {"facets": ["suite_name", "test", "target"]},
+    "event_log": {"sort_desc": "seq", "facets": ["type", "stream"]},
+    # How the store works inside: there, but not in the way.
+    "events": {"hidden": True},
+    "streams": {"hidden": True},
+    "event_types": {"hidden": True},
+    "projections": {"hidden": True},
+    "_sqlite_migrations": {"hidden": True},
+}
+
+
+def descriptions() -> dict[str, Any]:
+    """Return titles and descriptions, as Datasette's metadata."""
+    tables = {
+        name: {"description": text, "columns": dict(_COLUMNS.get(name, {}))}
+        for name, text in (VIEW_DESCRIPTIONS | _TABLE_DESCRIPTIONS).items()
+    }
+    return {
+        "title": "kindlm",
+        "description": "Everything that the tested agents did.",
+        "databases": {DATABASE: {"tables": tables}},
+    }
+
+
+def settings() -> dict[str, Any]:
+    """Return saved queries, order and facets, as Datasette's configuration."""
+    return {
+        "databases": {
+            DATABASE: {
+                "queries": {name: dict(query) for name, query in QUERIES.items()},
+                "tables": {name: dict(values) for name, values in _TABLE_SETTINGS.items()},
+            }
+        }
+    }

@@ -1,0 +1,68 @@
+"""Questions that people ask of a history, as saved queries. An empty `run` means all runs."""
+
+from __future__ import annotations
+
+__all__ = ["QUERIES"]
+
+QUERIES: dict[str, dict[str, str]] = {
+    "failing_tool_calls": {
+        "title": "Which tools did the failing executions call, with what arguments?",
+        "sql": """
+SELECT execution, test, target, repeat, status, position, tool, arguments, rule, response
+  FROM tool_call_log
+ WHERE status IN ('failed', 'errored') AND (:run = '' OR run = :run)
+ ORDER BY run, test, target, repeat, position
+""",
+    },
+    "failures": {
+        "title": "What failed, and why?",
+        "sql": """
+SELECT execution, suite, test, target, repeat, kind, label, outcome, failure_code, message,
+       expected, actual, reasoning, line
+  FROM assertion_log
+ WHERE outcome IN ('failed', 'inconclusive') AND (:run = '' OR run = :run)
+ ORDER BY run, suite, test, target, repeat, position
+""",
+    },
+    "errors": {
+        "title": "Which executions could not be run, and what to do about it?",
+        "sql": """
+SELECT execution, suite, test, target, repeat, error_code, error, hint
+  FROM execution_log
+ WHERE error_code IS NOT NULL AND (:run = '' OR run = :run)
+ ORDER BY run, suite, test, target, repeat
+""",
+    },
+    "pass_rates": {
+        "title": "How did each test do over time?",
+        "sql": """
+SELECT t.suite_name AS suite, t.test, t.target, r.started_at, t.run, t.passed, t.executions,
+       round(t.pass_rate, 3) AS pass_rate
+  FROM tests t
+  JOIN runs r ON r.id = t.run
+ WHERE :test = '' OR t.test = :test
+ ORDER BY suite, t.test, t.target, r.started_at DESC
+""",
+    },
+    "spend_by_model": {
+        "title": "What was spent, on which model, for what?",
+        "sql": """
+SELECT model, purpose, count(*) AS calls, sum(input_tokens) AS input_tokens,
+       sum(output_tokens) AS output_tokens, round(sum(cost_usd), 6) AS cost_usd,
+       sum(status = 'responded' AND cost_usd IS NULL) AS calls_of_unknown_price
+  FROM provider_calls
+ WHERE :run = '' OR run = :run
+ GROUP BY model, purpose
+ ORDER BY cost_usd DESC
+""",
+    },
+    "retries": {
+        "title": "Which calls of models failed, and were they tried again?",
+        "sql": """
+SELECT execution, test, target, call, try, model, error_code, http_status, error, retry_in_ms
+  FROM provider_call_log
+ WHERE status = 'failed' AND (:run = '' OR run = :run)
+ ORDER BY run, test, target, call
+""",
+    },
+}

@@ -1,0 +1,112 @@
+"""Serving the history with Datasette, in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kindlm.browse.pages import DATABASE, descriptions, settings
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette  # type: ignore[import-untyped]
+
+__all__ = ["listen", "make_datasette", "serve"]
+
+_USUAL_PORT = 8001
+_GRACE_S = 2
+_SQL_LIMIT_MS = 10_000
+"""A question about a long history may take longer than a public site would allow."""
+
+
+def listen(host: str, port: int | None) -> Result[socket.socket]:
+    """Return a listening socket; without a port the usual one, or a free one if that is taken."""
+    candidates = [_USUAL_PORT, 0] if port is None else [port]
+    failure: OSError | None = None
+    for candidate in candidates:
+        try:
+            return Ok(_listening(host, candidate))
+        except OSError as error:
+            failure = error
+    assert failure is not None
+    return Err(_not_listening(host if port is None else f"{host}:{port}", failure))
+
+
+def make_datasette(database: Path) -> Datasette:
+    """Return a Datasette on the file, which sees what is appended while it runs."""
+    from datasette.app import Datasette
+    from datasette.database import Database  # type: ignore[import-untyped]
+    from datasette.plugins import pm  # type: ignore[import-untyped]
+
+    from kindlm.browse import links
+
+    if not pm.is_registered(links):
+        pm.register(links, name="kindlm")
+    arguments: dict[str, Any] = {"settings": {"sql_time_limit_ms": _SQL_LIMIT_MS}}
+    if "config" in inspect.signature(Datasette).parameters:
+        arguments |= {"metadata": descriptions(), "config": settings()}
+    else:
+        # Before 1.0 descriptions and settings are one document.
+        arguments["metadata"] = _merged(descriptions(), settings())
+    datasette = Datasette(**arguments)
+    # Mutable: an immutable one would not look into the write-ahead log.
+    datasette.add_database(Database(datasette, path=str(database), is_mutable=True), name=DATABASE)
+    return datasette
+
+
+def serve(datasette: Datasette, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`.
+
+    `on_ready` is called once pages can be asked for.
+    """
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                on_ready()
+
+    config = uvicorn.Config(
+        datasette.app(), log_level="warning", lifespan="on", timeout_graceful_shutdown=_GRACE_S
+    )
+    # The server raises the signal that stopped it again, once it has stopped.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        Server(config).run(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen()
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _merged(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(left)
+    for key, value in right.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _not_listening(place: str, error: OSError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"{place} can not be listened on: {error.strerror or error}.",
+        "Choose another --port, or leave it out to get a free one.",
+    )

@@ -1,0 +1,169 @@
+"""`kindlm browse`: a real Datasette on a real history, asked over loopback."""
+
+from __future__ import annotations
+
+import html
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from kindlm.browse.pages import DATABASE, START_PAGE, descriptions, settings
+from kindlm.browse.queries import QUERIES
+from kindlm.browse.server import listen
+from kindlm.errors import Err, Ok
+
+DEADLINE = 60
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    """A history with a run whose failing execution called a tool."""
+    writer = history.run("k3f9x2ab", label="<script>alert(1)</script>")
+    writer.suite(tests=[make.planned(), make.planned("refunds")])
+    writer.execution(assertions=(make.passed(),), tools=(("lookup", {"order": "GOOD"}, 1),))
+    writer.execution(
+        "refunds",
+        output="<img src=x onerror=alert(1)>",
+        assertions=(make.failed(),),
+        tools=(("issue_refund", {"order_id": "A-100"}, {"ok": True}),),
+    )
+    writer.finish()
+    return history
+
+
+class Browsing:
+    """A `kindlm browse` that is running."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        # The deadline: a process that never gets ready is ended, and reading with it.
+        watchdog = threading.Timer(DEADLINE, process.kill)
+        watchdog.start()
+        self.url = process.stdout.readline().strip()
+        watchdog.cancel()
+        assert self.url.startswith("http://127.0.0.1:"), process.communicate()[1]
+        self.client = httpx.Client(base_url=self.url.removesuffix(START_PAGE), timeout=DEADLINE)
+
+    def page(self, path: str) -> str:
+        answer = self.client.get(path, follow_redirects=True)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    def rows(self, path: str, **parameters: str) -> list[dict[str, Any]]:
+        query = {"_shape": "array"} | parameters
+        answer = self.client.get(f"{path}.json", params=query, follow_redirects=True)
+        assert answer.status_code == 200, answer.text
+        rows: list[dict[str, Any]] = answer.json()
+        return rows
+
+    def end(self, how: signal.Signals) -> int:
+        self.client.close()
+        self.process.send_signal(how)
+        self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode
+
+
+@pytest.fixture
+def browsing(here: Path, recorded: Any) -> Iterator[Browsing]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "kindlm", "browse"),
+            *("--no-open", "--port", "0", "--db", str(recorded.path)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    running = Browsing(process)
+    yield running
+    if process.poll() is None:
+        running.end(signal.SIGTERM)
+
+
+def test_the_history_is_there_to_read(browsing: Browsing) -> None:
+    run_list = browsing.page(START_PAGE)
+    assert '<a href="/kindlm/runs/k3f9x2ab">k3f9x2ab</a>' in run_list
+    assert "All runs, newest first" in run_list
+    assert "<script>alert(1)" not in run_list
+
+    run = browsing.page("/kindlm/runs/k3f9x2ab")
+    assert "executions?run__exact=k3f9x2ab" in run or "executions?run=k3f9x2ab" in run
+
+    executions = browsing.page("/kindlm/executions")
+    assert 'href="/kindlm/runs/k3f9x2ab"' in executions
+    assert 'href="/kindlm/suites/k3f9x2ab~2F0"' in executions
+
+    log = browsing.page("/kindlm/execution_log")
+    assert "<img src=x" not in log
+    assert '<a href="/kindlm/executions/k3f9x2ab-2">k3f9x2ab-2</a>' in log
+
+
+def test_it_answers_which_tools_the_failing_executions_called(browsing: Browsing) -> None:
+    page = browsing.page("/kindlm/failing_tool_calls?run=")
+    assert "Which tools did the failing executions call" in page
+    assert "issue_refund" in page
+    assert "A-100" in page
+    assert "GOOD" not in page
+    (row,) = browsing.rows("/kindlm/failing_tool_calls", run="k3f9x2ab")
+    assert (row["tool"], row["arguments"]) == ("issue_refund", '{"order_id": "A-100"}')
+    assert browsing.rows("/kindlm/failing_tool_calls", run="another") == []
+
+
+def test_every_saved_query_and_every_described_table_works(browsing: Browsing) -> None:
+    for name in QUERIES:
+        browsing.rows(f"/kindlm/{name}", run="", test="")
+    described = descriptions()["databases"][DATABASE]["tables"]
+    arranged = settings()["databases"][DATABASE]["tables"]
+    for name in {*described, *arranged}:
+        page = browsing.page(f"/kindlm/{name}")
+        assert html.escape(described.get(name, {}).get("description", "")) in page
+        for facet in arranged.get(name, {}).get("facets", []):
+            assert f'data-column="{facet}"' in page
+
+
+def test_runs_that_are_recorded_meanwhile_appear(
+    browsing: Browsing, recorded: Any, make: Any
+) -> None:
+    assert len(browsing.rows("/kindlm/runs")) == 1
+    writer = recorded.run("m2aaaaaa")
+    writer.suite(tests=[make.planned()])
+    writer.execution()
+    writer.finish()
+    assert [row["run"] for row in browsing.rows("/kindlm/run_list")] == ["m2aaaaaa", "k3f9x2ab"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_when_told_to(browsing: Browsing, how: signal.Signals) -> None:
+    browsing.page(START_PAGE)
+    assert browsing.end(how) == 1
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(browsing.url)
+    with pytest.raises(ProcessLookupError):
+        os.kill(browsing.process.pid, 0)
+
+
+def test_a_free_port_is_taken_if_the_usual_one_is_in_use() -> None:
+    first, second = listen("127.0.0.1", None), listen("127.0.0.1", None)
+    assert isinstance(first, Ok)
+    assert isinstance(second, Ok)
+    with first.value, second.value:
+        assert first.value.getsockname()[1] != second.value.getsockname()[1]
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorded: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert isinstance(listen("127.0.0.1", port), Err)
+        outcome = kindlm("browse", "--no-open", "--port", str(port), "--db", recorded.path)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert f"127.0.0.1:{port} can not be listened on" in outcome.err
