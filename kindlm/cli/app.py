@@ -1,0 +1,129 @@
+"""The command line as a whole: which commands there are, and how every one of them ends.
+
+Modules of commands import nothing heavy: what a command needs, it imports when it runs, so that
+`kindlm --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kindlm.cli import console
+from kindlm.cli.commands.browse import browse_command
+from kindlm.cli.commands.demo import demo_command
+from kindlm.cli.commands.init import init_command
+from kindlm.cli.commands.rebuild import rebuild_command
+from kindlm.cli.commands.report import report_command
+from kindlm.cli.commands.runs import runs_command
+from kindlm.cli.commands.schema import schema_command
+from kindlm.cli.commands.show import show_command
+from kindlm.cli.commands.test import test_command
+from kindlm.cli.commands.validate import validate_command
+from kindlm.cli.commands.verify import verify_command
+from kindlm.cli.crash import report_crash
+from kindlm.errors import ErrorCode, KindlmError
+
+__all__ = ["app", "run"]
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo_command,
+    "init": init_command,
+    "validate": validate_command,
+    "test": test_command,
+    "runs": runs_command,
+    "show": show_command,
+    "report": report_command,
+    "browse": browse_command,
+    "verify": verify_command,
+    "rebuild": rebuild_command,
+    "schema": schema_command,
+}
+_OTHER_NAMES: dict[str, Callable[..., None]] = {"run": test_command}
+"""Names that people bring along from other tools; they work, help shows ours."""
+
+app = typer.Typer(
+    help="Behavioural regression testing for AI agents, and the recorder of all they did.",
+    epilog="Start with: kindlm init",
+    invoke_without_command=True,
+    add_completion=False,
+    # Plain help: half the start-up time, and the same on a terminal and in a pipe.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_command)
+for _name, _command in _OTHER_NAMES.items():
+    app.command(_name, hidden=True)(_command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from kindlm import __version__
+
+        typer.echo(f"kindlm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    del version
+    if context.invoked_subcommand is None:
+        # A script that lost its command must not take the help for a success.
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(1)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; return 0 if it did what was asked and all is well, else 1."""
+    console.prepare_streams()
+    console.set_verbose("--verbose" in arguments)
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough.
+        console.discard_output()
+        return 1
+    except KeyboardInterrupt:
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last boundary: what arrives here is a bug
+        report_crash(error, os.environ)
+        return 1
+    return 0 if code == 0 else 1
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(args=list(arguments), prog_name="kindlm", standalone_mode=False)
+    except SystemExit as stop:
+        code = stop.code
+    except typer.Abort:
+        code = 1
+    except typer.TyperException as error:
+        code = 1
+        console.show([_usage_error(error)])
+    return code if isinstance(code, int) else int(code is not None)
+
+
+def _usage_error(error: typer.TyperException) -> KindlmError:
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context else "kindlm"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        error.format_message(),
+        f"How it is used: {command} --help",
+    )

@@ -1,0 +1,140 @@
+"""The command line as a whole: start-up, exit codes, and how it ends when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+HEAVY = [
+    "anthropic",
+    "asyncio",
+    "datasette",
+    "genai_prices",
+    "httpx",
+    "httpx2",
+    "jinja2",
+    "jsonschema",
+    "kindlm.config",
+    "kindlm.engine",
+    "kindlm.events",
+    "kindlm.history",
+    "kindlm_store",
+    "openai",
+    "pydantic",
+    "regex",
+    "rich",
+    "sqlite_utils",
+    "uvicorn",
+    "yaml",
+]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, json\n"
+        "from kindlm.cli.app import run\n"
+        "code = run(['--help'])\n"
+        "json.dump([code, sorted(sys.modules)], sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    code, loaded = json.loads(done.stderr.decode().splitlines()[-1])
+    assert code == 0
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_help_names_every_command(kindlm: Any) -> None:
+    outcome = kindlm("--help")
+    for name in ("init", "validate", "test", "runs", "show", "report", "browse", "verify"):
+        assert f"\n  {name} " in outcome.out
+    # Names of other tools work, but help shows ours.
+    assert "\n  run " not in outcome.out
+
+
+def test_the_version_is_printed(kindlm: Any) -> None:
+    from kindlm import __version__
+
+    outcome = kindlm("--version")
+    assert (outcome.code, outcome.out) == (0, f"kindlm {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["runs", "--nonsense"],
+        ["runs", "--limit", "many"],
+        ["runs", "--limit", "0"],
+        ["runs", "surplus"],
+        ["init", "--template", "nonsense"],
+    ],
+)
+def test_wrong_usage_exits_with_1_and_writes_no_report(kindlm: Any, arguments: list[str]) -> None:
+    outcome = kindlm(*arguments)
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert "--help" in outcome.err
+
+
+def test_a_command_that_does_not_know_an_option_says_where_to_look(kindlm: Any) -> None:
+    outcome = kindlm("runs", "--nonsense")
+    assert outcome.err.startswith("✗ No such option: --nonsense")
+    assert "kindlm runs --help" in outcome.err
+
+
+def test_a_fault_of_kindlm_is_one_line_and_a_trace_if_asked_for(kindlm: Any, history: Any) -> None:
+    run = history.run()
+    run.suite()
+    run.finish()
+    with sqlite3.connect(history.path, isolation_level=None) as connection:
+        connection.execute("DROP VIEW run_list")
+    connection.close()
+    plain = kindlm("runs", "--db", history.path)
+    assert plain.code == 1
+    assert plain.err.startswith("✗ kindlm itself failed: OperationalError: ")
+    assert "Traceback" not in plain.err
+    assert "--verbose" in plain.err
+    assert "Traceback" in kindlm("runs", "--db", history.path, "--verbose").err
+
+
+def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = history.run()
+    run.suite()
+    run.finish()
+    with sqlite3.connect(history.path, isolation_level=None) as connection:
+        connection.execute("DROP VIEW run_list")
+    connection.close()
+    monkeypatch.setenv("DEBUG", "other,kindlm*")
+    assert "Traceback" in kindlm("runs", "--db", history.path).err
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_tell(process: Any) -> None:
+    started = process("schema")
+    started.stdout.close()
+    assert started.stderr.read() == b""
+    started.stderr.close()
+    assert started.wait(30) == 1
+
+
+@pytest.mark.parametrize("settings", [{"LANG": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_output_is_utf_8_in_every_locale(
+    process: Any, history: Any, settings: dict[str, str]
+) -> None:
+    run = history.run(label="Prüfung ✓")
+    run.suite()
+    run.finish()
+    out, _ = process("runs", "--db", history.path, environ=settings).communicate(timeout=30)
+    assert "Prüfung ✓" in out.decode("utf-8")
+
+
+def test_python_m_kindlm_passes_the_exit_code_on(process: Any) -> None:
+    started = process("runs")
+    out, err = started.communicate(timeout=30)
+    assert started.returncode == 1
+    assert out == b""
+    assert "kindlm test" in err.decode()
