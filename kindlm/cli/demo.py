@@ -6,9 +6,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import closing
-from importlib.resources import as_file, files
 from pathlib import Path
-from shutil import copytree
 
 from rich.console import Console
 from rich.text import Text
@@ -18,6 +16,7 @@ from kindlm.cli.history import or_fail
 from kindlm.cli.loading import load_paths
 from kindlm.cli.progress import make_progress
 from kindlm.cli.project import run_environment
+from kindlm.cli.scaffold import create_project
 from kindlm.cli.session import RunRequest, new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
@@ -58,11 +57,14 @@ def run_demo(folder: Path) -> int:
 
 
 def _lay_out(folder: Path) -> None:
-    """Write the demo's files; a folder that holds something else is left alone."""
-    if folder.exists() and any(folder.iterdir()) and not _agent_file(folder).exists():
+    """Write the demo's files once; a folder that holds something else is left alone."""
+    mark = folder / ".kindlm" / "demo"
+    if mark.exists():
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fail([_occupied(folder)])
-    with as_file(files("kindlm.cli") / "templates" / "agent") as template:
-        copytree(template, folder, dirs_exist_ok=True)
+    or_fail(create_project(folder, "agent", overwrite=False))
+    mark.touch()
 
 
 def _choose_agent(folder: Path, name: str) -> None:

@@ -10,9 +10,10 @@ from itertools import groupby
 
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution, skip_execution
-from kindlm.plan import Execution, Plan
+from kindlm.plan import Execution, Plan, PlannedSuite
 from kindlm.ports import Checker, ClientFactory, Clock, Pricing, Recorder, SimulatorFactory
 from kindlm.suite import Price, Suite
+from kindlm.transcript import Usage
 
 __all__ = ["Observer", "Ports", "Stop", "run_plan"]
 
@@ -66,6 +67,7 @@ async def run_plan(plan: Plan, ports: Ports, observer: Observer, stop: Stop) -> 
         for ordinal, executions in groupby(plan, key=lambda execution: execution.suite.ordinal):
             suite = plan.suites[ordinal].suite
             doers = _doers(suite, clients, ports)
+            _warm_up(plan.suites[ordinal], doers)
             if not await _run_suite(suite, executions, doers, observer, stop):
                 return False
     return True
@@ -80,6 +82,20 @@ def _doers(suite: Suite, clients: Clients, ports: Ports) -> Doers:
         recorder=ports.recorder,
         clock=ports.clock,
     )
+
+
+def _warm_up(planned: PlannedSuite, doers: Doers) -> None:
+    """Make what the executions will share before the first one starts.
+
+    Loading an SDK takes up to a second, in which nothing else moves: it would count as latency of
+    the calls that are in flight then.
+    """
+    suite = planned.suite
+    used = {target for case in planned.cases if case.selected for target in case.targets}
+    for model in filter(None, (*used, suite.judge_model)):
+        target = suite.models[model]
+        doers.clients.get(suite.providers[target.provider])
+        doers.pricing.cost(target.provider, target.model, Usage(0, 0))
 
 
 async def _run_suite(

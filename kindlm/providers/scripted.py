@@ -117,6 +117,7 @@ def _reply(
         latency_ms=latency_ms,
         tool_calls=calls,
         usage=Usage(_tokens("".join(m.text for m in request.messages)), _tokens(raw)),
+        reported_cost_usd=0.0,
         finish_reason=FinishReason.TOOL_CALLS if calls else FinishReason.STOP,
         model=request.model,
     )

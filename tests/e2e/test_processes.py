@@ -12,6 +12,9 @@ import pytest
 from kindlm.testing import LoopbackServer
 
 
+EXPECT = {"output": {"contains": ["delivered"]}}
+
+
 def many_tests(workspace, count):
     return [workspace.test(f"test-{number}") for number in range(count)]
 
@@ -77,10 +80,10 @@ def test_runs_at_once_on_one_new_database_lose_nothing(workspace, server, proces
 def test_a_stopped_run_prints_what_it_has_and_can_be_verified(workspace, number):
     script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered"}}]}
     with LoopbackServer(script, faults=[{"latencyMs": 100}]) as slow:
-        tests = [workspace.test(f"test-{n}", tools=[], expect={}) for n in range(200)]
+        tests = [workspace.test(f"test-{n}", tools=[], expect=EXPECT) for n in range(200)]
         workspace.suite(slow.url, tests=tests, defaults={"concurrency": 2})
         process = workspace.start("test")
-        assert "passed" in process.stderr.readline() + process.stderr.readline()
+        assert "passed" in process.stderr.readline()
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 1
@@ -97,7 +100,10 @@ def test_a_report_of_5_mb_arrives_whole_through_a_pipe(workspace, name):
     with LoopbackServer(script) as wordy:
         expect = {"output": {"contains": ["not in there"]}}
         tests = [workspace.test(f"test-{n}", tools=[], expect=expect) for n in range(60)]
-        workspace.suite(wordy.url, tests=tests)
+        models = [
+            {"id": "m", "provider": "openai", "model": "gpt-4o", "params": {"maxTokens": 128_000}}
+        ]
+        workspace.suite(wordy.url, tests=tests, models=models)
         assert workspace.run("test", "--quiet").returncode == 1
     # `cat` reads slowly enough that the pipe (64 KiB) fills up again and again.
     report = workspace.start("report", "--format", name, stdout=subprocess.PIPE)

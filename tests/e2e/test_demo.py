@@ -1,0 +1,32 @@
+"""`kindlm demo` tells its story from nothing but the installed package."""
+
+from __future__ import annotations
+
+
+def test_it_shows_what_changed_in_behaviour(workspace):
+    del workspace.env["OPENAI_API_KEY"]
+    done = workspace.run("demo")
+    assert done.returncode == 0, done.stderr
+    assert "called before  lookup_order → issue_refund" in done.stdout
+    assert "calls now      issue_refund" in done.stdout
+    assert "TOOL_CALL_MISSING" in done.stdout
+    workspace.root = workspace.root / "kindlm-demo"
+    verdicts = workspace.query("SELECT label, passed FROM runs ORDER BY started_at")
+    assert verdicts == [("before", 1), ("after", 0)]
+
+
+def test_it_can_be_told_again_and_keeps_its_history(workspace):
+    assert workspace.run("demo").returncode == 0
+    assert workspace.run("demo").returncode == 0
+    workspace.root = workspace.root / "kindlm-demo"
+    assert workspace.query("SELECT count(*) FROM runs") == [(4,)]
+
+
+def test_it_leaves_a_folder_with_other_things_alone(workspace):
+    mine = workspace.root / "agent.yaml"
+    mine.write_text("mine", encoding="utf-8")
+    done = workspace.run("demo", ".")
+    assert done.returncode == 1
+    assert "holds something else" in done.stderr
+    assert mine.read_text("utf-8") == "mine"
+    assert sorted(path.name for path in workspace.root.iterdir()) == ["agent.yaml"]
