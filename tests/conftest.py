@@ -66,12 +66,13 @@ class RunWriter:
         *,
         tests: list[PlannedTest] | None = None,
         gates: dict[str, float] | None = None,
-        written: tuple[str, ...] = (),
+        defaults: dict[str, float] | None = None,
         path: str = "kindlm.yaml",
+        tags: list[str] | None = None,
     ) -> int:
-        """Start a suite; `gates` come on top of the defaults, and are written, as `written` are."""
+        """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
-        thresholds = DEFAULT_GATES | (gates or {})
+        thresholds = (DEFAULT_GATES if defaults is None else defaults) | (gates or {})
         self._add(
             SuiteStarted(
                 suite=name,
@@ -82,11 +83,10 @@ class RunWriter:
                 config_hash="0123456789ab",
                 config=Text("{}"),
                 gates=[
-                    GateData(
-                        name=gate, threshold=value, written=gate in (gates or {}) or gate in written
-                    )
+                    GateData(name=gate, threshold=value, written=gate in (gates or {}))
                     for gate, value in thresholds.items()
                 ],
+                tags=tags or [],
                 tests=tests or [],
             )
         )
@@ -130,6 +130,7 @@ class RunWriter:
         finished: bool = True,
         latency_ms: float = 120.0,
         cost_usd: float | None = 0.001,
+        tokens: tuple[int, int] = (10, 5),
         warnings: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
     ) -> str:
@@ -164,7 +165,7 @@ class RunWriter:
         if output is not None and status is not Status.SKIPPED:
             call += 1
             self._request(subject, call, target, after=call - 1)
-            self._respond(subject, call, output, target, latency_ms, cost_usd)
+            self._respond(subject, call, output, target, latency_ms, cost_usd, tokens=tokens)
         for index, assertion in enumerate(assertions):
             self._add(assertion.model_copy(update={"index": index}), subject)
         if judge is not None:
@@ -185,8 +186,8 @@ class RunWriter:
                     output=None if output is None or skipped else Text(output),
                     turns=0 if output is None or skipped else 1 + bool(tools),
                     latency_ms=0.0 if skipped else latency_ms,
-                    input_tokens=None if skipped else 10,
-                    output_tokens=None if skipped else 5,
+                    input_tokens=None if skipped else tokens[0],
+                    output_tokens=None if skipped else tokens[1],
                     cost_usd=None if skipped else cost_usd,
                     cost_source=CostSource.UNKNOWN if cost_usd is None else CostSource.COMPUTED,
                     finish_reason=None if output is None else FinishReason.STOP,
@@ -290,6 +291,8 @@ class RunWriter:
         latency_ms: float,
         cost_usd: float | None,
         tool_calls: list[ToolCallData] | None = None,
+        *,
+        tokens: tuple[int, int] = (10, 5),
     ) -> None:
         self._add(
             ProviderResponded(
@@ -298,8 +301,8 @@ class RunWriter:
                 tool_calls=tool_calls or [],
                 finish_reason=FinishReason.TOOL_CALLS if tool_calls else FinishReason.STOP,
                 model=model,
-                input_tokens=10,
-                output_tokens=5,
+                input_tokens=tokens[0],
+                output_tokens=tokens[1],
                 latency_ms=latency_ms,
                 cost_usd=cost_usd,
                 cost_source=CostSource.UNKNOWN if cost_usd is None else CostSource.COMPUTED,

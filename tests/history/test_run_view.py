@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from typing import Any
 
+import pytest
+
+from kindlm.history import queries
 from kindlm.outcome import Status
+from kindlm_store import StreamLock
 
 
 def test_a_run_is_read_back_whole(history: Any, make: Any) -> None:
@@ -32,3 +38,91 @@ def test_a_run_is_read_back_whole(history: Any, make: Any) -> None:
     assert [c.purpose for c in view.calls(first)] == ["test", "test"]
     assert view.summary.cost_usd == 0.003
     assert view.summary.judge_cost_usd == 0.002
+
+
+def test_a_run_is_running_while_its_lock_is_held(history: Any, make: Any) -> None:
+    run = history.run(planned=2)
+    run.suite(tests=[make.planned(repeat=2)])
+    run.execution(assertions=(make.passed(),))
+    view = run.leave()
+
+    with StreamLock(history.path, f"run/{run.id}"):
+        assert view.status == "running"
+    assert view.status == "killed"
+    assert (view.missing, view.complete, view.passed) == (1, False, False)
+
+
+def test_tests_keep_the_order_of_their_file(history: Any, make: Any) -> None:
+    names = ["zebra", "apple", "mango"]
+    run = history.run()
+    run.suite(tests=[make.planned(name, target) for name in names for target in ("m2", "m1")])
+    # Executions end in any order.
+    for name in reversed(names):
+        run.execution(name, "m1")
+        run.execution(name, "m2")
+    view = run.finish()
+
+    assert [(test.name, test.target) for test in view.tests()] == [
+        (name, target) for name in names for target in ("m2", "m1")
+    ]
+    assert view.targets(view.suites[0]) == ["m2", "m1"]
+
+
+def test_tags_of_a_suite_are_inherited(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(tags=["own", "both"])], tags=["both", "suite"])
+    run.execution()
+    (test,) = run.finish().tests()
+    assert test.tags == ("both", "suite", "own")
+
+
+def test_an_execution_is_found_by_number_and_id(varied_run: Any) -> None:
+    assert varied_run.execution("1") == varied_run.execution("k3f9x2ab-1")
+    assert varied_run.execution("99") is None
+
+
+@pytest.fixture
+def varied_run(history: Any, make: Any) -> Any:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.passed(),))
+    return run.finish()
+
+
+def test_a_run_that_is_not_there(history: Any) -> None:
+    with pytest.raises(LookupError):
+        _ = history.view("nope").info
+
+
+def test_erased_texts_are_absent(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(output="secret plan", tools=(("lookup", {"id": 1}, "x"),))
+    run.finish()
+    with sqlite3.connect(history.path) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute("UPDATE contents SET body = NULL, salt = NULL, digest = NULL")
+    db.close()
+    view = history.view(run.id)
+    (execution,) = view.executions(next(view.tests()))
+
+    assert execution.output is None
+    (call,) = view.tool_calls(execution)
+    assert call.arguments is None
+    assert [message["text"] for message in view.first_messages(execution)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM tests WHERE suite = 'r/0' ORDER BY ordinal",
+        "SELECT * FROM spend WHERE run = 'r'",
+        "SELECT * FROM spend WHERE suite = 'r/0'",
+        queries.MEANS.replace(":run", "'r'"),
+        queries.UNPRICED.replace("?", "'r'"),
+    ],
+)
+def test_one_run_is_read_without_reading_the_whole_history(history: Any, query: str) -> None:
+    plan = [row[3] for row in history.reader().execute(f"EXPLAIN QUERY PLAN {query}")]
+    large = re.compile(r"^SCAN (e|c|a|p|executions|provider_calls|assertions|planned_tests)\b")
+    assert not [step for step in plan if large.search(step)]

@@ -1,0 +1,226 @@
+"""The JUnit report: what CI services read.
+
+A `testsuite` for each suite and target, a `testcase` for each test; its repeats are told in the
+`system-out`. The gates are a suite of their own, and a suite that could not be run is an error. The
+order of elements is the one that the schemas of Jenkins and GitLab ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from kindlm.history.rows import AssertionView, SuiteView, TestView
+from kindlm.history.run_view import RunView
+from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import Outcome, Status
+from kindlm.reports.figures import comparison
+from kindlm.reports.findings import FailedAssertion, FailedExecution, Findings, findings_of
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.xml_text import XmlWriter
+
+__all__ = ["REPORT"]
+
+_GATES = "Quality Gates"
+_TEXT = 20_000
+
+
+@dataclass(slots=True)
+class _Group:
+    """The tests of a suite on one target: what a `testsuite` has to say before its first test."""
+
+    suite: SuiteView
+    target: str
+    name: str
+    counts: StatusCounts = field(default_factory=StatusCounts)
+    seconds: float = 0.0
+
+
+class _JunitReport:
+    name = "junit"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the report; it has no options."""
+        del options
+        xml = XmlWriter(out)
+        broken = [suite for suite in view.suites if suite.error_code is not None]
+        groups = [group for suite in view.suites for group in _groups(view, suite)]
+        counts = sum((group.counts for group in groups), StatusCounts(errored=len(broken)))
+        seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
+        attributes = {
+            "name": "KindLM",
+            "tests": str(counts.total),
+            "failures": str(counts.failed),
+            "errors": str(counts.errored),
+            "time": _time(seconds),
+        }
+        with xml.element("testsuites", attributes):
+            for group in groups:
+                _write_group(view, group, xml)
+            for suite in broken:
+                _write_broken(suite, xml)
+            _write_gates(view, xml)
+        xml.end()
+
+
+REPORT = _JunitReport()
+
+
+def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:
+    """Yield a group for each target of which the run selected something."""
+    targets = view.targets(suite)
+    # A suite with one target goes by its own name; else CI services would take the same test on
+    # two targets for one.
+    groups = {
+        target: _Group(
+            suite, target, suite.name if len(targets) == 1 else f"{suite.name} [{target}]"
+        )
+        for target in targets
+    }
+    for test in view.tests(suite.id):
+        group = groups[test.target]
+        group.counts += StatusCounts(**{test.status.value: 1})
+        group.seconds += _seconds(test)
+    return (group for group in groups.values() if group.counts.total)
+
+
+def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
+    with xml.element("testsuite", _suite_attributes(view, group.name, group.counts, group.seconds)):
+        with xml.element("properties", {}):
+            for name, value in (
+                ("kindlm.run", view.id),
+                ("kindlm.suite", group.suite.name),
+                ("kindlm.target", group.target),
+                ("kindlm.path", group.suite.path),
+                ("kindlm.configHash", group.suite.config_hash or ""),
+            ):
+                xml.leaf("property", {"name": name, "value": value})
+        for test in view.tests(group.suite.id):
+            if test.target == group.target:
+                _write_test(view, test, group.name, xml)
+
+
+def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -> None:
+    attributes = {"name": test.name, "classname": classname, "time": _time(_seconds(test))}
+    if test.status is Status.PASSED and test.counts.total == 1:
+        xml.leaf("testcase", attributes)
+        return
+    with xml.element("testcase", attributes):
+        if test.status is Status.SKIPPED:
+            xml.leaf("skipped", {} if test.counts.total else {"message": "not run"})
+            return
+        if test.status is Status.FAILED:
+            _write_failures(test, findings_of(view, test), xml)
+        elif test.status is Status.ERRORED:
+            _write_errors(findings_of(view, test), xml)
+        xml.leaf("system-out", {}, _repeats(view, test))
+
+
+def _write_failures(test: TestView, findings: Findings, xml: XmlWriter) -> None:
+    failed = [f for f in findings.assertions if f.assertion.outcome is Outcome.FAILED]
+    for finding in failed:
+        xml.leaf("failure", _assertion_attributes(finding), _details(finding))
+    if not failed:
+        # Without this element, readers would take the test for one that passed.
+        message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
+        xml.leaf("failure", {"message": message, "type": Status.FAILED.value})
+
+
+def _write_errors(findings: Findings, xml: XmlWriter) -> None:
+    undecided = [f for f in findings.assertions if f.assertion.outcome is Outcome.INCONCLUSIVE]
+    for error in findings.errors:
+        code = error.first.error_code or ""
+        attributes = {"message": _with_times(error.message, error.executions), "type": code}
+        xml.leaf("error", attributes, _error_details(error))
+    for finding in undecided:
+        xml.leaf("error", _assertion_attributes(finding), _details(finding))
+    if not (findings.errors or undecided):
+        xml.leaf("error", {"message": "no reason was recorded", "type": "UNKNOWN_ERROR"})
+
+
+def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
+    assertion = finding.assertion
+    return {
+        "message": _with_times(assertion.label, finding.executions),
+        "type": assertion.failure_code or assertion.kind,
+    }
+
+
+def _details(finding: FailedAssertion) -> str:
+    assertion = finding.assertion
+    return (assertion.message or _score_text(assertion))[:_TEXT]
+
+
+def _score_text(assertion: AssertionView) -> str:
+    return f"score {assertion.score}, needs {assertion.threshold}"
+
+
+def _error_details(error: FailedExecution) -> str:
+    return "\n".join(filter(None, (error.message, error.first.hint)))[:_TEXT]
+
+
+def _repeats(view: RunView, test: TestView) -> str:
+    """Return how each repeat came out, and where to read more."""
+    lines = []
+    for execution in view.executions(test):
+        status = execution.status.value if execution.status else "not finished"
+        number = execution.id.removeprefix(f"{view.id}-")
+        lines.append(f"repeat {execution.repeat}: {status}  kindlm show {view.id} {number}")
+    if test.flaky:
+        lines.append("flaky: passed in some repeats and failed in others")
+    return "\n".join(lines)
+
+
+def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:
+    attributes = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
+    with xml.element("testsuite", {"name": suite.name, **attributes, "time": _time(0)}):
+        testcase = {"name": suite.path, "classname": suite.name, "time": _time(0)}
+        with xml.element("testcase", testcase):
+            message = (suite.error or "")[:_TEXT]
+            first = message.partition("\n")[0]
+            xml.leaf("error", {"message": first, "type": suite.error_code or ""}, message)
+
+
+def _write_gates(view: RunView, xml: XmlWriter) -> None:
+    suites = [suite for suite in view.suites if suite.gates]
+    for suite in suites:
+        name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.name}]"
+        failed = sum(not gate.passed for gate in suite.gates)
+        counts = StatusCounts(passed=len(suite.gates) - failed, failed=failed)
+        with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
+            for gate in suite.gates:
+                attributes = {"name": gate.name, "classname": name, "time": _time(0)}
+                if gate.passed:
+                    xml.leaf("testcase", attributes)
+                    continue
+                with xml.element("testcase", attributes):
+                    failure = {"message": comparison(gate), "type": "GATE_FAILED"}
+                    xml.leaf("failure", failure, gate.message)
+
+
+def _suite_attributes(
+    view: RunView, name: str, counts: StatusCounts, seconds: float
+) -> dict[str, str]:
+    return {
+        "name": name,
+        "tests": str(counts.total),
+        "failures": str(counts.failed),
+        "errors": str(counts.errored),
+        "skipped": str(counts.skipped),
+        "time": _time(seconds),
+        "timestamp": view.info.started_at[:19],
+    }
+
+
+def _seconds(test: TestView) -> float:
+    """Return the time that all repeats of a test took together."""
+    return (test.latency_ms or 0.0) * test.counts.tested / 1000
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"
+
+
+def _with_times(text: str, executions: list[str]) -> str:
+    return f"{text} (×{len(executions)})" if len(executions) > 1 else text

@@ -1,0 +1,67 @@
+"""XML written as a stream, well-formed whatever the texts are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
+
+__all__ = ["XmlWriter", "escaped"]
+
+# What XML 1.0 has no way to write, not even as a character reference (section 2.2, Char), and the
+# controls and noncharacters that it discourages.
+_INVALID = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+
+
+def escaped(text: str) -> str:
+    r"""Return a text with the characters that XML 1.0 cannot hold written out, such as `#x1B`.
+
+    `\r\n` is a line break.
+    """
+    return _INVALID.sub(lambda match: f"#x{ord(match[0]):02X}", text.replace("\r\n", "\n"))
+
+
+class XmlWriter:
+    """Writes elements one after the other; nothing is kept but the names of open elements."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        # The type stubs know of binary streams only; a text stream is written to as it is.
+        stream: Any = out
+        self._generator = XMLGenerator(stream, encoding="utf-8", short_empty_elements=True)
+        self._depth = 0
+        self._generator.startDocument()
+
+    @contextmanager
+    def element(self, tag: str, attributes: Mapping[str, str]) -> Iterator[None]:
+        """Write an element around what is written inside the block."""
+        self._indent()
+        self._open(tag, attributes)
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self._indent()
+        self._generator.endElement(tag)
+
+    def leaf(self, tag: str, attributes: Mapping[str, str], text: str = "") -> None:
+        """Write an element with nothing but text in it."""
+        self._indent()
+        self._open(tag, attributes)
+        if text:
+            self._generator.characters(escaped(text))
+        self._generator.endElement(tag)
+
+    def end(self) -> None:
+        """Write the end of the document."""
+        self._generator.endDocument()
+        self._out.write("\n")
+
+    def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
+        values = {name: escaped(value) for name, value in attributes.items()}
+        self._generator.startElement(tag, AttributesImpl(values))
+
+    def _indent(self) -> None:
+        self._generator.ignorableWhitespace("\n" + "  " * self._depth if self._depth else "")

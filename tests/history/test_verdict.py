@@ -1,0 +1,143 @@
+"""What results mean: tests over repeats, gates, suites."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.history.verdict import (
+    StatusCounts,
+    SuiteMetrics,
+    evaluate_gates,
+    is_flaky,
+    suite_passes,
+)
+from kindlm.history.verdict import (
+    test_status as status_of,
+)
+from kindlm.outcome import Status
+from kindlm.suite import Gate
+
+counts = st.builds(StatusCounts, *[st.integers(0, 20)] * 4)
+
+
+@pytest.mark.parametrize(
+    ("counted", "rate", "status"),
+    [
+        (StatusCounts(passed=3), 1.0, Status.PASSED),
+        (StatusCounts(passed=2, failed=1), 1.0, Status.FAILED),
+        (StatusCounts(passed=2, failed=1), 2 / 3, Status.PASSED),
+        (StatusCounts(passed=4, failed=1), 0.8, Status.PASSED),
+        (StatusCounts(passed=4, errored=1), 0.8, Status.ERRORED),
+        (StatusCounts(passed=4, failed=1, errored=1), 0.5, Status.FAILED),
+        (StatusCounts(failed=1, errored=1), 1.0, Status.FAILED),
+        (StatusCounts(passed=1, skipped=5), 1.0, Status.PASSED),
+        (StatusCounts(skipped=2), 1.0, Status.SKIPPED),
+        (StatusCounts(), 1.0, Status.SKIPPED),
+        (StatusCounts(failed=3), 0.0, Status.PASSED),
+    ],
+)
+def test_a_test_over_its_repeats(counted: StatusCounts, rate: float, status: Status) -> None:
+    assert status_of(counted, rate) is status
+
+
+@given(counts, st.floats(0, 1))
+def test_a_passed_test_has_no_error_and_enough_passes(counted: StatusCounts, rate: float) -> None:
+    if status_of(counted, rate) is Status.PASSED:
+        assert counted.errored == 0
+        assert counted.pass_rate is not None
+        assert counted.pass_rate >= rate - 1e-6
+
+
+def test_flaky_is_passed_and_failed() -> None:
+    assert is_flaky(StatusCounts(passed=1, failed=1))
+    assert not is_flaky(StatusCounts(passed=1, errored=1))
+    assert not is_flaky(StatusCounts(failed=2))
+
+
+def judged(gate: Gate, metrics: SuiteMetrics) -> tuple[bool, float | None, bool]:
+    (result,) = evaluate_gates([gate], metrics)
+    return result.passed, result.actual, result.warning
+
+
+RAN = StatusCounts(passed=9, failed=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "threshold", "passed"),
+    [
+        ("passRateMin", SuiteMetrics(RAN), 0.9, True),
+        ("passRateMin", SuiteMetrics(RAN), 0.91, False),
+        ("passRateMin", SuiteMetrics(StatusCounts(passed=9, skipped=9)), 1.0, True),
+        ("schemaFailuresMax", SuiteMetrics(RAN, schema_failures=1), 0, False),
+        ("piiFailuresMax", SuiteMetrics(RAN, pii_failures=2), 2, True),
+        ("keywordFailuresMax", SuiteMetrics(RAN), 0, True),
+        ("judgeAvgMin", SuiteMetrics(RAN, judge_average=0.8), 0.8, True),
+        # The mean of 0.7, 0.8 and 0.9 is a hair below 0.8 in floating point.
+        ("judgeAvgMin", SuiteMetrics(RAN, judge_average=0.7999999999999999), 0.8, True),
+        ("judgeAvgMin", SuiteMetrics(RAN, judge_average=0.79), 0.8, False),
+        ("driftScoreMax", SuiteMetrics(RAN, drift_maximum=0.3), 0.2, False),
+        ("costMaxUsd", SuiteMetrics(RAN, cost_usd=0.07), 0.05, False),
+        ("costMaxUsd", SuiteMetrics(RAN, cost_usd=0.05), 0.05, True),
+        ("latencyMaxMs", SuiteMetrics(RAN, latency_average_ms=500.0), 500, True),
+    ],
+)
+def test_a_gate_with_a_value(
+    name: str, metrics: SuiteMetrics, threshold: float, passed: bool
+) -> None:
+    assert judged(Gate(name, threshold, written=True), metrics)[0] is passed
+
+
+@pytest.mark.parametrize("name", ["judgeAvgMin", "driftScoreMax", "latencyMaxMs", "costMaxUsd"])
+def test_a_gate_without_a_value(name: str) -> None:
+    written, default = Gate(name, 0.5, written=True), Gate(name, 0.5, written=False)
+    nothing = SuiteMetrics(RAN)
+
+    assert judged(written, nothing) == (False, None, False)
+    assert judged(default, nothing) == (True, None, True)
+    assert judged(written, SuiteMetrics(RAN, narrowed=True)) == (True, None, True)
+
+
+def test_a_missing_baseline_excuses_the_drift_gate_alone() -> None:
+    no_baseline = SuiteMetrics(RAN, drift_skipped=2)
+
+    (drift,) = evaluate_gates([Gate("driftScoreMax", 0.2, written=True)], no_baseline)
+    assert drift.passed
+    assert drift.warning
+    assert "kindlm baseline set" in drift.message
+    assert not judged(Gate("judgeAvgMin", 0.5, written=True), no_baseline)[0]
+
+
+def test_an_unknown_cost_does_not_pass_as_nothing() -> None:
+    gate = Gate("costMaxUsd", 1.0, written=True)
+    partly = SuiteMetrics(RAN, cost_usd=0.2, unknown_costs=3)
+
+    assert judged(gate, partly) == (False, None, False)
+    assert judged(gate, SuiteMetrics(RAN, cost_usd=1.2, unknown_costs=3)) == (False, 1.2, False)
+
+
+def test_a_suite_fails_by_a_failed_test_unless_a_written_rate_decides() -> None:
+    def passes(tests: StatusCounts, *gates: Gate) -> bool:
+        return suite_passes(tests, evaluate_gates(gates, SuiteMetrics(RAN)))
+
+    written, default = Gate("passRateMin", 0.9, written=True), Gate("passRateMin", 0.9, False)
+    failed, errored = StatusCounts(passed=9, failed=1), StatusCounts(passed=9, errored=1)
+    assert passes(StatusCounts(passed=10), default)
+    assert not passes(failed, default)
+    assert passes(failed, written)
+    assert not passes(errored, written)
+    assert not passes(failed, written, Gate("judgeAvgMin", 0.5, written=True))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2))
+def test_a_stricter_threshold_never_passes_what_a_milder_one_fails(
+    cases: list[tuple[float, float]],
+) -> None:
+    for (actual, mild), (_, strict) in pairwise(cases):
+        low, high = sorted((mild, strict))
+        metrics = SuiteMetrics(RAN, judge_average=actual)
+        if judged(Gate("judgeAvgMin", high, written=True), metrics)[0]:
+            assert judged(Gate("judgeAvgMin", low, written=True), metrics)[0]

@@ -1,0 +1,180 @@
+"""The JUnit report: what CI services read."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kindlm.reports.xml_text import escaped
+
+# Which attributes an element must have, which it may have, and its children in their order: what
+# the schemas of Jenkins (junit-10.xsd) and GitLab have in common.
+SCHEMA: dict[str, tuple[set[str], set[str], list[str]]] = {
+    "testsuites": ({"tests", "failures", "errors"}, {"name", "time"}, ["testsuite"]),
+    "testsuite": (
+        {"name", "tests", "failures", "errors"},
+        {"skipped", "time", "timestamp"},
+        ["properties", "testcase", "system-out"],
+    ),
+    "properties": (set(), set(), ["property"]),
+    "property": ({"name", "value"}, set(), []),
+    "testcase": (
+        {"name", "classname"},
+        {"time"},
+        ["skipped", "error", "failure", "system-out"],
+    ),
+    "skipped": (set(), {"message"}, []),
+    "error": ({"message", "type"}, set(), []),
+    "failure": ({"message", "type"}, set(), []),
+    "system-out": (set(), set(), []),
+}
+
+
+def valid(text: str) -> ET.Element:
+    """Parse a report and hold it to the schema and to its own counts."""
+    text.encode("utf-8")
+    root = ET.fromstring(text.encode("utf-8"))
+    for element in root.iter():
+        required, optional, children = SCHEMA[element.tag]
+        assert required <= set(element.attrib) <= required | optional
+        places = [children.index(child.tag) for child in element]
+        assert places == sorted(places)
+    for suite in root.iter("testsuite"):
+        cases = list(suite.iter("testcase"))
+        assert suite.get("tests") == str(len(cases))
+        assert suite.get("failures") == str(sum(case.find("failure") is not None for case in cases))
+        assert suite.get("errors") == str(sum(case.find("error") is not None for case in cases))
+    names = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
+    assert len(names) == len(set(names))
+    return root
+
+
+def cases(root: ET.Element) -> dict[tuple[str | None, str | None], ET.Element]:
+    return {(case.get("classname"), case.get("name")): case for case in root.iter("testcase")}
+
+
+def test_a_suite_for_each_suite_and_target(varied: Any, write: Any) -> None:
+    root = valid(write(varied, "junit"))
+
+    assert root.attrib == {
+        "name": "KindLM", "tests": "6", "failures": "2", "errors": "2", "time": "1.500",
+    }  # fmt: skip
+    assert [
+        (s.get("name"), s.get("tests"), s.get("failures"), s.get("errors"), s.get("skipped"))
+        for s in root
+    ] == [
+        ("support [gpt]", "3", "1", "0", "1"),
+        ("support [claude]", "2", "1", "1", "0"),
+        ("broken", "1", "0", "1", "0"),
+        ("Quality Gates", "6", "3", "0", "0"),
+    ]
+    properties = {p.get("name"): p.get("value") for p in root[0].iter("property")}
+    assert properties["kindlm.target"] == "gpt"
+    assert properties["kindlm.run"] == "k3f9x2ab"
+
+
+def test_failures_errors_and_skips(varied: Any, write: Any) -> None:
+    found = cases(valid(write(varied, "junit")))
+
+    (failure,) = found["support [gpt]", "refunds"].findall("failure")
+    assert failure.attrib == {"message": "refund_order (×3)", "type": "TOOL_CALL_MISSING"}
+    assert failure.text is not None
+    assert failure.text.startswith('Expected a call of "refund_order"')
+    (error,) = found["support [claude]", "refunds"].findall("error")
+    assert error.get("type") == "PROVIDER_RATE_LIMIT"
+    assert error.text == "The provider refused: too many requests.\nLower defaults.concurrency."
+    assert found["support [gpt]", "later"].find("skipped") is not None
+    assert found["broken", "broken.yaml"][0].get("type") == "CONFIG_VALIDATION_ERROR"
+    assert found["Quality Gates", "judgeAvgMin"][0].get("message") == "0.71 < 0.80"
+    assert not list(found["Quality Gates", "piiFailuresMax"])
+
+
+def test_repeats_are_told_in_the_output(varied: Any, write: Any) -> None:
+    found = cases(valid(write(varied, "junit")))
+
+    assert found["support [claude]", "greets"].findtext("system-out") == (
+        "repeat 1: passed  kindlm show k3f9x2ab 2\n"
+        "repeat 2: failed  kindlm show k3f9x2ab 4\n"
+        "flaky: passed in some repeats and failed in others"
+    )
+
+
+def test_an_undecided_assertion_is_an_error(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(
+        assertions=(
+            make.failed("judge", "is kind", "JUDGE_EVAL_ERROR", outcome="inconclusive", score=None),
+        )
+    )
+    case = cases(valid(write(run.finish(), "junit")))["support", "greets"]
+    assert [child.tag for child in case] == ["error", "system-out"]
+    assert case[0].get("type") == "JUDGE_EVAL_ERROR"
+
+
+def test_tests_that_did_not_run_are_skipped(history: Any, make: Any, write: Any) -> None:
+    run = history.run(planned=2)
+    run.suite(tests=[make.planned("first"), make.planned("second")])
+    run.execution("first", assertions=(make.passed(),))
+    found = cases(valid(write(run.interrupt(), "junit")))
+
+    skipped = found["support", "second"].find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "not run"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("\x1b[31m", "#x1B[31m"),
+        ("nul\x00", "nul#x00"),
+        ("half\ud83d", "half#xD83D"),
+        ("non\uffff", "non#xFFFF"),
+        ("a\r\nb\rc", "a\nb#x0Dc"),
+        ("\t\n é 日本 👩", "\t\n é 日本 👩"),
+    ],
+)
+def test_what_xml_cannot_hold_is_written_out(text: str, written: str) -> None:
+    assert escaped(text) == written
+
+
+def test_markup_in_content_stays_content(history: Any, make: Any, write: Any) -> None:
+    hostile = "a <b> \"c\" & 'd' ]]> <![CDATA[ <!-- \x1b[31m\nsecond"
+    run = history.run()
+    run.suite(hostile, tests=[make.planned(hostile)])
+    run.execution(hostile, assertions=(make.failed(label=hostile, message=hostile),))
+    root = valid(write(run.finish(), "junit"))
+
+    shown = hostile.replace("\x1b", "#x1B")
+    case = cases(root)[shown, shown]
+    assert case[0].get("message") == shown
+    assert case[0].text == shown
+
+
+texts = st.text(alphabet=st.characters(), max_size=30)
+numbers = count()
+
+
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(texts, texts, texts)
+def test_any_text_anywhere_is_well_formed(
+    history: Any, make: Any, write: Any, one: str, two: str, three: str
+) -> None:
+    run = history.run(f"run{next(numbers)}")
+    run.suite(one, tests=[make.planned(two, three)], path=three)
+    run.skipped_suite(two, message=three)
+    run.execution(
+        two,
+        three,
+        repeat=1,
+        output=one,
+        assertions=(make.failed(label=one, message=two, reasoning=three),),
+    )
+    ET.fromstring(write(run.finish(), "junit").encode("utf-8"))

@@ -1,0 +1,134 @@
+"""The vectors of suites that are about the JUnit report."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.reports.junit import REPORT
+from kindlm.reports.registry import ReportOptions
+
+Vector = dict[str, Any]
+
+DEPARTURES: Final = {
+    "junit-006": "a test that errored has an error element, or readers take it for passed",
+    "junit-010": "one testsuite for each suite and target, or two targets give one name twice",
+}
+
+# What our report holds beyond the vectors.
+BEYOND: Final = {"properties", "system-out"}
+
+# A threshold that lets a gate pass or fail, whatever was measured.
+PASSING: Final = {True: -1.0, False: 1e9}
+
+
+@pytest.mark.vectors("suite.jsonl", "junit")
+def test_junit(vector: Vector, history: Any, make: Any, tmp_path: Any) -> None:
+    given = vector["input"]
+    expected = adapted(vector["expected"]["xml"], given)
+    if vector["id"] in DEPARTURES:
+        assert expected != vector["expected"]["xml"]
+    file = tmp_path / "report.xml"
+    with file.open("w", encoding="utf-8") as out:
+        REPORT.write(recorded(given, history, make), out, ReportOptions())
+    compare(expected, ET.parse(file).getroot())
+
+
+def recorded(given: Vector, history: Any, make: Any) -> RunView:
+    """Record the run that a vector describes."""
+    run = history.run()
+    gates = {
+        gate["gateName"]: PASSING[gate["passed"] == gate["gateName"].endswith("Min")]
+        for gate in given["gates"]["gates"]
+    }
+    for ordinal, suite in enumerate(given["run"]["suites"]):
+        tests = [make.planned(test["name"], test["modelId"]) for test in suite["tests"]]
+        run.suite(suite["name"], tests=tests, gates=gates, defaults={})
+        gates = {}
+        for test in suite["tests"]:
+            run.execution(
+                test["name"],
+                test["modelId"],
+                suite=ordinal,
+                status=Status(test["status"]),
+                latency_ms=test["latencyMs"],
+                assertions=tuple(assertion(make, each) for each in test["assertions"]),
+                error=error(test.get("error")),
+            )
+    return run.finish(duration_ms=given["run"]["durationMs"])
+
+
+def assertion(make: Any, given: Vector) -> Any:
+    if given["passed"]:
+        return make.passed(given["assertionType"], given["label"], score=given["score"])
+    return make.failed(
+        given["assertionType"],
+        given["label"],
+        given["failureCode"],
+        given.get("failureMessage", ""),
+        score=given["score"],
+    )
+
+
+def error(given: Vector | None) -> tuple[str, int, str, None] | None:
+    return None if given is None else (given["code"], 999, given["message"], None)
+
+
+def adapted(expected: Vector, given: Vector) -> Vector:
+    """Return what a vector expects, by our rules: see `DEPARTURES`."""
+    suites = {suite["name"]: suite for suite in given["run"]["suites"]}
+    children = []
+    for element in expected["children"]:
+        suite = suites.get(element["attrs"]["name"])
+        children += [element] if suite is None else by_target(element, suite)
+    return expected | {"children": children}
+
+
+def by_target(element: Vector, suite: Vector) -> list[Vector]:
+    """Split the testsuite of a suite by target, and give errored tests an error."""
+    targets = list(dict.fromkeys(test["modelId"] for test in suite["tests"]))
+    split = []
+    for target in targets:
+        pairs = [
+            (case, test)
+            for case, test in zip(element["children"], suite["tests"], strict=True)
+            if test["modelId"] == target
+        ]
+        name = suite["name"] if len(targets) == 1 else f"{suite['name']} [{target}]"
+        statuses = [test["status"] for _, test in pairs]
+        attrs = {
+            "name": name,
+            "tests": str(len(pairs)),
+            "failures": str(statuses.count("failed")),
+            "errors": str(statuses.count("errored")),
+            "time": f"{sum(test['latencyMs'] for _, test in pairs) / 1000:.3f}",
+        }
+        cases = [with_error(case | {"attrs": case["attrs"] | {"classname": name}}, test)
+                 for case, test in pairs]  # fmt: skip
+        split.append(element | {"attrs": attrs, "children": cases})
+    return split
+
+
+def with_error(case: Vector, test: Vector) -> Vector:
+    if test["status"] != "errored" or case.get("children"):
+        return case
+    return case | {"children": [{"tag": "error", "attrs": {}}]}
+
+
+def compare(expected: Vector, found: ET.Element) -> None:
+    """Hold an element to what is expected of it; it may have attributes beyond."""
+    assert found.tag == expected["tag"]
+    for name, value in expected["attrs"].items():
+        # The wording of a gate's failure is a message, and no part of a case.
+        if found.get("type") != "GATE_FAILED":
+            assert (name, found.get(name)) == (name, value)
+    if "text" in expected and found.get("type") != "GATE_FAILED":
+        assert found.text == expected["text"]
+    children = [child for child in found if child.tag not in BEYOND]
+    assert [child.tag for child in children] == [c["tag"] for c in expected.get("children", [])]
+    for child, wanted in zip(children, expected.get("children", []), strict=True):
+        compare(wanted, child)

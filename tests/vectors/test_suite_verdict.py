@@ -1,0 +1,176 @@
+"""The vectors of suites that are about gates, and about a test over its repeats.
+
+Each is recorded as events and read back, so that the queries are held to it as well as the rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from kindlm.history.metrics import suite_metrics
+from kindlm.outcome import Outcome, Status
+from kindlm.reports.findings import findings_of
+
+Vector = dict[str, Any]
+
+NO_VALUE = "a gate that was written and has nothing to measure fails, without a value"
+NO_SUCH_GATE = "the format has no such gate"
+
+DEPARTURES: Final = {
+    "gate-006": NO_VALUE,
+    "gate-007": NO_VALUE,
+    "gate-014": NO_VALUE,
+    "gate-018": NO_VALUE,
+    "gate-024": "latencyMaxMs is the mean over executions",
+    "gate-026": NO_SUCH_GATE,
+    "gate-027": NO_SUCH_GATE,
+    "gate-028": NO_SUCH_GATE,
+    "gate-029": NO_SUCH_GATE,
+    "aggregate-007": "unknown cost is shown as such, never as 0",
+}
+
+GATES: Final = {
+    "passRateMin", "schemaFailuresMax", "judgeAvgMin", "driftScoreMax", "piiFailuresMax",
+    "keywordFailuresMax", "costMaxUsd", "latencyMaxMs",
+}  # fmt: skip
+
+# Kinds that have other names here.
+KINDS: Final = {"keywords_absent": "keywords_deny", "keywords_present": "keywords_allow"}
+KINDS_BY_CODE: Final = {
+    "CONTAINS_FAILED": "contains",
+    "NOT_CONTAINS_FAILED": "not_contains",
+    "MAX_LENGTH_EXCEEDED": "max_length",
+}
+# What is no assertion here, but an error of the execution.
+NO_ASSERTIONS: Final = {"internal"}
+
+
+@pytest.mark.vectors("suite.jsonl", "gate")
+def test_gates(vector: Vector, history: Any, make: Any) -> None:
+    given = vector["input"]
+    expected = adapted(vector["expected"], given)
+    if vector["id"] in DEPARTURES:
+        assert expected != vector["expected"]
+    (suite,) = recorded(given, history, make).suites
+
+    found = [
+        {
+            "name": gate.name,
+            "passed": gate.passed,
+            "actual": None if gate.actual is None else pytest.approx(gate.actual),
+            "threshold": gate.threshold,
+        }
+        for gate in suite.gates
+    ]
+    order = {gate["name"]: place for place, gate in enumerate(expected["gates"])}
+    assert sorted(found, key=lambda gate: order[gate["name"]]) == expected["gates"]
+    assert all(gate.passed for gate in suite.gates) is expected["passed"]
+
+
+def recorded(given: Vector, history: Any, make: Any) -> Any:
+    """Record a run of one suite whose tests came out as the vector says."""
+    results = given["results"]
+    run = history.run()
+    gates = {name: value for name, value in given["gates"].items() if name in GATES}
+    tests = [make.planned(f"test {i}", repeat=r["runCount"]) for i, r in enumerate(results)]
+    run.suite(tests=tests, gates=gates, defaults={})
+    for index, result in enumerate(results):
+        passed = round(result["passRate"] * result["runCount"])
+        for repeat in range(1, result["runCount"] + 1):
+            runs = result["runs"][repeat - 1 : repeat]
+            run.execution(
+                f"test {index}",
+                repeat=repeat,
+                status=Status.PASSED if repeat <= passed else Status.FAILED,
+                latency_ms=result["latencyAvgMs"],
+                cost_usd=result["totalCostUsd"] / result["runCount"],
+                assertions=(
+                    *(scored(make, *item) for item in result["assertionScores"].items()),
+                    *(assertion(make, a) for each in runs for a in each["assertions"]
+                      if a["assertionType"] not in NO_ASSERTIONS),
+                ),
+            )  # fmt: skip
+    return run.finish()
+
+
+def scored(make: Any, key: str, scores: Vector) -> Any:
+    kind, _, label = key.partition(":")
+    return make.passed(kind, label, score=scores["mean"])
+
+
+def assertion(make: Any, given: Vector) -> Any:
+    kind = KINDS.get(given["assertionType"], given["assertionType"])
+    if given["passed"]:
+        return make.passed(kind, given["label"], score=given["score"])
+    code = given["failureCode"]
+    kind = KINDS_BY_CODE.get(code, kind)
+    return make.failed(kind, given["label"], code, score=given["score"])
+
+
+def adapted(expected: Vector, given: Vector) -> Vector:
+    """Return what a vector expects, by our rules: see `DEPARTURES`."""
+    gates = [by_our_rules(gate, given) for gate in expected["gates"] if gate["name"] in GATES]
+    return {"passed": all(gate["passed"] for gate in gates), "gates": gates}
+
+
+def by_our_rules(gate: Vector, given: Vector) -> Vector:
+    results = given["results"]
+    if gate.get("empty") or (gate["name"] == "passRateMin" and not results):
+        return {
+            "name": gate["name"],
+            "passed": False,
+            "actual": None,
+            "threshold": gate["threshold"],
+        }
+    if gate["name"] == "latencyMaxMs":
+        executions = sum(result["runCount"] for result in results)
+        total = sum(result["latencyAvgMs"] * result["runCount"] for result in results)
+        mean = total / executions
+        return gate | {"actual": mean, "passed": mean <= gate["threshold"]}
+    return gate
+
+
+@pytest.mark.vectors("suite.jsonl", "aggregate")
+def test_a_test_over_its_repeats(vector: Vector, history: Any, make: Any) -> None:
+    runs, expected = vector["input"]["runs"], vector["expected"]
+    run = history.run()
+    run.suite(tests=[make.planned("test", repeat=len(runs))])
+    for repeat, given in enumerate(runs, start=1):
+        run.execution(
+            "test",
+            repeat=repeat,
+            assertions=tuple(assertion(make, each) for each in given["assertions"]),
+            latency_ms=given["latencyMs"],
+            tokens=(given["totalTokens"], 0),
+            cost_usd=given["costUsd"],
+        )
+    view = run.finish()
+    if expected.get("error"):
+        assert view.tested_nothing
+        assert not view.passed
+        return
+    (test,) = view.tests()
+
+    assert (test.status is Status.PASSED) is expected["passed"]
+    assert (test.status is Status.ERRORED) is expected["errored"]
+    assert test.counts.total == expected["run_count"]
+    assert test.counts.pass_rate == pytest.approx(expected["pass_rate"])
+    assert test.latency_ms == pytest.approx(expected["latency_avg_ms"])
+    assert view.summary.input_tokens == expected["tokens"]
+    # The vectors add unknown costs up as 0; here the sum is unknown, and what is known is told.
+    assert view.summary.cost_usd == pytest.approx(expected["cost_usd"])
+    if any(given["costUsd"] is None for given in runs):
+        assert test.cost_usd is None
+        assert view.summary.unknown_costs
+    codes = {
+        str(finding.assertion.failure_code)
+        for finding in findings_of(view, test).assertions
+        if finding.assertion.outcome is Outcome.FAILED
+    }
+    assert codes == set(expected["failure_codes"])
+    judged = [s["mean"] for key, s in expected["scores"].items() if key.startswith("judge")]
+    metrics = suite_metrics(history.reader(), view.suites[0].id)
+    mean = sum(judged) / len(judged) if judged else None
+    assert metrics.judge_average == (None if mean is None else pytest.approx(mean))
