@@ -6,10 +6,11 @@ Modules of commands import nothing heavy: what a command needs, it imports when 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -45,6 +46,9 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 }
 _OTHER_NAMES: dict[str, Callable[..., None]] = {"run": test_command}
 """Names that people bring along from other tools; they work, help shows ours."""
+
+_USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
+"""What typer raises for wrong usage; not all of its versions export it by name."""
 
 app = typer.Typer(
     help="Behavioural regression testing for AI agents, and the recorder of all they did.",
@@ -99,6 +103,13 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 1
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            console.discard_output()
+            console.show([_disk_full(error)])
+        else:
+            report_crash(error, os.environ)
+        return 1
     except Exception as error:  # noqa: BLE001 - the last boundary: what arrives here is a bug
         report_crash(error, os.environ)
         return 1
@@ -113,17 +124,25 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = stop.code
     except typer.Abort:
         code = 1
-    except typer.TyperException as error:
+    except _USAGE_ERROR as error:
         code = 1
         console.show([_usage_error(error)])
     return code if isinstance(code, int) else int(code is not None)
 
 
-def _usage_error(error: typer.TyperException) -> KindlmError:
-    context: Any = getattr(error, "ctx", None)
-    command = context.command_path if context else "kindlm"
+def _usage_error(error: Any) -> KindlmError:
+    command = error.ctx.command_path if error.ctx else "kindlm"
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         error.format_message(),
         f"How it is used: {command} --help",
+    )
+
+
+def _disk_full(error: OSError) -> KindlmError:
+    place = f" to {error.filename}" if error.filename else ""
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"There is no space left on the disk to write{place}.",
+        "Make room and run it again.",
     )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
@@ -59,6 +60,9 @@ def is_verbose(environ: Mapping[str, str] = os.environ) -> bool:
 
 def prepare_streams() -> None:
     """Make both streams take any text, whatever the locale, and never in parts."""
+    # Streams that were closed at the start: opened on nothing, before a file takes their number.
+    sys.stdout = sys.stdout or _nothing()
+    sys.stderr = sys.stderr or _nothing()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A lone surrogate in an agent's reply must not end a report halfway.
@@ -66,6 +70,10 @@ def prepare_streams() -> None:
         # A parent may have made its end of a pipe non-blocking, and so ours.
         with contextlib.suppress(OSError, ValueError):
             os.set_blocking(stream.fileno(), True)
+
+
+def _nothing() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def discard_output() -> None:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from kindlm.cli.console import fail, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, or_fail
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.runs import find_run
 from kindlm.reports.untrusted import one_line
 from kindlm_store import (
@@ -46,6 +46,8 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
             _tell(found, _heads(connection, stream), out)
     except OpenError as error:
         fail_to_open(error)
+    except sqlite3.DatabaseError as error:
+        fail([_damaged(path, error)])
     return found.ok
 
 
@@ -108,6 +110,15 @@ def _normalised(head: str) -> str:
     if match is None:
         fail([_no_hash(head)])
     return f"sha256:{match[1].lower()}"
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The history is damaged: {error}.",
+        "Restore the file from a backup, or record a new history with --db.",
+        where=SourceLocation(str(path)),
+    )
 
 
 def _head_of_what() -> KindlmError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +121,26 @@ def test_a_reader_that_leaves_early_is_no_error_to_tell(process: Any) -> None:
     assert started.stderr.read() == b""
     started.stderr.close()
     assert started.wait(30) == 1
+
+
+def print_schema(redirection: str) -> subprocess.CompletedProcess[str]:
+    command = shlex.join([sys.executable, "-m", "kindlm", "schema"])
+    return subprocess.run(
+        ["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False
+    )
+
+
+def test_standard_output_that_takes_nothing_is_an_error_to_tell(here: Path) -> None:
+    full = print_schema("> /dev/full")
+    assert full.returncode == 1
+    assert full.stderr.startswith("✗ There is no space left")
+    assert "Exception ignored" not in full.stderr
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-"])
+def test_streams_may_be_closed(here: Path, redirection: str) -> None:
+    closed = print_schema(redirection)
+    assert (closed.returncode, closed.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("settings", [{"LANG": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])

@@ -135,3 +135,15 @@ def test_a_history_of_a_newer_version_is_refused(kindlm: Any, recorded: Any) -> 
         outcome = kindlm(command, "--db", recorded.path)
         assert outcome.code == 1
         assert "Update kindlm" in outcome.err
+
+
+def test_a_damaged_file_is_told_as_such(kindlm: Any, recorded: Any) -> None:
+    recorded.close()
+    data = bytearray(recorded.path.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    recorded.path.write_bytes(data)
+    for command in ("runs", "verify"):
+        outcome = kindlm(command, "--db", recorded.path)
+        assert outcome.code == 1
+        assert "itself failed" not in outcome.err
+        assert outcome.err.startswith("✗ The history ")
