@@ -40,18 +40,29 @@ def parameter_refusals(body: dict[str, Any], model: ModelSpec | None) -> Iterato
             f"Invalid type for 'seed': expected an integer, but got a {kind_of(seed)} instead."
         )
         yield refuse(message, "seed", "invalid_type")
-    stop = body.get("stop")
-    if isinstance(stop, list) and len(stop) > 4:
+    yield from _stop_refusals(body.get("stop"))
+    options = body.get("stream_options")
+    if options is not None:
+        yield from typed(options, dict, "stream_options")
+        if not body.get("stream"):
+            message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+            yield refuse(message, "stream_options")
+    if model is not None and model.reasoning:
+        yield from _reasoning_refusals(body)
+
+
+def _stop_refusals(stop: Any) -> Iterator[Refusal]:
+    if stop is None or isinstance(stop, str):
+        return
+    yield from typed(stop, list, "stop")
+    for position, text in enumerate(stop):
+        yield from typed(text, str, f"stop[{position}]")
+    if len(stop) > 4:
         message = (
             "Invalid 'stop': array too long. Expected an array with maximum length 4, "
             f"but got an array with length {len(stop)} instead."
         )
         yield refuse(message, "stop", "array_above_max_length")
-    if body.get("stream_options") is not None and not body.get("stream"):
-        message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-        yield refuse(message, "stream_options")
-    if model is not None and model.reasoning:
-        yield from _reasoning_refusals(body)
 
 
 def _range_refusals(name: str, value: Any, low: float, high: float) -> Iterator[Refusal]:
@@ -209,7 +220,9 @@ def _json_schema_refusals(wanted: Any) -> Iterator[Refusal]:
 def _strict_problem(schema: dict[str, Any]) -> str | None:
     if schema.get("additionalProperties") is not False:
         return "In context=(), 'additionalProperties' is required to be supplied and to be false."
-    missing = [name for name in schema["properties"] if name not in schema.get("required", [])]
+    required = schema.get("required")
+    listed = required if isinstance(required, list) else []
+    missing = [name for name in schema["properties"] if name not in listed]
     if missing:
         return (
             "In context=(), 'required' is required to be supplied and to be an array including "

@@ -1,0 +1,122 @@
+"""How many calls a second the loopback server answers, over raw sockets.
+
+    python benchmarks/server.py [--calls 20000] [--connections 8] [--runs 5]
+
+The client only moves bytes, in a process of its own, so that the server has a core
+to itself on a machine with two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+TOOLS = ("lookup_order", "issue_refund", "escalate_to_human")
+SYSTEM = "You are a customer support agent for ACME Corp. Always look up the order first."
+USER = "Customer message: I was charged twice for order #ORD-1234. Please refund the duplicate."
+
+
+def openai_request() -> bytes:
+    parameters = {"type": "object", "properties": {}}
+    body = {
+        "model": "gpt-4o",
+        "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": USER}],
+        "tools": [
+            {"type": "function", "function": {"name": name, "parameters": parameters}}
+            for name in TOOLS
+        ],
+        "temperature": 0.2,
+        "max_tokens": 1024,
+    }
+    return _request("/v1/chat/completions", "authorization: Bearer benchmark", body)
+
+
+def anthropic_request() -> bytes:
+    body = {
+        "model": "claude-sonnet-5-5",
+        "system": SYSTEM,
+        "messages": [{"role": "user", "content": USER}],
+        "tools": [{"name": name, "input_schema": {"type": "object"}} for name in TOOLS],
+        "max_tokens": 1024,
+    }
+    key = "x-api-key: benchmark\r\nanthropic-version: 2026-10-21"
+    return _request("/v1/messages", key, body)
+
+
+def _request(path: str, key: str, body: object) -> bytes:
+    payload = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{key}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
+    )
+    return head.encode() + payload
+
+
+def calls_per_second(port: int, request: bytes, calls: int, connections: int) -> float:
+    """One call at a time on each connection, all connections at once."""
+    selector = selectors.DefaultSelector()
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
+    expected = _whole_answer(clients[0], request)
+    begun = finished = 0
+    started = time.perf_counter()
+    for client in clients:
+        selector.register(client, selectors.EVENT_READ)
+        client.sendall(request)
+        begun += 1
+    received = dict.fromkeys(clients, 0)
+    while finished < calls:
+        for key, _ in selector.select():
+            client = key.fileobj
+            assert isinstance(client, socket.socket)
+            received[client] += len(client.recv(1 << 16))
+            if received[client] < expected:
+                continue
+            received[client] = 0
+            finished += 1
+            if begun < calls:
+                client.sendall(request)
+                begun += 1
+    seconds = time.perf_counter() - started
+    for client in clients:
+        client.close()
+    return calls / seconds
+
+
+def _whole_answer(client: socket.socket, request: bytes) -> int:
+    """The length of an answer; the same request gets the same bytes but for its id."""
+    client.sendall(request)
+    answer = client.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 200 OK"), answer
+    assert b"lookup_order" in answer
+    return len(answer)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "kindlm.testing.server", "--script", "support", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline().rpartition(":")[2])
+        for name, request in (("openai", openai_request()), ("anthropic", anthropic_request())):
+            calls_per_second(port, request, options.calls // 10, options.connections)
+            rates = [
+                calls_per_second(port, request, options.calls, options.connections)
+                for _ in range(options.runs)
+            ]
+            median, low, high = statistics.median(rates), min(rates), max(rates)
+            print(f"{name}: {median:,.0f} calls/s (median of {len(rates)}, {low:,.0f}-{high:,.0f})")
+        server.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""HTTP/1.1 as clients really send it: in pieces, chunked, and wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.testing.http1 import HttpRequest, MalformedRequest, RequestParser
+
+SIZED = b"POST /v1/messages?beta=true HTTP/1.1\r\nContent-Length: 5\r\nX-Api-Key: k\r\n\r\nhello"
+CHUNKED = (
+    b"POST /v1/messages HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3;note=x\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: x\r\n\r\n"
+)
+
+
+def parse(pieces: list[bytes]) -> list[HttpRequest]:
+    parser = RequestParser()
+    requests = []
+    for piece in pieces:
+        parser.feed(piece)
+        while (request := parser.next_request()) is not None:
+            requests.append(request)
+    return requests
+
+
+@given(st.lists(st.integers(0, len(SIZED + CHUNKED + SIZED)), max_size=30))
+def test_requests_arrive_in_any_pieces(cuts):
+    data = SIZED + CHUNKED + SIZED
+    edges = [0, *sorted(cuts), len(data)]
+    requests = parse([data[a:b] for a, b in zip(edges, edges[1:], strict=False)])
+    assert [(request.path, request.body) for request in requests] == [
+        ("/v1/messages", b"hello")
+    ] * 3
+    assert requests[0].headers["x-api-key"] == "k"
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_refused(data):
+    try:
+        parse([data])
+    except MalformedRequest as malformed:
+        assert malformed.status in (400, 413, 431)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/2\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n: nameless\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n", 413),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
+    ],
+)
+def test_what_is_no_request_is_refused(data, status):
+    with pytest.raises(MalformedRequest) as caught:
+        parse([data])
+    assert caught.value.status == status
+
+
+def exchange(port: int, *sent: bytes) -> list[bytes]:
+    """Sends each piece after the answer to the one before; gives what came back each time."""
+    received = []
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        for piece in sent:
+            client.sendall(piece)
+            received.append(client.recv(1 << 16))
+    return received
+
+
+def test_a_connection_is_kept_for_more_requests(echo):
+    health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    first, second = exchange(echo.port, health, health)
+    assert first == second
+    assert b"connection: keep-alive" in first
+
+
+def test_a_connection_is_closed_if_asked(echo):
+    sent = b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=10) as client:
+        client.sendall(sent)
+        received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_client_that_waits_is_told_to_continue(echo):
+    head = b"POST /faults HTTP/1.1\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n"
+    first, second = exchange(echo.port, head, b'{"faults": []}')
+    assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert second.startswith(b"HTTP/1.1 200 OK")
+
+
+def test_nonsense_is_answered_and_ends_the_connection(echo):
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=10) as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 400 Bad Request")
+    json.loads(received.partition(b"\r\n\r\n")[2])
+
+
+def test_unknown_routes_and_methods_are_told(echo):
+    (unknown,) = exchange(echo.port, b"GET /v2/other HTTP/1.1\r\n\r\n")
+    assert unknown.startswith(b"HTTP/1.1 404")
+    wrong = b"GET /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n"
+    assert exchange(echo.port, wrong)[0].startswith(b"HTTP/1.1 405")
