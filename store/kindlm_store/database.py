@@ -33,6 +33,7 @@ _READ_WAIT = 60.0
 """Seconds a reader waits for a lock; in WAL mode only recovery and setup lock readers out."""
 
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_NO_WAL_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _INCREMENTAL = 2
 
@@ -52,6 +53,8 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
             with setup_lock(path):
                 if not _is_current(path):
                     _set_up(path)
+        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise OpenError(path, "cannot be written: the file or its folder is read-only")
         connection = sqlite3.connect(
             path, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
         )
@@ -128,7 +131,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         connection.close()
         wal = path.with_name(path.name + "-wal")
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or wal.exists():
+        if error.sqlite_errorcode & 0xFF not in _NO_WAL_INDEX or wal.exists():
             raise
         # A read-only folder takes no WAL index; without a WAL there is no writer to miss.
         connection = _query_only(f"{uri}?mode=ro&immutable=1")

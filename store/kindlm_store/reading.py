@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from kindlm_store.canonical import hash_text
+from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Head, RecordedEvent
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Reader:
         self._connection = connection
         self._upcasters = upcasters
         self._lock = Lock()
+        self._closed = False
 
     def read(
         self,
@@ -109,18 +111,25 @@ class Reader:
         return found
 
     def run(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask the connection something while no other thread does."""
+        """Ask the connection something while no other thread does.
+
+        Raises:
+            StoreClosedError: It is closed.
+        """
         with self._lock:
+            if self._closed:
+                message = "the event log is closed"
+                raise StoreClosedError(message)
             return query(self._connection)
 
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
+            self._closed = True
             self._connection.close()
 
     def _fetch(self, sql: str, parameters: Collection[Any]) -> list[Any]:
-        with self._lock:
-            return self._connection.execute(sql, tuple(parameters)).fetchall()
+        return self.run(lambda connection: connection.execute(sql, tuple(parameters)).fetchall())
 
     def _pages(
         self,

@@ -2,8 +2,8 @@
 
 A key comes back in many forms: echoed in an error body, in a URL, in the base64 of an
 authorization header, escaped in JSON inside JSON. Forms that are fixed strings are looked for
-directly. Percent and backslash-u escapes can stand for any part of a secret, so they take a
-pattern; it is tried only on a text that escapes a character of that secret.
+directly. Escapes can stand for any part of a secret, so they take a pattern; it is tried only on a
+text that escapes a character of that secret.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MIN_LENGTH = 8
 
 _MARK = "[redacted]"
 
-_JSON_LEVELS = 4
-"""How often JSON may be quoted inside JSON: the payload of an event is one level."""
+# JSON inside JSON: 1, 3, 7 or 15 of them. Bounded, so that a text of backslashes takes no time.
+_BACKSLASHES = r"\\{1,15}"
 
 # The code behind a percent sign, which may itself be escaped as %25 any number of times.
 _PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
@@ -36,13 +36,13 @@ class _Escaped(NamedTuple):
         pattern: Matches it.
         bytes: Percent codes of its characters, lower case.
         units: Backslash-u codes of its characters, lower case.
-        spaces: Whether it has spaces, which a URL writes as plus signs.
+        marks: Short escapes of its characters: backslash and letter, or a plus sign for a space.
     """
 
     pattern: re.Pattern[str]
     bytes: frozenset[str]
     units: frozenset[str]
-    spaces: bool
+    marks: frozenset[str]
 
 
 class Redactor:
@@ -74,19 +74,21 @@ class Redactor:
         for form in self._fixed:
             if form in text:
                 text = text.replace(form, _MARK)
-        if "%" in text or "\\u" in text or "+" in text:
+        if "%" in text or "\\" in text or "+" in text:
             return self._without_escaped(text)
         return text
 
     def _without_escaped(self, text: str) -> str:
         percent = {code.lower() for code in _PERCENT.findall(text)}
+        if "%25" in text:
+            # It may be the code of a percent sign after all.
+            percent.add("25")
         units = {code.lower() for code in _UNICODE.findall(text)}
-        plus = "+" in text
         for escaped in self._escaped:
             if (
-                (plus and escaped.spaces)
-                or not percent.isdisjoint(escaped.bytes)
+                not percent.isdisjoint(escaped.bytes)
                 or not units.isdisjoint(escaped.units)
+                or any(mark in text for mark in escaped.marks)
             ):
                 text = escaped.pattern.sub(_MARK, text)
         return text
@@ -94,21 +96,10 @@ class Redactor:
 
 def _fixed_forms(value: str) -> Iterator[str]:
     yield value
-    escaped = value
-    for _ in range(_JSON_LEVELS):
-        escaped = _json_escaped(escaped)
-        yield escaped
-        yield escaped.replace("/", "\\/")
     raw = value.encode("utf-8", "surrogatepass")
     yield raw.hex()
     yield raw.hex().upper()
-    for form in _base64_forms(value):
-        yield form
-        yield form.replace("/", "\\/")
-
-
-def _json_escaped(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    yield from _base64_forms(value)
 
 
 def _base64_forms(value: str) -> Iterator[str]:
@@ -130,21 +121,26 @@ def _escaped(value: str) -> _Escaped:
         re.compile("".join(map(_in_any_form, value))),
         frozenset(code for character in value for code in _byte_codes(character)),
         frozenset(code for character in value for code in _unit_codes(character)),
-        spaces=" " in value,
+        frozenset(mark for character in value for mark in _short_escapes(character)),
     )
 
 
 def _in_any_form(character: str) -> str:
-    """A pattern for one character: itself, percent-encoded, or escaped with a backslash."""
+    """A pattern for one character: itself, percent-encoded, or escaped with backslashes."""
     percent = "".join(f"%(?:25)*{_either_case(code)}" for code in _byte_codes(character))
-    units = "".join(rf"\\+u{_either_case(code)}" for code in _unit_codes(character))
-    forms = [re.escape(character), percent, units]
+    units = "".join(rf"{_BACKSLASHES}u{_either_case(code)}" for code in _unit_codes(character))
+    short = [
+        _BACKSLASHES + re.escape(mark[1]) if mark[0] == "\\" else re.escape(mark)
+        for mark in _short_escapes(character)
+    ]
+    return f"(?:{'|'.join([re.escape(character), percent, units, *short])})"
+
+
+def _short_escapes(character: str) -> list[str]:
     if character == " ":
-        forms.append(r"\+")
-    short = _json_escaped(character)
-    if short != character or character == "/":
-        forms.append(r"\\+" + re.escape(short[-1]))
-    return f"(?:{'|'.join(forms)})"
+        return ["+"]
+    escaped = "\\/" if character == "/" else json.dumps(character, ensure_ascii=False)[1:-1]
+    return [escaped] if len(escaped) == 2 else []
 
 
 def _either_case(code: str) -> str:

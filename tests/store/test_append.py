@@ -1,0 +1,319 @@
+"""Appending: order, optimistic concurrency, seals, transactions, backpressure, and the ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kindlm_store import (
+    Append,
+    ConflictError,
+    EventLog,
+    Head,
+    HeadOf,
+    NewEvent,
+    SealedError,
+    StoreClosedError,
+    Text,
+    uuid7,
+)
+
+
+def test_an_event_is_read_back_as_it_was_appended(log: EventLog) -> None:
+    new = NewEvent("order.placed", {"items": [1, 2.5, None, True]}, schema=3, subject="order-1")
+    (ref,) = log.append("shop/1", [new])
+    (event,) = log.read()
+    assert (event.position, event.stream, event.version) == (1, "shop/1", 1)
+    assert (event.id, event.type, event.schema) == (new.id, "order.placed", 3)
+    assert (event.at, event.subject, event.data) == (new.at, "order-1", new.data)
+    assert ref == (1, event.hash, 1)
+    assert log.head("shop/1") == Head(1, event.hash, sealed=False)
+
+
+def test_versions_and_positions_have_no_gaps(log: EventLog) -> None:
+    for number in range(30):
+        log.submit(Append(f"s/{number % 3}", [NewEvent("t", {"n": number})]))
+    log.flush()
+    assert [event.position for event in log.read()] == list(range(1, 31))
+    assert [event.version for event in log.read(stream="s/1")] == list(range(1, 11))
+    assert [event.data["n"] for event in log.read(stream="s/1")] == list(range(1, 30, 3))
+
+
+def test_an_append_at_another_version_than_expected_conflicts(log: EventLog) -> None:
+    log.append("s", [NewEvent("t", {})], expected_version=0)
+    with pytest.raises(ConflictError, match=r"s: is at version 1, not at 0"):
+        log.append("s", [NewEvent("t", {})], expected_version=0)
+    assert log.append("s", [NewEvent("t", {})], expected_version=1)[0].version == 2
+
+
+def test_a_sealed_stream_takes_nothing_more(log: EventLog) -> None:
+    log.append("s", [NewEvent("t", {}), NewEvent("t", {})], seal=True)
+    with pytest.raises(SealedError):
+        log.append("s", [NewEvent("t", {})])
+    head = log.head("s")
+    assert head is not None
+    assert head.sealed
+    assert head.version == 2
+
+
+def test_all_appends_of_a_submit_are_recorded_or_none(log: EventLog) -> None:
+    log.append("sealed", [NewEvent("t", {})], seal=True)
+    ticket = log.submit(
+        Append("a", [NewEvent("t", {"text": Text("unheard")})]),
+        Append("sealed", [NewEvent("t", {})]),
+    )
+    with pytest.raises(SealedError):
+        ticket.result()
+    assert log.head("a") is None
+    with closing(log.reader()) as reader:
+        assert reader.execute("SELECT count(*) FROM contents").fetchone()[0] == 0
+
+
+def test_a_conflict_fails_its_own_ticket_only(log: EventLog) -> None:
+    tickets = [
+        log.submit(Append("s", [NewEvent("t", {"n": n})], expected_version=expected))
+        for n, expected in enumerate([0, 5, None, 1, 2])
+    ]
+    log.flush()
+    outcomes: list[object] = []
+    for ticket in tickets:
+        try:
+            outcomes.append(ticket.result()[0][0].version)
+        except ConflictError:
+            outcomes.append("conflict")
+    assert outcomes == [1, "conflict", 2, "conflict", 3]
+
+
+def test_an_event_is_recorded_once(log: EventLog) -> None:
+    event = NewEvent("t", {})
+    log.append("s", [event])
+    before = log.submit(Append("other", [NewEvent("t", {})]))
+    again = log.submit(Append("s", [event]))
+    after = log.submit(Append("other", [NewEvent("t", {})]))
+    with pytest.raises(ConflictError, match="recorded already"):
+        again.result()
+    assert [before.result()[0][0].version, after.result()[0][0].version] == [1, 2]
+    assert log.verify().ok
+
+
+def test_head_of_is_the_hash_before_the_event_that_names_it(log: EventLog) -> None:
+    (run, journal) = log.submit(
+        Append("run", [NewEvent("finished", {})], seal=True),
+        Append("journal", [NewEvent("sealed", {"head": HeadOf("run"), "in": [HeadOf("run")]})]),
+    ).result()
+    (event,) = log.read(stream="journal")
+    assert event.data == {"head": run[-1].hash, "in": [run[-1].hash]}
+    assert event.hash == journal[0].hash
+    with pytest.raises(ConflictError, match="no event"):
+        log.append("journal", [NewEvent("sealed", {"head": HeadOf("nobody")})])
+
+
+def test_texts_are_stored_once_and_by_reference(log: EventLog) -> None:
+    log.append("s", [NewEvent("t", {"a": Text("long"), "b": [Text("long"), Text("")]})])
+    log.append("s", [NewEvent("t", {"a": Text("long")})])
+    first, second = log.read()
+    ref = first.data["a"]["$ref"]
+    empty = first.data["b"][1]["$ref"]
+    assert first.data["b"][0] == second.data["a"] == {"$ref": ref}
+    assert len(ref) == 32
+    assert log.texts([ref, empty, "unknown"]) == {ref: "long", empty: ""}
+    assert log.text("unknown") is None
+    with closing(log.reader()) as reader:
+        joined = reader.execute(
+            "SELECT body FROM event_log JOIN content_texts"
+            """ ON ref = json_extract(data, '$.a."$ref"') WHERE version = 2"""
+        )
+        assert joined.fetchone()["body"] == "long"
+
+
+def test_the_reference_of_a_text_differs_between_files(tmp_path: Path) -> None:
+    refs = set()
+    for name in ("a.db", "b.db"):
+        with EventLog.open(tmp_path / name) as log:
+            log.append("s", [NewEvent("t", {"x": Text("guess me")})])
+            refs.add(next(log.read()).data["x"]["$ref"])
+    assert len(refs) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"a": [{"b": float("nan")}]}, r"data\.a\[0\]\.b is nan"),
+        ({"a": float("inf")}, r"data\.a is inf"),
+        ({"a": {1, 2}}, r"data\.a is a set"),
+        ({"a": {"$ref": "x"}}, r"data\.a\.\$ref is a reserved name"),
+        ({"a": 10**5000}, r"data\.a is an integer of more"),
+        ({"a": {1: 2, "b": 3}}, r"data\.a\.1 is named by a int"),
+        ({"a": b"bytes"}, r"data\.a is a bytes"),
+        (["no mapping"], r"data is a list"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_with_its_path(
+    log: EventLog, data: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        log.submit(Append("s", [NewEvent("t", data)]))
+
+
+def test_what_is_nested_too_deeply_is_refused(log: EventLog) -> None:
+    circle: dict[str, Any] = {}
+    circle["again"] = circle
+    with pytest.raises(ValueError, match="nested deeper than 128"):
+        log.submit(Append("s", [NewEvent("t", circle)]))
+    deep: Any = 1
+    for _ in range(500):
+        deep = [deep]
+    with pytest.raises(ValueError, match="nested deeper than 128"):
+        log.submit(Append("s", [NewEvent("t", {"deep": deep})]))
+    log.append("s", [NewEvent("t", {"wide": [[n] for n in range(1_000)]})])
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        Append("", [NewEvent("t", {})]),
+        Append("s", []),
+        Append("s\0", [NewEvent("t", {})]),
+        Append("s", [NewEvent("", {})]),
+        Append("s", [NewEvent("t", {}, subject="\ud800")]),
+        Append("s", [NewEvent("t", {}, schema=0)]),
+        Append("s", [NewEvent("t", {}, at="2026-01-01T00:00:00Z")]),
+        Append("s", [NewEvent("t", {}, at="2026-01-01T00:00:00.000000+02:00")]),
+    ],
+)
+def test_an_envelope_that_does_not_fit_is_refused(log: EventLog, append: Append) -> None:
+    with pytest.raises(ValueError, match=r"must|no event|not a time"):
+        log.submit(append)
+
+
+def test_what_the_caller_changes_later_is_not_stored(log: EventLog) -> None:
+    data = {"list": [1]}
+    ticket = log.submit(Append("s", [NewEvent("t", data)]))
+    data["list"].append(2)
+    ticket.result()
+    assert next(log.read()).data == {"list": [1]}
+
+
+def test_reading_narrows_by_stream_type_subject_and_position(log: EventLog) -> None:
+    for number in range(12):
+        log.submit(
+            Append(
+                f"s/{number % 2}",
+                [NewEvent("abc"[number % 3], {"n": number}, subject=f"x{number % 4}")],
+            )
+        )
+    log.flush()
+
+    def numbers(**narrow: Any) -> list[int]:
+        return [event.data["n"] for event in log.read(**narrow)]
+
+    assert numbers(stream="s/1") == [1, 3, 5, 7, 9, 11]
+    assert numbers(stream="s/1", after=6) == [7, 9, 11]
+    assert numbers(types=["a"]) == [0, 3, 6, 9]
+    assert numbers(types=["b", "a"], limit=4) == [0, 1, 3, 4]
+    assert numbers(types=["a", "nothing"], stream="s/0") == [0, 6]
+    assert numbers(subject="x1") == [1, 5, 9]
+    assert numbers(subject="x1", types=["b"]) == [1]
+    assert numbers(after=10) == [10, 11]
+    assert numbers(types=[]) == []
+    assert numbers(stream="nobody") == []
+
+
+def test_reading_goes_on_over_many_pages(log: EventLog) -> None:
+    log.append("s/1", [NewEvent("t", {"n": n}) for n in range(2_500)])
+    assert [e.data["n"] for e in log.read()] == list(range(2_500))
+    assert [e.data["n"] for e in log.read(stream="s/1", after=10)] == list(range(10, 2_500))
+
+
+def test_tickets_are_awaited_by_many_tasks_and_loops(path: Path) -> None:
+    async def produce(log: EventLog, stream: str) -> list[int]:
+        async def one() -> int:
+            await log.ready()
+            return (await log.submit(Append(stream, [NewEvent("t", {})])))[0][0].version
+
+        return await asyncio.gather(*(one() for _ in range(200)))
+
+    with EventLog.open(path) as log, ThreadPoolExecutor(4) as threads:
+        loops = [threads.submit(asyncio.run, produce(log, f"s/{n}")) for n in range(4)]
+        assert [sorted(loop.result()) for loop in loops] == [list(range(1, 201))] * 4
+
+
+def test_a_cancelled_wait_leaves_the_append_alone(log: EventLog) -> None:
+    async def main() -> None:
+        ticket = log.submit(Append("s", [NewEvent("t", {})]))
+
+        async def wait() -> None:
+            await ticket
+
+        waiting = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await log.aflush()
+        assert (await ticket)[0][0].version == 1
+
+    asyncio.run(main())
+
+
+def test_ready_holds_back_until_the_queue_has_room(log: EventLog) -> None:
+    async def main() -> None:
+        body = "x" * 1_000_000
+        for number in range(100):
+            await log.ready()
+            log.submit(Append("s", [NewEvent("t", {"body": f"{number} {body}"})]))
+        await log.aflush()
+
+    asyncio.run(main())
+    head = log.head("s")
+    assert head is not None
+    assert head.version == 100
+
+
+def test_closing_writes_what_was_submitted(path: Path) -> None:
+    with EventLog.open(path) as log:
+        tickets = [log.submit(Append("s", [NewEvent("t", {})])) for _ in range(500)]
+    assert [ticket.result()[0][0].version for ticket in tickets] == list(range(1, 501))
+    assert not path.with_name("log.db-wal").exists()
+    with pytest.raises(StoreClosedError):
+        log.submit(Append("s", [NewEvent("t", {})]))
+    with pytest.raises(StoreClosedError):
+        list(log.read())
+    log.close()
+
+
+def test_a_log_closes_in_a_coroutine(path: Path) -> None:
+    async def main() -> None:
+        async with EventLog.open(path) as log:
+            log.submit(Append("s", [NewEvent("t", {})]))
+
+    asyncio.run(main())
+    with EventLog.open(path) as log:
+        assert log.head("s") is not None
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_to_open_the_log_anew(log: EventLog) -> None:
+    child = os.fork()
+    if not child:
+        try:
+            log.submit(Append("s", [NewEvent("t", {})]))
+        except StoreClosedError:
+            log.close()
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    log.append("s", [NewEvent("t", {})])
+
+
+def test_ids_are_version_7_and_grow() -> None:
+    ids = [uuid7() for _ in range(10_000)]
+    assert ids == sorted(set(ids))
+    assert {id_.version for id_ in ids} == {7}
+    assert {id_.variant for id_ in ids} == {UUID(int=0x8 << 60).variant}

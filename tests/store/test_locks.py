@@ -1,0 +1,98 @@
+"""Locks of streams: exclusive, readable, and gone with the process that held them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kindlm_store import LockHeldError, StreamLock, holder, is_held
+
+HOLD = """
+import sys, time
+from kindlm_store import StreamLock
+with StreamLock(sys.argv[1], "run/1"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_is_exclusive_and_names_its_holder(path: Path) -> None:
+    with StreamLock(path, "run/1"):
+        assert is_held(path, "run/1")
+        assert not is_held(path, "run/2")
+        who = holder(path, "run/1")
+        assert who is not None
+        assert who.pid == os.getpid()
+        with pytest.raises(LockHeldError, match=f"run/1 is locked by process {os.getpid()}"):
+            StreamLock(path, "run/1").acquire()
+        with StreamLock(path, "run/2"):
+            pass
+    assert not is_held(path, "run/1")
+    assert holder(path, "run/1") is None
+    with StreamLock(path, "run/1"):
+        pass
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lock_ends_with_its_process(path: Path, how: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(LockHeldError) as error:
+        StreamLock(path, "run/1").acquire()
+    assert error.value.holder is not None
+    assert error.value.holder.pid == process.pid
+    process.send_signal(how)
+    process.communicate()
+    assert not is_held(path, "run/1")
+    with StreamLock(path, "run/1"):
+        pass
+
+
+def test_asking_does_not_take_the_lock_away_from_anyone(path: Path) -> None:
+    def ask(_: int) -> None:
+        for _ in range(300):
+            is_held(path, "run/1")
+
+    with ThreadPoolExecutor(2) as threads:
+        asking = threads.map(ask, range(2))
+        for _ in range(300):
+            with StreamLock(path, "run/1"):
+                assert is_held(path, "run/1")
+        list(asking)
+
+
+def test_only_one_of_many_holds_a_lock_at_a_time(path: Path) -> None:
+    inside = []
+
+    def hold(number: int) -> int:
+        taken = 0
+        for _ in range(40):
+            try:
+                with StreamLock(path, "run/1"):
+                    inside.append(number)
+                    assert inside == [number]
+                    inside.remove(number)
+                    taken += 1
+            except LockHeldError:
+                continue
+        return taken
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(hold, range(4))) > 0
+
+
+def test_names_of_streams_cannot_leave_the_folder(path: Path) -> None:
+    with StreamLock(path, "../../etc/passwd"), StreamLock(path, "x" * 1_000):
+        assert {file.name for file in path.parent.iterdir()} == {"log.db.locks"}

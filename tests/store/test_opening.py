@@ -1,0 +1,241 @@
+"""Opening: what is ours, what is not, what is newer; and nothing is touched that should not be."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kindlm_store import (
+    CorruptDatabaseError,
+    EventLog,
+    NewerDatabaseError,
+    NewEvent,
+    NotAnEventLogError,
+    OpenError,
+    Projection,
+    Table,
+    open_reader,
+)
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """Every file beside the database, as bytes, but for what SQLite shares between readers."""
+    return {
+        file.name: file.read_bytes()
+        for file in path.parent.iterdir()
+        if file.is_file() and not file.name.endswith(("-shm", "-wal"))
+    }
+
+
+def test_a_new_file_is_set_up_for_good(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "log.db"
+    with EventLog.open(path), closing(open_reader(path)) as reader:
+
+        def pragma(name: str) -> object:
+            return reader.execute(f"PRAGMA {name}").fetchone()[0]
+
+        assert pragma("journal_mode") == "wal"
+        assert pragma("auto_vacuum") == 2
+        assert pragma("user_version") == 1
+        assert pragma("application_id") == 0x4B4E444C
+        assert pragma("encoding") == "UTF-8"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_opening_again_changes_nothing(path: Path) -> None:
+    with EventLog.open(path) as log:
+        log.append("s", [NewEvent("t", {})])
+    before = content(path)
+    with EventLog.open(path):
+        pass
+    assert content(path) == before
+
+
+def test_the_migrations_library_is_not_loaded_for_a_file_that_needs_none(path: Path) -> None:
+    EventLog.open(path).close()
+    code = (
+        "import sys, kindlm_store\n"
+        f"kindlm_store.EventLog.open({str(path)!r}).close()\n"
+        "print('sqlite_utils' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def foreign_text(path: Path) -> None:
+    path.write_text("not a database " * 100)
+
+
+def foreign_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE music (title)")
+
+
+def foreign_application(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA application_id = 42")
+        connection.execute("CREATE TABLE streams (id, name, version, head, sealed)")
+
+
+@pytest.mark.parametrize("make", [foreign_text, foreign_database, foreign_application])
+def test_a_foreign_file_is_refused_and_not_touched(
+    path: Path, make: Callable[[Path], None]
+) -> None:
+    make(path)
+    before = content(path)
+    for open_it in (EventLog.open, open_reader):
+        with pytest.raises(NotAnEventLogError):
+            open_it(path)
+    assert content(path) == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "PRAGMA user_version = 99",
+        """
+        INSERT INTO _sqlite_migrations (migration_set, name, applied_at)
+        VALUES ('event_log', 'm002_from_the_future', '')
+        """,
+    ],
+)
+def test_a_newer_file_is_refused_and_not_touched(path: Path, statement: str) -> None:
+    EventLog.open(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+    before = content(path)
+    for open_it in (EventLog.open, open_reader):
+        with pytest.raises(NewerDatabaseError, match="update the program"):
+            open_it(path)
+    assert content(path) == before
+
+
+def test_a_newer_file_with_a_left_over_wal_is_not_touched(path: Path) -> None:
+    EventLog.open(path).close()
+    code = (
+        "import os, sqlite3\n"
+        f"c = sqlite3.connect({str(path)!r}, isolation_level=None)\n"
+        "c.execute('PRAGMA user_version = 99')\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    wal = path.with_name("log.db-wal")
+    before = (path.read_bytes(), wal.read_bytes())
+    with pytest.raises(NewerDatabaseError):
+        EventLog.open(path)
+    assert (path.read_bytes(), wal.read_bytes()) == before
+
+
+def test_an_empty_file_becomes_an_event_log(path: Path) -> None:
+    path.touch()
+    with EventLog.open(path) as log:
+        assert log.append("s", [NewEvent("t", {})])[0].version == 1
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    for open_it in (EventLog.open, open_reader):
+        with pytest.raises(OpenError, match="is not a file"):
+            open_it(tmp_path)
+
+
+def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OpenError, match="cannot be opened"):
+        EventLog.open(tmp_path / "file" / "log.db")
+
+
+def test_a_reader_does_not_create_a_file(path: Path) -> None:
+    with pytest.raises(OpenError, match="no such file"):
+        open_reader(path)
+    path.touch()
+    with pytest.raises(NotAnEventLogError, match="is empty"):
+        open_reader(path)
+
+
+def test_a_damaged_file_is_reported(path: Path) -> None:
+    with EventLog.open(path) as log:
+        log.append("s", [NewEvent("t", {"x": "y" * 100}) for _ in range(500)])
+    damaged = bytearray(path.read_bytes())
+    damaged[100:200] = b"\xff" * 100
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptDatabaseError):
+        EventLog.open(path)
+
+
+def test_a_read_only_folder_is_read_but_not_written() -> None:
+    code = """
+import os, sys
+from kindlm_store import EventLog, OpenError, open_reader
+if not os.getuid():
+    os.setuid(65534)
+print(open_reader(sys.argv[1]).execute("SELECT count(*) FROM event_log").fetchone()[0])
+try:
+    EventLog.open(sys.argv[1])
+except OpenError as error:
+    print(error.reason)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.db"
+        with EventLog.open(path) as log:
+            log.append("s", [NewEvent("t", {})])
+        path.chmod(0o444)
+        path.parent.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        path.parent.chmod(0o700)
+    assert not done.stderr
+    assert done.stdout == "1\ncannot be written: the file or its folder is read-only\n"
+
+
+def test_a_reader_sees_what_a_live_writer_commits(path: Path) -> None:
+    with EventLog.open(path) as log, closing(open_reader(path)) as reader:
+        for number in range(1, 4):
+            log.append("s", [NewEvent("t", {})])
+            assert reader.execute("SELECT count(*) FROM event_log").fetchone()[0] == number
+
+
+def test_the_schema_is_what_it_was(path: Path) -> None:
+    """A migration adds to this list; it never changes what an older file has."""
+    projection = Projection("p", 1, (Table("mine", {"id": "TEXT"}, ("id",)),), {})
+    with EventLog.open(path, projections=[projection]), closing(open_reader(path)) as reader:
+        names = reader.execute(
+            "SELECT type || ' ' || name FROM sqlite_master"
+            " WHERE name NOT LIKE 'sqlite_%' AND name NOT LIKE '%_sqlite_migrations%' ORDER BY 1"
+        )
+        assert [row[0] for row in names] == [
+            "index contents_digest",
+            "index events_subject",
+            "index events_type",
+            "table contents",
+            "table event_types",
+            "table events",
+            "table mine",
+            "table projections",
+            "table streams",
+            "trigger contents_delete",
+            "trigger contents_insert",
+            "trigger contents_update",
+            "trigger event_types_delete",
+            "trigger event_types_insert",
+            "trigger event_types_update",
+            "trigger events_delete",
+            "trigger events_insert",
+            "trigger events_update",
+            "trigger streams_delete",
+            "trigger streams_insert",
+            "trigger streams_update",
+            "view content_texts",
+            "view event_log",
+        ]

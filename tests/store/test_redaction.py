@@ -1,0 +1,194 @@
+"""Secrets never reach the file, in whatever form they come."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
+
+secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
+ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+
+
+def percent_all(text: str, *, upper: bool) -> str:
+    codes = "".join(f"%{byte:02x}" for byte in text.encode())
+    return codes.upper() if upper else codes
+
+
+def percent_some(text: str) -> str:
+    return "".join(
+        character if index % 2 else percent_all(character, upper=bool(index % 4))
+        for index, character in enumerate(text)
+    )
+
+
+def backslash_u(text: str) -> str:
+    raw = text.encode("utf-16-be")
+    return "".join(f"\\u{raw[i : i + 2].hex()}" for i in range(0, len(raw), 2))
+
+
+def json_string(text: str, *, ascii_only: bool) -> str:
+    return json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+
+
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "literal": lambda s: s,
+    "JSON": lambda s: json_string(s, ascii_only=False),
+    "JSON, ASCII": lambda s: json_string(s, ascii_only=True),
+    "JSON in JSON": lambda s: json_string(json_string(s, ascii_only=False), ascii_only=False),
+    "JSON in JSON, ASCII": lambda s: json_string(json_string(s, ascii_only=True), ascii_only=True),
+    "JSON with escaped slashes": lambda s: json_string(s, ascii_only=False).replace("/", "\\/"),
+    "percent, lower case": lambda s: percent_all(s, upper=False),
+    "percent, upper case": lambda s: percent_all(s, upper=True),
+    "percent, some": percent_some,
+    "percent, twice": lambda s: urllib.parse.quote(urllib.parse.quote(s, safe=""), safe=""),
+    "quote": urllib.parse.quote,
+    "quote_plus": urllib.parse.quote_plus,
+    "backslash u": backslash_u,
+    "hex": lambda s: s.encode().hex(),
+    "HEX": lambda s: s.encode().hex().upper(),
+}
+
+
+def survives(secret: str, text: str) -> bool:
+    """Whether anybody can still read the secret: decode the text in all ways, look for it."""
+    decodings: list[Callable[[str], str]] = [
+        lambda t: t,
+        urllib.parse.unquote,
+        lambda t: urllib.parse.unquote(urllib.parse.unquote(t)),
+        urllib.parse.unquote_plus,
+        lambda t: json.loads(f'"{t}"'),
+        lambda t: json.loads(f'"{json.loads(chr(34) + t + chr(34))}"'),
+        lambda t: bytes.fromhex(t).decode(),
+    ]
+    for decode in decodings:
+        try:
+            if secret in decode(text):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
+@settings(max_examples=60, deadline=None)
+@given(secret=secrets | ascii_secrets, before=texts, after=texts)
+@example(secret='a b/c+"\\%\n\t', before="", after="")
+@example(secret="%41%41%41%41", before="", after="")
+def test_no_encoding_of_a_secret_survives(
+    encode: Callable[[str], str], secret: str, before: str, after: str
+) -> None:
+    encoded = encode(secret)
+    text = before + encoded + after
+    redacted = Redactor([secret])(text)
+    assert encoded not in redacted
+    assert len(redacted) < len(text) or "[redacted]" in redacted
+    if not before and not after:
+        assert not survives(secret, redacted)
+
+
+@settings(max_examples=200, deadline=None)
+@given(secret=secrets | ascii_secrets, before=st.binary(max_size=9), after=st.binary(max_size=9))
+@pytest.mark.parametrize("alphabet", ["standard", "urlsafe"])
+def test_no_secret_survives_in_base64_wherever_it_begins(
+    alphabet: str, secret: str, before: bytes, after: bytes
+) -> None:
+    raw = before + secret.encode() + after
+    encode = base64.b64encode if alphabet == "standard" else base64.urlsafe_b64encode
+    redacted = Redactor([secret])(f"Basic {encode(raw).decode()}")
+    assert "[redacted]" in redacted
+    left = redacted.removeprefix("Basic ").split("[redacted]")
+    # What is left on either side says less than two bytes of the secret.
+    assert all(
+        len(part) <= -(-(len(side) + 1) * 4 // 3) + 3
+        for part, side in zip(left, (before, after), strict=False)
+    )
+
+
+def test_base64_inside_a_url_is_found() -> None:
+    secret = "~~~???>>>secret-key"
+    encoded = base64.b64encode(f"user:{secret}".encode()).decode()
+    assert "[redacted]" in Redactor([secret])(urllib.parse.quote(encoded, safe=""))
+
+
+@given(texts)
+def test_a_text_without_secrets_is_left_alone(text: str) -> None:
+    secret = "planted-0123456789"
+    assume(secret not in text)
+    assert Redactor([secret])(text) == text
+
+
+def test_short_values_are_words_and_not_secrets() -> None:
+    assert Redactor(["secret", "", "1234567"])("secret 1234567") == "secret 1234567"
+
+
+def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
+    redact = Redactor(["0123456789", "0123456789abcdef"])
+    assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
+    encoding=st.sampled_from(sorted(ENCODINGS)),
+)
+def test_nothing_of_a_secret_reaches_the_file(secret: str, encoding: str) -> None:
+    """At the store's door, in every place a string can stand."""
+    assume(not any(secret in known for known in ("[redacted]", "planted.event", "text", "deep")))
+    encoded = ENCODINGS[encoding](secret)
+    event = NewEvent(
+        "planted.event",
+        {
+            "value": f"<{encoded}>",
+            f"name {encoded}": 1,
+            "text": Text(f"{encoded}!"),
+            "deep": [{"list": [encoded, Text(json.dumps({"error": encoded}))]}],
+        },
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.db"
+        with EventLog.open(path, redact=Redactor([secret])) as log:
+            log.submit(Append("s", [event])).result()
+            (stored,) = log.read()
+            strings = [*_strings(stored.data), *log.texts(_refs(stored.data)).values()]
+            assert len(strings) == 13
+            assert not any(secret in text or encoded in text for text in strings)
+            files = b"".join(f.read_bytes() for f in Path(folder).iterdir() if f.is_file())
+        if len(secret) > 12:
+            assert encoded.encode() not in files
+            assert secret.encode() not in files
+
+
+def _strings(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case list():
+            return [text for item in value for text in _strings(item)]
+        case dict():
+            return [*value, *(text for item in value.values() for text in _strings(item))]
+        case _:
+            return []
+
+
+def _refs(value: Any) -> list[str]:
+    match value:
+        case {"$ref": str(ref)}:
+            return [ref]
+        case list():
+            return [ref for item in value for ref in _refs(item)]
+        case dict():
+            return [ref for item in value.values() for ref in _refs(item)]
+        case _:
+            return []
