@@ -165,7 +165,7 @@ def fails_on(amount: float) -> Callable[[RecordedEvent], Iterable[Operation]]:
         fails_on(13),
         lambda event: [Insert("accounts", {"id": "a"})] if event.data["amount"] == 13 else (),
         lambda event: [Insert("nowhere", {"id": "a"})] if event.data["amount"] == 13 else (),
-        lambda event: [Insert("accounts", {"x": [1]})] if event.data["amount"] == 13 else (),
+        lambda event: [Insert("accounts", {"x": [1]})  # type: ignore[dict-item]] if event.data["amount"] == 13 else (),
     ],
     ids=["raises", "repeats a key", "unknown table", "no value of SQL"],
 )
