@@ -80,9 +80,9 @@ class SuiteView:
 
     @property
     def status(self) -> Status:
-        """How the suite came out; errored if it could not be run at all."""
+        """How the suite came out; skipped, with an error, if it could not be loaded."""
         if self.error_code is not None:
-            return Status.ERRORED
+            return Status.SKIPPED
         if not self.passed:
             return Status.FAILED
         return Status.PASSED if self.executions.tested else Status.SKIPPED

@@ -83,7 +83,8 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     starting = [
         row[0]
         for row in db.execute(
-            "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 LIMIT 6", (wanted,)
+            "SELECT id FROM runs WHERE ?1 <> '' AND substr(id, 1, length(?1)) = ?1 LIMIT 6",
+            (wanted,),
         )
     ]
     if len(starting) == 1:

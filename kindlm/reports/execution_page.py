@@ -9,7 +9,7 @@ from kindlm.history.rows import AssertionView, CallView, ExecutionView, SuiteVie
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.evidence import Mask, mask_of, masked, source_text
-from kindlm.reports.failures_page import assertion_fields, json_shown, place
+from kindlm.reports.failures_page import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import count, duration, money
 from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.registry import ReportOptions
@@ -152,7 +152,7 @@ class _Conversation:
             self._page.blank()
             self._page.line((role, "bold cyan"), indent=2)
         shown = "(erased)" if text is None else bounded(self._mask.text(text), _TEXT)
-        self._page.line(visible(shown), indent=4)
+        self._page.line(visible(shown).rstrip("\n"), indent=4)
 
     def _tool(self, used: ToolCallView) -> None:
         arguments = json_shown(self._mask.value(used.arguments), _VALUE)
@@ -217,7 +217,7 @@ class _Assertions:
             facts.append(duration(assertion.duration_ms))
         page.line(
             mark(assertion.outcome),
-            f" {one_line(assertion.kind)} {one_line(assertion.label)}",
+            f" {assertion_name(assertion)}",
             (f"  {assertion.failure_code}" if assertion.failure_code else "", "red"),
             (f"  {', '.join(facts)}", "dim"),
             indent=2,

@@ -13,7 +13,7 @@ from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_o
 from kindlm.reports.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 
-__all__ = ["assertion_fields", "json_shown", "place", "write_failures"]
+__all__ = ["assertion_fields", "assertion_name", "json_shown", "place", "write_failures"]
 
 _DETAILED_TESTS = 100
 """So many tests are told in detail; nobody reads more in a terminal."""
@@ -87,8 +87,7 @@ def _write_assertion(view: RunView, suite: SuiteView, finding: FailedAssertion, 
     assertion = finding.assertion
     page.line(
         mark(assertion.outcome),
-        f" {one_line(assertion.kind)} ",
-        one_line(assertion.label),
+        f" {assertion_name(assertion)}",
         _times(finding.executions),
         (f"  {assertion.failure_code or ''}", "red"),
         (f"  {place(suite.path, assertion)}", "dim"),
@@ -104,6 +103,13 @@ def _write_assertion(view: RunView, suite: SuiteView, finding: FailedAssertion, 
         fields.append(("tools", f"{names} and {more} more" if more > 0 else names))
     page.fields(fields, indent=6)
     _write_command(view, finding.executions[0], page)
+
+
+def assertion_name(assertion: AssertionView) -> str:
+    """Return the kind and the label of an assertion, safe to print."""
+    if assertion.label in ("", assertion.kind):
+        return one_line(assertion.kind)
+    return f"{one_line(assertion.kind)} {one_line(assertion.label)}"
 
 
 def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:

@@ -52,7 +52,7 @@ def score(value: float) -> str:
     return f"{value:.2f}"
 
 
-def tally(counts: StatusCounts, *, zeros: bool = False) -> str:
+def tally(counts: StatusCounts) -> str:
     """Return counts by status, without those that are zero: `3 passed, 1 failed`."""
     parts = [
         f"{number:,} {status.value}"
@@ -62,7 +62,7 @@ def tally(counts: StatusCounts, *, zeros: bool = False) -> str:
             (Status.ERRORED, counts.errored),
             (Status.SKIPPED, counts.skipped),
         )
-        if number or zeros
+        if number
     ]
     return ", ".join(parts) or "none"
 

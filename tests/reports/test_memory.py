@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
+from rich.cells import cached_cell_len
 
 from kindlm.errors import Ok
 from kindlm.history.run_view import RunView
@@ -16,12 +15,13 @@ from kindlm.reports.registry import ReportOptions, find_report
 
 
 class Sink(io.TextIOBase):
-    """Counts what is written and forgets it."""
+    """Counts what is written and forgets it, and with it what rich remembers: widths of texts."""
 
     written = 0
 
     def write(self, text: str) -> int:
         self.written += len(text)
+        cached_cell_len.cache_clear()
         return len(text)
 
 
@@ -43,17 +43,6 @@ def runs(history: Any, make: Any) -> list[RunView]:
     return views
 
 
-@pytest.fixture
-def traced(runs: list[RunView]) -> Iterator[None]:
-    """Trace memory, with a cache of rich's (widths of 4,096 texts) full from the start."""
-    tracemalloc.start()
-    for number in range(5000):
-        cell_len(f"{number} " + "x" * 100)
-    yield
-    tracemalloc.stop()
-
-
-@pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("name", ["terminal", "json", "junit"])
 def test_memory_is_flat(history: Any, runs: list[RunView], name: str) -> None:
     report = find_report(name)
@@ -63,10 +52,10 @@ def test_memory_is_flat(history: Any, runs: list[RunView], name: str) -> None:
     peaks = []
     for run in runs:
         view, sink = history.view(run.id), Sink()
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
+        tracemalloc.start()
         report.value.write(view, sink, options)
-        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
         assert sink.written > 100 * view.summary.tests.total
 
-    assert peaks[1] < 2 * peaks[0] + 50_000, peaks
+    assert peaks[1] < 1.5 * peaks[0] + 50_000, peaks
