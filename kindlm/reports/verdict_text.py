@@ -73,8 +73,9 @@ def _why_failed(view: RunView) -> tuple[str, ...]:
         reasons.append(f"{count(view.summary.tests.errored, 'test')} errored")
     if broken := [suite for suite in view.suites if suite.error_code is not None]:
         reasons.append(f"{count(len(broken), 'suite')} could not be run")
+    several = sum(bool(suite.gates) for suite in view.suites) > 1
     reasons += [
-        f"gate {gate.name} {comparison(gate)}"
+        f"gate {gate.name} {comparison(gate)}{f' in {suite.name}' if several else ''}"
         for suite in view.suites
         for gate in suite.gates
         if not gate.passed

@@ -111,6 +111,17 @@ def test_a_run_that_tested_nothing_failed(history: Any, make: Any, write: Any) -
     line_with(write(run.finish(), "terminal"), "FAILED: ", "nothing was tested")
 
 
+def test_of_several_suites_the_verdict_names_the_one(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    for ordinal, score in enumerate((1.0, 0.5)):
+        run.suite(f"suite {ordinal}", tests=[make.planned()], gates={"judgeAvgMin": 0.8})
+        run.execution(suite=ordinal, assertions=(make.passed("judge", "is kind", score=score),))
+    text = write(run.finish(), "terminal")
+
+    line_with(text, "FAILED: gate judgeAvgMin 0.50 < 0.80 in suite 1")
+    line_with(text, "Gates of suite 0")
+
+
 def test_a_large_run_lists_only_what_went_wrong(history: Any, make: Any, write: Any) -> None:
     run = history.run()
     run.suite("large", tests=[make.planned(f"test {i}") for i in range(1000)])
