@@ -82,7 +82,7 @@ def run_tests(options: TestOptions) -> int:
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
-    paths = options.paths or or_fail(default_paths(Path.cwd()))
+    paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root))
     _tell_diagnostics(loaded, options, console)
     if not loaded.suites:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,17 @@ def start(services, body=None):
 
 
 def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    """Tell whether a process runs; one that was killed gets some time to be gone."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state in ("Z", "X"):
+            return False
+        os.sched_yield()
+    return True
 
 
 def test_a_service_gets_a_port_and_is_ready_when_it_prints_its_line(tmp_path):
