@@ -66,14 +66,13 @@ def calls_per_second(port: int, request: bytes, calls: int, connections: int) ->
     begun = finished = 0
     started = time.perf_counter()
     for client in clients:
-        selector.register(client, selectors.EVENT_READ)
+        selector.register(client, selectors.EVENT_READ, client)
         client.sendall(request)
         begun += 1
     received = dict.fromkeys(clients, 0)
     while finished < calls:
         for key, _ in selector.select():
-            client = key.fileobj
-            assert isinstance(client, socket.socket)
+            client = key.data
             received[client] += len(client.recv(1 << 16))
             if received[client] < expected:
                 continue

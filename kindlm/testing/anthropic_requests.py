@@ -364,9 +364,9 @@ def _text(content: Any) -> str:
     return content or ""
 
 
-def read(body: dict[str, Any]) -> Conversation:
+def read(body: dict[str, Any], raw_body: bytes) -> Conversation:
     """The conversation that an accepted request holds."""
-    fingerprint, prompt_tokens = fingerprint_of(body)
+    fingerprint, prompt_tokens = fingerprint_of(raw_body)
     choice = body.get("tool_choice") or {}
     forced = choice["name"] if choice.get("type") == "tool" else None
     tools = [] if choice.get("type") == "none" else body.get("tools") or []

@@ -182,7 +182,7 @@ class App:
 
     def _played(self, call: _Call, reported: str, fault: Fault | None) -> _Outcome:
         assert call.body is not None
-        conversation = call.wire.read(call.body)
+        conversation = call.wire.read(call.body, call.request.body)
         try:
             played = play(self._script, conversation)
         except ScriptError as error:

@@ -176,11 +176,10 @@ def parse_or_text(text: str) -> Any:
         return text
 
 
-def fingerprint_of(body: dict[str, Any]) -> tuple[str, int]:
-    """A hash of the request, and an estimate of its tokens (four characters each)."""
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.blake2b(canonical.encode("ascii"), digest_size=16).hexdigest()
-    return digest, max(1, len(canonical) // 4)
+def fingerprint_of(raw_body: bytes) -> tuple[str, int]:
+    """A hash of the request, and an estimate of its tokens (four bytes each)."""
+    digest = hashlib.blake2b(raw_body, digest_size=16).hexdigest()
+    return digest, max(1, len(raw_body) // 4)
 
 
 def estimate_tokens(text: str) -> int:

@@ -179,9 +179,9 @@ def _unanswered(waiting: dict[str, int]) -> Refusal:
     return refuse(message, f"messages.[{min(waiting.values())}].role")
 
 
-def read(body: dict[str, Any]) -> Conversation:
+def read(body: dict[str, Any], raw_body: bytes) -> Conversation:
     """The conversation that an accepted request holds."""
-    fingerprint, prompt_tokens = fingerprint_of(body)
+    fingerprint, prompt_tokens = fingerprint_of(raw_body)
     wanted = body.get("response_format") or {}
     choice = body.get("tool_choice")
     stop = body.get("stop")

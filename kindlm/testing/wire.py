@@ -42,7 +42,7 @@ class WireFormat:
         auth_refusal: What a missing (None) or wrong key gets.
         refusals: What is wrong with a request, worst first; the caller takes the first.
         unknown_model: What a model that does not exist gets.
-        read: Turns an accepted body into a conversation.
+        read: Turns an accepted body, parsed and raw, into a conversation.
         write: Turns a reply into the parts of an answer's body: one, or the events of a stream.
         error_body: An error in the format's shape, with the id of the request.
         status_refusal: The error that the real API sends with a status.
@@ -54,7 +54,7 @@ class WireFormat:
     auth_refusal: Callable[[str | None], Refusal]
     refusals: Callable[[Mapping[str, str], dict[str, Any], ModelSpec | None], Iterator[Refusal]]
     unknown_model: Callable[[str], Refusal]
-    read: Callable[[dict[str, Any]], Conversation]
+    read: Callable[[dict[str, Any], bytes], Conversation]
     write: Callable[[Conversation, Reply, str], tuple[bytes, ...]]
     error_body: Callable[[Refusal, str], dict[str, Any]]
     status_refusal: Callable[[int, str], Refusal]
