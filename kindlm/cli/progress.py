@@ -13,7 +13,7 @@ from rich.text import Text
 from kindlm.engine.execution import Finished
 from kindlm.outcome import Status
 from kindlm.plan import Execution
-from kindlm.reports.untrusted import visible
+from kindlm.reports.untrusted import one_line
 
 __all__ = ["ProgressView", "make_progress"]
 
@@ -142,7 +142,7 @@ def _test_line(execution: Execution, counts: Counter[Status]) -> Text:
     )
     sign, color = _SIGNS[worst]
     line = Text(f"{sign} ", style=color)
-    line.append(f"{visible(execution.case.name)} · {visible(execution.target)}", style="default")
+    line.append(f"{one_line(execution.case.name)} · {one_line(execution.target)}", style="default")
     line.append(f"  {counts[Status.PASSED]}/{counts.total()} passed", style="dim")
     return line
 
@@ -151,10 +151,10 @@ def _failure(finished: Finished) -> Text:
     execution = finished.execution
     sign, color = _SIGNS[finished.status]
     line = Text(f"{sign} ", style=color)
-    line.append(f"{visible(execution.case.name)} · {visible(execution.target)}", style="default")
+    line.append(f"{one_line(execution.case.name)} · {one_line(execution.target)}", style="default")
     line.append(f" #{execution.repeat}: ", style="dim")
     reason = finished.error.message if finished.error else _first_message(finished)
-    line.append(visible(reason)[:_MESSAGE_LIMIT], style="default")
+    line.append(one_line(reason)[:_MESSAGE_LIMIT], style="default")
     return line
 
 

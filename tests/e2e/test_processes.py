@@ -11,7 +11,6 @@ import pytest
 
 from kindlm.testing import LoopbackServer
 
-
 EXPECT = {"output": {"contains": ["delivered"]}}
 
 
