@@ -17,13 +17,13 @@ from kindlm.testing.script import Script, ScriptError
 from kindlm.testing.script_loading import fault_rules, load_script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
 
 @contextlib.asynccontextmanager
-async def listening(app: App, host: str, port: int) -> Any:
+async def listening(app: App, host: str, port: int) -> AsyncIterator[int]:
     """Serves the app while the context is open; yields the port.
 
     Raises:
@@ -148,8 +148,10 @@ class LoopbackServer:
         done = threading.Event()
 
         def run() -> None:
-            action()
-            done.set()
+            try:
+                action()
+            finally:
+                done.set()
 
         self._loop.call_soon_threadsafe(run)
         done.wait()

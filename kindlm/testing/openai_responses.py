@@ -90,30 +90,12 @@ def write(conversation: Conversation, reply: Reply, reported_model: str) -> tupl
         text = json.dumps(reply.structured, ensure_ascii=False)
     if text is not None:
         text, reply = shape(reply, conversation, text)
-    envelope = {
-        "id": f"chatcmpl-{conversation.fingerprint[:29]}",
-        "created": CREATED,
-        "model": reported_model,
-        "service_tier": "default",
-        "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
-    }
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": text,
-        "refusal": None,
-        "annotations": [],
-    }
-    calls = _tool_calls(conversation, reply)
-    if calls:
-        message["tool_calls"] = calls
+    message = _message(text, _tool_calls(conversation, reply))
     usage = _usage(conversation, reply, text or "")
+    envelope = _envelope(conversation, reported_model)
     if conversation.stream:
-        chunks = _chunks(
-            message, _finish_reason(reply), usage if conversation.stream_usage else None
-        )
-        envelope["object"] = "chat.completion.chunk"
-        events = [_event({**envelope, **chunk}) for chunk in chunks]
-        return (*events, b"data: [DONE]\n\n")
+        told = usage if conversation.stream_usage else None
+        return tuple(_stream(envelope, _chunks(message, _finish_reason(reply), told)))
     choice = {
         "index": 0,
         "message": message,
@@ -124,6 +106,27 @@ def write(conversation: Conversation, reply: Reply, reported_model: str) -> tupl
     if usage is not None:
         completion["usage"] = usage
     return (json.dumps(completion).encode("ascii"),)
+
+
+def _envelope(conversation: Conversation, reported_model: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{conversation.fingerprint[:29]}",
+        "created": CREATED,
+        "model": reported_model,
+        "service_tier": "default",
+        "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
+    }
+
+
+def _message(text: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield _event({**envelope, "object": "chat.completion.chunk", **chunk})
+    yield b"data: [DONE]\n\n"
 
 
 def _tool_calls(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:

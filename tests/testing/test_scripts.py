@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +106,13 @@ def test_scripts_that_extend_one_another_in_a_circle_are_refused(tmp_path):
 @pytest.mark.parametrize("name", builtin_scripts())
 def test_built_in_scripts_load(name):
     assert load_script(name).rules
+
+
+def test_the_script_in_the_reference_loads():
+    reference = resources.files("kindlm.testing") / "README.md"
+    (example,) = re.findall(r"```yaml\n(.*?)```", reference.read_text(encoding="utf-8"), re.DOTALL)
+    script = load_script(load_yaml(example))
+    assert (script.rules[0].name, len(script.judge_rules), len(script.faults)) == ("refund", 8, 1)
 
 
 def test_a_pattern_that_never_ends_is_stopped(serve, openai_agent):
