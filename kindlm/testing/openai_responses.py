@@ -119,7 +119,12 @@ def _envelope(conversation: Conversation, reported_model: str) -> dict[str, Any]
 
 
 def _message(text: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None, "annotations": []}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text,
+        "refusal": None,
+        "annotations": [],
+    }
     return {**message, "tool_calls": calls} if calls else message
 
 
