@@ -35,6 +35,7 @@ from kindlm_store.projection import (
     Update,
     Upsert,
 )
+from kindlm_store.projector import projection_errors
 from kindlm_store.redaction import Redactor
 from kindlm_store.tickets import Ticket
 from kindlm_store.upcasting import Upcasters
@@ -77,6 +78,7 @@ __all__ = [
     "holder",
     "is_held",
     "open_reader",
+    "projection_errors",
     "utc_now",
     "uuid7",
     "verify_file",

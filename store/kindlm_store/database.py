@@ -32,6 +32,9 @@ Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 _READ_WAIT = 60.0
 """Seconds a reader waits for a lock; in WAL mode only recovery and setup lock readers out."""
 
+_LONGEST_PAUSE = 0.005
+"""Seconds: while all writers pause, the file lies idle; a try costs some microseconds."""
+
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_WAL_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -78,7 +81,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
     """Begin a write transaction, however long other writers hold theirs."""
-    pause = 0.001
+    pause = _LONGEST_PAUSE / 5
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -89,7 +92,7 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
             return
         # Jitter, since writers that wait in step meet again and again.
         time.sleep(random.uniform(pause / 4, pause))  # noqa: S311 - no secret
-        pause = min(pause * 1.5, 0.02)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from kindlm_store.database import connect_reader, connect_writer
 from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Append, NewEvent, is_timestamp
 from kindlm_store.payload import prepare, scrub
-from kindlm_store.projector import Projector, problem_of, read_states
+from kindlm_store.projector import Projector, projection_errors
 from kindlm_store.reading import Reader
 from kindlm_store.rebuilding import refold, refold_outdated
 from kindlm_store.upcasting import Upcasters
@@ -226,9 +226,7 @@ class EventLog:
     def projection_errors(self) -> dict[str, str]:
         """Projections whose tables are not up to date, with the reason."""
         self._refuse_in_child()
-        states = self._reader.run(read_states)
-        problems = {p.name: problem_of(p, states.get(p.name)) for p in self._projections}
-        return {name: problem for name, problem in problems.items() if problem}
+        return self._reader.run(lambda reader: projection_errors(reader, self._projections))
 
     @property
     def failure(self) -> Exception | None:

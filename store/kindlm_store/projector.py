@@ -65,6 +65,20 @@ def problem_of(projection: Projection, state: State | None) -> str | None:
     return state.error
 
 
+def projection_errors(
+    connection: sqlite3.Connection, projections: Iterable[Projection]
+) -> dict[str, str]:
+    """Projections whose tables this code cannot read, or that are not up to date, with the reason.
+
+    Args:
+        connection: Any connection to the log, `open_reader` for instance.
+        projections: The projections of this code.
+    """
+    states = read_states(connection)
+    problems = {p.name: problem_of(p, states.get(p.name)) for p in projections}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
 class Fold:
     """One projection on its way: handlers on one side, tables on the other.
 

@@ -6,8 +6,9 @@ Between tables order does not matter: an operation sees no table but its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from kindlm_store.bulk import insert_rows
 from kindlm_store.projection import Delete, Insert, Operation, Update, Upsert, Value, quoted
 
 if TYPE_CHECKING:
@@ -15,7 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _Parameters = tuple[Value, ...]
-Run = tuple[str, list[_Parameters]]
+
+
+class Statement(NamedTuple):
+    """A statement in SQL; that of an insert is in two parts, what comes before and behind VALUES.
+
+    Attributes:
+        text: The statement, or its beginning.
+        ending: The rest of an insert; None for any other statement.
+    """
+
+    text: str
+    ending: str | None = None
+
+
+Run = tuple[Statement, list[_Parameters]]
 """A statement and the parameters to execute it with, one after another."""
 
 
@@ -28,7 +43,7 @@ class Statements:
 
     def __init__(self, tables: Mapping[str, str]) -> None:
         self._tables = {name: quoted(actual) for name, actual in tables.items()}
-        self._texts: dict[tuple[object, ...], str] = {}
+        self._built: dict[tuple[object, ...], Statement] = {}
 
     def batch(self, operations: Iterable[Operation]) -> list[Run]:
         """Statements with the parameters to execute each with, in order.
@@ -38,90 +53,91 @@ class Statements:
         """
         by_table: dict[str, list[Run]] = {}
         for operation in operations:
-            text, parameters = self._statement(operation)
+            statement, parameters = self._statement(operation)
             runs = by_table.setdefault(operation.table, [])
-            if runs and runs[-1][0] is text:
+            if runs and runs[-1][0] is statement:
                 runs[-1][1].append(parameters)
             else:
-                runs.append((text, [parameters]))
+                runs.append((statement, [parameters]))
         return [run for runs in by_table.values() for run in runs]
 
-    def _statement(self, operation: Operation) -> tuple[str, _Parameters]:
+    def _statement(self, operation: Operation) -> tuple[Statement, _Parameters]:
         match operation:
             case Insert(table, row):
-                return self._text("insert", table, (), tuple(row)), tuple(row.values())
+                return self._find("insert", table, (), tuple(row)), tuple(row.values())
             case Upsert(table, key, row, newest):
                 rest = {name: value for name, value in row.items() if name not in key}
-                text = self._text("upsert", table, tuple(key), tuple(rest), newest)
-                return text, (*key.values(), *rest.values())
+                statement = self._find("upsert", table, tuple(key), tuple(rest), newest)
+                return statement, (*key.values(), *rest.values())
             case Update(table, key, changes, additions):
-                text = self._text("update", table, tuple(key), tuple(changes), tuple(additions))
-                return text, (*changes.values(), *additions.values(), *key.values())
+                statement = self._find(
+                    "update", table, tuple(key), tuple(changes), tuple(additions)
+                )
+                return statement, (*changes.values(), *additions.values(), *key.values())
             case Delete(table, key):
-                return self._text("delete", table, tuple(key)), tuple(key.values())
+                return self._find("delete", table, tuple(key)), tuple(key.values())
 
-    def _text(
+    def _find(
         self,
         kind: str,
         table: str,
         key: tuple[str, ...],
         row: tuple[str, ...] = (),
         more: tuple[str, ...] = (),
-    ) -> str:
+    ) -> Statement:
         shape = (kind, table, key, row, more)
-        text = self._texts.get(shape)
-        if text is None:
+        statement = self._built.get(shape)
+        if statement is None:
             name = self._tables.get(table)
             if name is None:
                 message = f"there is no table {table!r} in this projection"
                 raise LookupError(message)
             build = {"insert": _insert, "upsert": _upsert, "update": _update, "delete": _delete}
-            text = self._texts[shape] = build[kind](name, key, row, more)
-        return text
+            statement = self._built[shape] = build[kind](name, key, row, more)
+        return statement
 
 
 def execute(connection: sqlite3.Connection, runs: Iterable[Run]) -> None:
     """Execute what `Statements.batch` made."""
-    for text, parameters in runs:
-        if len(parameters) == 1:
-            connection.execute(text, parameters[0])
+    for statement, parameters in runs:
+        if statement.ending is not None:
+            insert_rows(connection, statement.text, parameters, statement.ending)
         else:
-            connection.executemany(text, parameters)
+            connection.executemany(statement.text, parameters)
 
 
 _Names = tuple[str, ...]
 
 
-def _insert(table: str, key: _Names, row: _Names, more: _Names) -> str:
+def _insert(table: str, key: _Names, row: _Names, more: _Names) -> Statement:
     del more
-    columns = [*key, *row]
-    names = ", ".join(map(quoted, columns))
-    return f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
+    names = ", ".join(map(quoted, (*key, *row)))
+    return Statement(f"INSERT INTO {table} ({names})", "")
 
 
-def _upsert(table: str, key: _Names, row: _Names, newest: _Names) -> str:
+def _upsert(table: str, key: _Names, row: _Names, newest: _Names) -> Statement:
     insert = _insert(table, key, row, ())
     target = ", ".join(map(quoted, key))
     if not row:
-        return f"{insert} ON CONFLICT ({target}) DO NOTHING"
+        return insert._replace(ending=f"ON CONFLICT ({target}) DO NOTHING")
     changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in row)
-    text = f"{insert} ON CONFLICT ({target}) DO UPDATE SET {changes}"
+    ending = f"ON CONFLICT ({target}) DO UPDATE SET {changes}"
     if newest:
         incoming = ", ".join(f"excluded.{quoted(name)}" for name in newest)
         known = ", ".join(f"{table}.{quoted(name)}" for name in newest)
-        text += f" WHERE ({incoming}) >= ({known})"
-    return text
+        ending += f" WHERE ({incoming}) >= ({known})"
+    return insert._replace(ending=ending)
 
 
-def _update(table: str, key: _Names, changes: _Names, additions: _Names) -> str:
+def _update(table: str, key: _Names, changes: _Names, additions: _Names) -> Statement:
     parts = [f"{quoted(name)} = ?" for name in changes]
     parts += [f"{quoted(name)} = coalesce({quoted(name)}, 0) + ?" for name in additions]
-    return f"UPDATE {table} SET {', '.join(parts)}{_where(key)}"  # noqa: S608
+    return Statement(f"UPDATE {table} SET {', '.join(parts)}{_where(key)}")  # noqa: S608
 
 
-def _delete(table: str, key: _Names, row: _Names, more: _Names) -> str:
+def _delete(table: str, key: _Names, row: _Names, more: _Names) -> Statement:
     del row, more
-    return f"DELETE FROM {table}{_where(key)}"  # noqa: S608
+    return Statement(f"DELETE FROM {table}{_where(key)}")  # noqa: S608
 
 
 def _where(key: _Names) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
 Value = TypeVar("Value")
 _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
@@ -21,7 +21,7 @@ class Settling:
         self.lock = Lock()
         self.settled = Condition(self.lock)
 
-    def settle(self, decided: Iterable[tuple[Ticket[Value], Callable[[], Value]]]) -> None:
+    def settle(self, decided: Iterable[tuple[Ticket[Value], Value | Exception]]) -> None:
         """Give tickets their outcomes and wake whoever waits for them."""
         waiters: list[_Waiter] = []
         with self.lock:
@@ -34,20 +34,22 @@ class Settling:
 class Ticket(Generic[Value]):
     """The promise that what was submitted is durable: wait for it with `result` or `await`."""
 
-    __slots__ = ("_outcome", "_settling", "_waiters")
+    __slots__ = ("_done", "_outcome", "_settling", "_waiters")
 
     def __init__(self, settling: Settling) -> None:
         self._settling = settling
-        self._outcome: Callable[[], Value] | None = None
+        self._outcome: Value | Exception | None = None
         self._waiters: list[_Waiter] = []
+        self._done = False
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        return self._outcome is not None
+        return self._done
 
-    def decide(self, outcome: Callable[[], Value]) -> list[_Waiter]:
-        """Set the outcome, under the lock; returns who is to be woken then."""
+    def decide(self, outcome: Value | Exception) -> list[_Waiter]:
+        """Set the value, or the error to raise, under the lock; returns who is to be woken."""
         self._outcome = outcome
+        self._done = True
         waiters, self._waiters = self._waiters, []
         return waiters
 
@@ -81,9 +83,11 @@ class Ticket(Generic[Value]):
         return self._decided()
 
     def _decided(self) -> Value:
-        if self._outcome is None:
+        if not self._done:
             raise TimeoutError
-        return self._outcome()
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return cast("Value", self._outcome)
 
 
 def wake(waiters: Iterable[_Waiter]) -> None:

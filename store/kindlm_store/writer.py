@@ -102,7 +102,7 @@ class Writer:
             else:
                 self._unwritten.append(submission)
         if failure is not None:
-            self._settling.settle([(batch.ticket, _raising(failure))])
+            self._settling.settle([(batch.ticket, failure)])
         return batch.ticket
 
     def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket[Any]:
@@ -120,7 +120,7 @@ class Writer:
                 if self._idle:
                     self._changed.notify()
         if failure is not None:
-            self._settling.settle([(ticket, _raising(failure))])
+            self._settling.settle([(ticket, failure)])
         return ticket
 
     async def ready(self) -> None:
@@ -196,10 +196,10 @@ class Writer:
         except Exception as error:  # noqa: BLE001
             roll_back(self._connection)
             self._appender.forget()
-            self._settling.settle([(command.ticket, _raising(error))])
+            self._settling.settle([(command.ticket, error)])
         else:
             self._appender.forget()
-            self._settling.settle([(command.ticket, lambda: value)])
+            self._settling.settle([(command.ticket, value)])
 
     def _commit(self, group: Sequence[_Batch]) -> None:
         try:
@@ -216,11 +216,7 @@ class Writer:
     ) -> None:
         self._done_with(group)
         self._settling.settle(
-            (
-                batch.ticket,
-                _raising(outcome) if isinstance(outcome, ConflictError) else _returning(outcome),
-            )
-            for batch, outcome in zip(group, outcomes, strict=True)
+            (batch.ticket, outcome) for batch, outcome in zip(group, outcomes, strict=True)
         )
 
     def _transaction(self, submissions: Sequence[Submission]) -> list[Recorded | ConflictError]:
@@ -264,7 +260,7 @@ class Writer:
             self._queued_events = self._queued_size = 0
             released, self._held_back = self._held_back, []
         wake(released)
-        self._settling.settle((item.ticket, _raising(failure)) for item in abandoned)
+        self._settling.settle((item.ticket, failure) for item in abandoned)
 
     def _disconnect(self) -> None:
         try:
@@ -274,14 +270,3 @@ class Writer:
             pass
         finally:
             self._connection.close()
-
-
-def _raising(error: Exception) -> Callable[[], Any]:
-    def outcome() -> Any:
-        raise error
-
-    return outcome
-
-
-def _returning(value: Recorded) -> Callable[[], Recorded]:
-    return lambda: value

@@ -247,7 +247,7 @@ def test_a_rebuild_leaves_the_schema_as_a_fresh_one_is(path: Path) -> None:
     def schema() -> list[tuple[Any, ...]]:
         with closing(open_reader(path)) as reader:
             rows = reader.execute(
-                "SELECT type, tbl_name, replace(sql, '_2\"', '\"') FROM sqlite_master"
+                "SELECT type, tbl_name, coalesce(replace(sql, '_2\"', '\"'), '') FROM sqlite_master"
             )
             return sorted(map(tuple, rows))
 
