@@ -15,12 +15,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from kindlm.outcome import FailureCode, Outcome, Status
-from kindlm.transcript import CostSource, FinishReason, Role
+from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import HeadOf, NewEvent, RecordedEvent, Text
 
 __all__ = [
+    "AgentFailed",
+    "AgentReplied",
+    "AgentSent",
+    "AgentToolCallData",
     "AssertionEvaluated",
     "Authored",
+    "BaselineRemoved",
+    "BaselineSet",
     "ContentRef",
     "Event",
     "EvidenceData",
@@ -45,6 +51,7 @@ __all__ = [
     "SuiteStarted",
     "ToolCallData",
     "ToolCalled",
+    "ToolProblemData",
     "ToolSimulated",
     "load_event",
     "new_event",
@@ -298,14 +305,75 @@ class ToolCalled(Payload):
     arguments: Authored
 
 
+class ToolProblemData(Data):
+    """What was wrong with a call of a simulated tool."""
+
+    kind: ToolProblemKind
+    message: Authored
+
+
 class ToolSimulated(Payload):
     """A simulated tool answered."""
 
     type: Literal["tool.simulated"] = "tool.simulated"
     index: int
     call_id: str = Field(alias="gen_ai.tool.call.id")
-    rule: str = Field(description="responses[n], defaultResponse, or unknown tool")
+    rule: str = Field(description="responses[n], cassette, defaultResponse, or unknown tool")
     response: Authored
+    problems: list[ToolProblemData] = []
+
+
+class AgentSent(Payload):
+    """A message was sent to an agent under test."""
+
+    type: Literal["agent.sent"] = "agent.sent"
+    agent: str
+    adapter: str
+    call: int = Field(description="number of the call in its execution, from 1, retries included")
+    attempt: int = Field(default=1, description="from 1; the engine's retries count up")
+    after: int = Field(description="the call whose answer this continues; 0 for the first messages")
+    messages: list[MessageData] = []
+
+
+class AgentToolCallData(Data):
+    """A tool call that an agent reports. Arguments and response are JSON."""
+
+    index: int
+    id: str
+    name: str
+    arguments: Authored
+    response: Authored
+
+
+class AgentReplied(Payload):
+    """An agent under test answered the call of that number."""
+
+    type: Literal["agent.replied"] = "agent.replied"
+    call: int
+    text: Authored
+    tool_calls: list[AgentToolCallData] = []
+    model: str | None = Field(default=None, alias="gen_ai.response.model")
+    input_tokens: int | None = Field(default=None, alias="gen_ai.usage.input_tokens")
+    output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")
+    latency_ms: float
+    cost_usd: float | None = None
+    cost_source: CostSource = CostSource.UNKNOWN
+    raw: Authored | None = Field(default=None, description="the body as received")
+    warnings: list[str] = []
+
+
+class AgentFailed(Payload):
+    """A call of an agent failed. `retry_in_ms` is set when the engine tries again."""
+
+    type: Literal["agent.failed"] = "agent.failed"
+    call: int
+    error_code: str
+    error_number: int
+    status: int | None = Field(default=None, description="HTTP status or exit code")
+    message: Authored
+    raw: Authored | None = Field(default=None, description="the body as received, if any")
+    latency_ms: float
+    retry_in_ms: float | None = None
 
 
 class EvidenceData(Data):
@@ -377,6 +445,27 @@ class RunSealed(Payload):
     head: str | HeadOf
 
 
+class BaselineSet(Payload):
+    """A run was made the baseline of a suite. Journal."""
+
+    type: Literal["baseline.set"] = "baseline.set"
+    project: str
+    suite: str
+    run: str
+    label: str | None = None
+    by: str
+
+
+class BaselineRemoved(Payload):
+    """A baseline of a suite was removed; the runs stay. Journal."""
+
+    type: Literal["baseline.removed"] = "baseline.removed"
+    project: str
+    suite: str
+    label: str | None = None
+    by: str
+
+
 Event = Annotated[
     RunStarted
     | SuiteStarted
@@ -391,8 +480,13 @@ Event = Annotated[
     | ProviderFailed
     | ToolCalled
     | ToolSimulated
+    | AgentSent
+    | AgentReplied
+    | AgentFailed
     | AssertionEvaluated
     | ExecutionFinished
+    | BaselineSet
+    | BaselineRemoved
     | RunLabelled
     | RunSealed,
     Field(discriminator="type"),

@@ -9,20 +9,46 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from kindlm.errors import Result
+from kindlm.errors import KindlmError, Result
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult
-from kindlm.suite import Expectation, ModelParams, ProviderSettings, SimulatedTool
-from kindlm.transcript import Cost, FinishReason, Message, ToolCall, Transcript, Usage
+from kindlm.suite import (
+    AgentTarget,
+    Command,
+    Expectation,
+    ModelParams,
+    ProviderSettings,
+    SimulatedTool,
+    Suite,
+)
+from kindlm.transcript import (
+    Cost,
+    FinishReason,
+    Message,
+    ToolCall,
+    ToolProblem,
+    ToolUse,
+    Transcript,
+    Usage,
+)
 
 __all__ = [
+    "Agent",
+    "AgentFactory",
+    "AgentReply",
+    "AgentRequest",
     "Ask",
+    "BaselineLookup",
     "CheckContext",
     "Checker",
     "ClientFactory",
     "Clock",
+    "Embed",
+    "Embedder",
+    "EmbedderFactory",
+    "Embedding",
     "ModelClient",
     "ModelReply",
     "ModelRequest",
@@ -125,10 +151,17 @@ class Pricing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAnswer:
-    """What a simulated tool answers, and which rule said so."""
+    """What a simulated tool answers, and which rule said so.
+
+    `delay_s` is how long it takes. `text` is what the model gets to read instead of the response:
+    an answer that is no JSON. `problems` are what was wrong with the call.
+    """
 
     response: Any
     rule: str
+    delay_s: float = 0.0
+    text: str | None = None
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class ToolSimulator(Protocol):
@@ -167,10 +200,113 @@ Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
 
 
 @dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """One message to an agent under test.
+
+    `messages` is the whole conversation with the new message at its end, once. `conversation`
+    identifies it to agents that remember. `timeout_s` covers the whole exchange.
+    """
+
+    conversation: str
+    messages: tuple[Message, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """What an agent answered: its text, the tools it says it called, and the body as received."""
+
+    text: str
+    raw: str
+    latency_ms: float
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: Usage = Usage()
+    reported_cost_usd: float | None = None
+    model: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Agent(Protocol):
+    """An agent under test; one instance holds one conversation, as `async with`."""
+
+    async def __aenter__(self) -> Self:
+        """Open what a conversation needs."""
+        ...
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close it; nothing stays open or running, however the conversation ended."""
+        ...
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message and wait for the answer.
+
+        Errors have the 2xx codes and the `details` of `ModelClient.complete`.
+        """
+        ...
+
+
+AgentFactory = Callable[[AgentTarget | Command], Result[Agent]]
+"""Makes an agent for one conversation, or says why it can't: an unknown adapter, a bad option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Vectors of some texts, in their order, and what it took to make them."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    latency_ms: float
+    usage: Usage = Usage()
+
+
+class Embedder(Protocol):
+    """A model that turns texts into vectors. `provider` and `model` name it in results."""
+
+    @property
+    def provider(self) -> str:
+        """Who serves the model; `local` for one that runs here."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        ...
+
+    async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
+        """Return the vectors of some texts; errors as those of `ModelClient.complete`."""
+        ...
+
+
+EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
+"""Finds the embedder for a suite and one of its targets, or says why there is none."""
+
+Embed = Callable[[Sequence[str]], Awaitable[Result[tuple[Embedding, str]]]]
+"""Embeds texts on behalf of a check; returns the vectors and the name of the model."""
+
+
+class BaselineLookup(Protocol):
+    """Knows the active baseline of each suite."""
+
+    def run(self, project: str, suite: str) -> Result[str | None]:
+        """Return the run that is the baseline, None if there is none; 5xx if it is unusable."""
+        ...
+
+    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
+        """Return the final text of the first passed repeat there, else of the first one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class CheckContext:
-    """All that a check sees of the world besides its expectation and the transcript."""
+    """All that a check sees of the world besides its expectation and the transcript.
+
+    `baseline` is the final text of the same test and target in the active baseline, None without
+    one; `baseline_error` says why a baseline that is set can't be used.
+    """
 
     ask: Ask
+    embed: Embed | None = None
+    baseline: str | None = None
+    baseline_error: KindlmError | None = None
 
 
 class Checker(Protocol):

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from kindlm.errors import SourceLocation
 
 __all__ = [
+    "AgentTarget",
     "Case",
+    "Cassette",
+    "Command",
     "Compliance",
     "Expectation",
+    "Fault",
     "Gate",
     "ModelParams",
     "ModelTarget",
     "Price",
     "Prompt",
     "ProviderSettings",
+    "RecordedAnswer",
     "Service",
     "SimulatedTool",
     "Suite",
@@ -74,6 +80,30 @@ class ModelTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentTarget:
+    """A live agent as a target. `options` are what its adapter takes besides, as JSON values.
+
+    `endpoint` is a URL, or what else the adapter reaches the agent by. Values of headers may hold
+    `{{env.NAME}}` until they are bound.
+    """
+
+    id: str
+    adapter: str
+    endpoint: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program that is the agent under test: its words, and the folder it runs in."""
+
+    words: tuple[str, ...]
+    directory: str
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """The first messages of a conversation, rendered; `prefill` begins the model's answer."""
 
@@ -82,20 +112,60 @@ class Prompt:
     prefill: str | None = None
 
 
+class Fault(StrEnum):
+    """What a simulated tool does instead of answering properly."""
+
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    MALFORMED = "malformed"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """`then` is what a tool answers when its arguments match `when`."""
+    """What a tool answers when a call matches.
 
-    when: Mapping[str, Any]
-    then: Any
+    A call matches when its arguments match `when` and the state of the execution matches
+    `when_state`; None matches everything. `then` and `set_state` may hold `{{args.x}}` and
+    `{{state.x}}`. With a `sequence`, the nth matching call gets the nth of it, and the last one
+    stays. `fault` answers with a failure instead.
+    """
+
+    when: Mapping[str, Any] | None = None
+    then: Any = None
+    when_state: Mapping[str, Any] | None = None
+    set_state: Mapping[str, Any] = field(default_factory=dict)
+    sequence: tuple[ToolAnswer, ...] = ()
+    fault: Fault | None = None
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cassette:
+    """Where recorded answers come from: an earlier run, by the name a user gives it.
+
+    With `match` "arguments" a call gets the answer that equal arguments got then.
+    """
+
+    run: str
+    match: str = "arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """An answer that a tool gave in an earlier run, in the order of that run."""
+
+    arguments: Mapping[str, Any]
+    response: Any
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTool:
     """A tool as the model sees it, and how its calls are answered.
 
-    The first of `answers` that matches wins, else `default` if there is one: null, 0 and "" are
-    answers too, hence `has_default`.
+    The first of `answers` that matches wins, then what was `recorded` in the run of the
+    `cassette`, else `default` if there is one: null, 0 and "" are answers too, hence
+    `has_default`. Arguments are checked against `parameters` and answers against `result_schema`;
+    both are JSON Schemas.
     """
 
     name: str
@@ -104,6 +174,9 @@ class SimulatedTool:
     answers: tuple[ToolAnswer, ...] = ()
     default: Any = None
     has_default: bool = False
+    result_schema: Mapping[str, Any] | None = None
+    cassette: Cassette | None = None
+    recorded: tuple[RecordedAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +197,20 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test. It runs on each of `targets`, `repeat` times."""
+    """One test. It runs on each of `targets`, `repeat` times.
+
+    `follow_ups` are further messages of the user, each sent after the answer to the one before.
+    With a `command`, the one target is `command`.
+    """
 
     name: str
     prompt: Prompt
     targets: tuple[str, ...]
     expectations: tuple[Expectation, ...] = ()
     tools: tuple[SimulatedTool, ...] = ()
+    follow_ups: tuple[str, ...] = ()
+    command: Command | None = None
+    strict_tools: bool = False
     repeat: int = 1
     pass_rate: float = 1.0
     max_turns: int = 10
@@ -203,6 +283,7 @@ class Suite:
     gates: tuple[Gate, ...]
     description: str | None = None
     tags: tuple[str, ...] = ()
+    agents: Mapping[str, AgentTarget] = field(default_factory=dict)
     judge_model: str | None = None
     concurrency: int = 4
     timeout_ms: int = 60_000

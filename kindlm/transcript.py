@@ -21,6 +21,8 @@ __all__ = [
     "Role",
     "Step",
     "ToolCall",
+    "ToolProblem",
+    "ToolProblemKind",
     "ToolUse",
     "Transcript",
     "Turn",
@@ -92,17 +94,33 @@ class ToolCall:
     malformed: str | None = None
 
 
+class ToolProblemKind(StrEnum):
+    """What was wrong with a call of a simulated tool."""
+
+    UNMATCHED = "unmatched"
+    ARGUMENTS = "arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProblem:
+    """A call that no answer was meant for, or whose arguments break the tool's `parameters`."""
+
+    kind: ToolProblemKind
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """A tool call and the answer it got; `response` is any JSON value.
 
     `rule` says who answered: `responses[2]`, `defaultResponse`, `unknown tool`, or `agent` when
-    the agent under test ran the tool itself.
+    the agent under test ran the tool itself. `problems` are shown, and fail a test that is strict.
     """
 
     call: ToolCall
     response: Any
     rule: str
+    problems: tuple[ToolProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
