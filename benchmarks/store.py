@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import sqlite3
 import statistics
 import tempfile
 import time
+from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -97,6 +100,36 @@ def append(path: Path, tasks: int, *, text: bool) -> float:
         return tasks * 7 / (time.perf_counter() - start)
 
 
+def append_bare(path: Path, tasks: int) -> float:
+    """Events per second of the least that could do: JSON, a hash, rows of a plain table.
+
+    No checks, no redaction, no triggers, no projection, nobody to tell: what the machine can do.
+    """
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(
+        "CREATE TABLE events (seq INTEGER PRIMARY KEY, id BLOB UNIQUE, stream INTEGER,"
+        " version INTEGER, type TEXT, at TEXT, subject TEXT, data TEXT, hash BLOB,"
+        " UNIQUE (stream, version))"
+    )
+    start, seq, head = time.perf_counter(), 0, b""
+    for number in range(0, tasks, 100):
+        rows = []
+        for one in range(number, min(number + 100, tasks)):
+            for event in task(one, text=False):
+                seq += 1
+                data = json.dumps(event.data, sort_keys=True, ensure_ascii=False)
+                head = sha256(head + data.encode()).digest()
+                rows.append(
+                    (seq, event.id.bytes, 1, seq, event.type, event.at, event.subject, data, head)
+                )
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        connection.execute("COMMIT")
+    connection.close()
+    return seq / (time.perf_counter() - start)
+
+
 def work(path: Path, name: str, tasks: int, started: object) -> None:
     with open_log(path) as log:
         started.wait()  # type: ignore[attr-defined]
@@ -134,11 +167,13 @@ def rebuild(path: Path, events: int) -> float:
         return events / (time.perf_counter() - start)
 
 
-def report(what: str, rates: list[float], target: int) -> None:
-    middle = statistics.median(rates)
+def report(what: str, rates: list[float], target: int | None = None) -> None:
+    if not rates:
+        return
+    aim = f"; target {target:,}" if target else ""
     print(
-        f"{what:<36} {middle:>8,.0f} events/s  ({min(rates):,.0f} to {max(rates):,.0f};"
-        f" target {target:,})"
+        f"{what:<36} {statistics.median(rates):>8,.0f} events/s"
+        f"  ({min(rates):,.0f} to {max(rates):,.0f}{aim})"
     )
 
 
@@ -148,10 +183,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--processes", type=int, default=8)
     options = parser.parse_args()
-    inline, texts, rebuilds, together = [], [], [], []
+    bare, inline, texts, rebuilds, together = [], [], [], [], []
     for _ in range(options.runs):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "log.db"
+            bare.append(append_bare(path.with_name("bare.db"), options.tasks))
             inline.append(append(path, options.tasks, text=False))
             rebuilds.append(rebuild(path, options.tasks * 7))
             texts.append(append(path.with_name("texts.db"), options.tasks, text=True))
@@ -159,6 +195,7 @@ def main() -> None:
             if each:
                 shared = path.with_name("shared.db")
                 together.append(append_together(shared, options.processes, each))
+    report("bare SQLite, for comparison", bare)
     report("append, payload in the event", inline, 20_000)
     report("append, payload as a text", texts, 20_000)
     report(f"append, {options.processes} processes together", together, 10_000)

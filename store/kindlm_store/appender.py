@@ -247,12 +247,7 @@ class Appender:
         event, payload = prepared
         if not stream.id:
             stream.id = self._new_stream_id()
-        data = payload.fill(
-            f'{{"$ref":"{refs[gap.body]}"}}'
-            if isinstance(gap, Text)
-            else f'"{hash_text(self._stream(gap.stream).head)}"'
-            for gap in payload.gaps
-        )
+        data = payload.parts[0] if not payload.gaps else self._filled(payload, refs)
         stream.version += 1
         about = envelope(
             id=uuid_text(event.id.bytes),
@@ -267,6 +262,14 @@ class Appender:
         stream.head = event_hash(stream.head, about, data.encode())
         stream.sealed = seal
         return data
+
+    def _filled(self, payload: Payload, refs: dict[str, str]) -> str:
+        return payload.fill(
+            f'{{"$ref":"{refs[gap.body]}"}}'
+            if isinstance(gap, Text)
+            else f'"{hash_text(self._stream(gap.stream).head)}"'
+            for gap in payload.gaps
+        )
 
     def _row(
         self, event: NewEvent, stream: _Stream, position: int, data: str

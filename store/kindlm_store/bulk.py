@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-_SIZES = (64, 8, 1)
+_SIZES = (512, 64, 8, 1)
 """Rows per statement: few sizes, so that the connection keeps the statements prepared."""
 
 

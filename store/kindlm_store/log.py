@@ -35,6 +35,20 @@ if TYPE_CHECKING:
     from kindlm_store.verification import Claims, Verification
 
 
+class _Forks:
+    """Counts how often this process was forked from another; asking for its id costs a call."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.count += 1
+
+
+_forks = _Forks()
+
+
 class EventLog:
     """An open event log; made by `EventLog.open`, closed by `close` or at the end of a `with`."""
 
@@ -50,7 +64,7 @@ class EventLog:
         self._projections = tuple(projections)
         self._upcasters = upcasters
         self._redact = redact or _unchanged
-        self._process = os.getpid()
+        self._forks = _forks.count
         self._reader = Reader(connect_reader(path), upcasters)
         self._writer = Writer(connection, Projector(self._projections, upcasters))
         # The writer is a daemon thread: without this, what is queued would die with the process.
@@ -245,7 +259,7 @@ class EventLog:
     def close(self) -> None:
         """Write what was submitted, then close. Idempotent; see `failure` for what went wrong."""
         atexit.unregister(self.close)
-        if os.getpid() == self._process:
+        if _forks.count == self._forks:
             # First the reader: the last connection to close removes the WAL, if it can write.
             self._reader.close()
             self._writer.close()
@@ -264,7 +278,7 @@ class EventLog:
 
     def _refuse_in_child(self) -> None:
         """A forked process has neither the writer thread nor a right to the connections."""
-        if os.getpid() != self._process:
+        if _forks.count != self._forks:
             message = "the event log was opened before this process was forked: open it anew"
             raise StoreClosedError(message)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import threading
 from collections.abc import Mapping
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,12 +90,12 @@ def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
         return scrub(redact(text))
 
     try:
-        text, gaps = _encode(data, clean)
+        text, gaps = _encoder.encode(data, clean)
         fit = _is_fit(text) and redact(text) == text
     except (TypeError, ValueError, RecursionError):
         fit = False
     if not fit:
-        text, gaps = _encode(_Copy(clean).run(data), clean)
+        text, gaps = _encoder.encode(_Copy(clean).run(data), clean)
     parts = [text]
     if gaps:
         first, *rest = text.split(f'"{_GAP}')
@@ -106,25 +107,36 @@ def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
     return Payload(parts, gaps, size)
 
 
-def _encode(
-    data: Mapping[str, Any], clean: Callable[[str], str]
-) -> tuple[str, list[Text | HeadOf]]:
-    """The JSON text with a mark for each gap, and the gaps in the order they were met."""
-    gaps: list[Text | HeadOf] = []
+class _Encoder(threading.local):
+    """Encodes payloads, one after another in each thread, and collects their gaps."""
 
-    def stand_in(value: object) -> object:
+    def __init__(self) -> None:
+        self._json = CanonicalEncoder(self._stand_in)
+        self._clean: Callable[[str], str] = scrub
+        self._gaps: list[Text | HeadOf] = []
+
+    def encode(
+        self, data: Mapping[str, Any], clean: Callable[[str], str]
+    ) -> tuple[str, list[Text | HeadOf]]:
+        """The JSON text with a mark for each gap, and the gaps in the order they were met."""
+        self._clean = clean
+        self._gaps = []
+        return self._json.encode(data), self._gaps
+
+    def _stand_in(self, value: object) -> object:
         match value:
             case Text(body):
-                gaps.append(Text(clean(body)))
+                self._gaps.append(Text(self._clean(body)))
             case HeadOf():
-                gaps.append(value)
+                self._gaps.append(value)
             case Mapping():
                 return dict(value)
             case _:
                 raise TypeError
-        return f"{_GAP}{len(gaps) - 1}"
+        return f"{_GAP}{len(self._gaps) - 1}"
 
-    return CanonicalEncoder(stand_in).encode(data), gaps
+
+_encoder = _Encoder()
 
 
 def _is_fit(text: str) -> bool:

@@ -39,7 +39,7 @@ class Ticket(Generic[Value]):
     def __init__(self, settling: Settling) -> None:
         self._settling = settling
         self._outcome: Value | Exception | None = None
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[_Waiter] | None = None
         self._done = False
 
     def done(self) -> bool:
@@ -50,8 +50,8 @@ class Ticket(Generic[Value]):
         """Set the value, or the error to raise, under the lock; returns who is to be woken."""
         self._outcome = outcome
         self._done = True
-        waiters, self._waiters = self._waiters, []
-        return waiters
+        waiters, self._waiters = self._waiters, None
+        return waiters or []
 
     def result(self, timeout: float | None = None) -> Value:
         """Block until the outcome is known.
@@ -78,7 +78,7 @@ class Ticket(Generic[Value]):
                 if self.done():
                     future.set_result(None)
                 else:
-                    self._waiters.append((loop, future))
+                    self._waiters = [*(self._waiters or ()), (loop, future)]
             yield from future
         return self._decided()
 

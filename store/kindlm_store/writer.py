@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kindlm_store.projector import Projector
 
-MAX_QUEUED_EVENTS = 10_000
+MAX_QUEUED_EVENTS = 4_000
 """Events in the queue from which on `ready` waits."""
 
 MAX_QUEUED_SIZE = 32_000_000
