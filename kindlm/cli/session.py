@@ -23,7 +23,7 @@ from kindlm.config import bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
-from kindlm.errors import Err, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import (
     GateData,
     GateVerdictData,
@@ -155,6 +155,9 @@ def _ports(environ: Mapping[str, str], recorder: RunRecorder) -> Ports:
         clients=clients,
         pricing=PriceTable,
         simulators=SimulatedTools,
+        agents=_no_agents,
+        baselines=_NoBaselines(),
+        embedders=_no_embedder,
         checker=CheckRunner(),
         recorder=recorder,
         clock=SystemClock(),
@@ -277,3 +280,19 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+class _NoBaselines:
+    def run(self, project: str, suite: str) -> Result[str | None]:
+        return Ok(None)
+
+    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
+        return None
+
+
+def _no_agents(target: object) -> Err:
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "Agents are not served yet."))
+
+
+def _no_embedder(suite: Suite, target: str) -> Err:
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "Embeddings are not served yet."))

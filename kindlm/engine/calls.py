@@ -1,4 +1,4 @@
-"""One call of a model as the engine makes it: retried, recorded, priced.
+"""Calls of models as the engine makes them: retried, recorded, priced.
 
 Retries belong here, not to the adapters: each try is an event, and only here is it known what the
 whole call cost.
@@ -6,17 +6,19 @@ whole call cost.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kindlm.engine.clients import Clients
 from kindlm.engine.recording import error_text, fingerprint, message_data, tool_call_data
-from kindlm.engine.retry import is_retryable, retry_delay
+from kindlm.engine.retry import call_with_retries
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.ports import (
     Clock,
+    Embedder,
+    Embedding,
     ModelReply,
     ModelRequest,
     Pricing,
@@ -25,10 +27,10 @@ from kindlm.ports import (
     Recorder,
 )
 from kindlm.suite import ModelParams, ModelTarget, Suite
-from kindlm.transcript import Cost, CostSource, Message, Role
+from kindlm.transcript import Cost, CostSource, Message, Role, Usage
 from kindlm_store import Text
 
-__all__ = ["Answered", "Caller", "Context"]
+__all__ = ["Answered", "CallCounter", "Caller", "Context"]
 
 JUDGE_MAX_TOKENS = 512
 
@@ -55,6 +57,18 @@ class Answered:
     cost: Cost
 
 
+class CallCounter:
+    """Numbers the calls of one execution from 1: of models, agents and judges, retries included."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """Return the number of the next call."""
+        self._last += 1
+        return self._last
+
+
 class Caller:
     """Calls the models of one suite for one execution."""
 
@@ -65,13 +79,14 @@ class Caller:
         pricing: Pricing,
         recorder: Recorder,
         clock: Clock,
+        counter: CallCounter,
     ) -> None:
         self._suite = suite
         self._clients = clients
         self._pricing = pricing
         self._recorder = recorder
         self._clock = clock
-        self._calls = 0
+        self._counter = counter
 
     async def call(
         self, target: ModelTarget, request: ModelRequest, context: Context
@@ -81,19 +96,16 @@ class Caller:
         if isinstance(client, Err):
             return client
         identity = fingerprint(target.provider, request, boundary=context.boundary)
-        for attempt in range(self._suite.retries + 1):
-            number = self._record_request(target, request, context, identity, attempt + 1)
-            started = self._clock.monotonic()
-            result = await client.value.complete(request)
-            if isinstance(result, Ok):
-                return Ok(self._record_reply(target, number, result.value))
-            latency_ms = (self._clock.monotonic() - started) * 1000
-            delay = self._delay(result.error, attempt)
-            self._record_failure(number, result.error, latency_ms, delay)
-            if delay is None:
-                return result
-            await self._clock.sleep(delay)
-        raise AssertionError("the last try returns")
+        result = await call_with_retries(
+            lambda attempt: self._record_request(target, request, context, identity, attempt),
+            partial(client.value.complete, request),
+            self._record_failure,
+            retries=self._suite.retries,
+            clock=self._clock,
+        )
+        if isinstance(result, Err):
+            return result
+        return Ok(self._record_reply(target, *result.value))
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a judging model; implements `ports.Ask`."""
@@ -119,11 +131,52 @@ class Caller:
         chosen = model or self._suite.judge_model or next(iter(self._suite.models), None)
         return None if chosen is None else self._suite.models.get(chosen)
 
-    def _delay(self, error: KindlmError, attempt: int) -> float | None:
-        """Return how long to wait before the next try, None if there is none."""
-        if attempt >= self._suite.retries or not is_retryable(error):
-            return None
-        return retry_delay(attempt, error.details.get("retry_after"), random.random())  # noqa: S311 - jitter
+    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> Result[Embedding]:
+        """Turn texts into vectors to measure drift; recorded and priced like any other call."""
+        timeout_s = self._suite.timeout_ms / 1000
+        result = await call_with_retries(
+            lambda attempt: self._record_embedding(embedder, texts, attempt),
+            lambda: embedder.embed(texts, timeout_s),
+            self._record_failure,
+            retries=self._suite.retries,
+            clock=self._clock,
+        )
+        if isinstance(result, Err):
+            return result
+        number, embedding = result.value
+        tokens = embedding.usage.input_tokens
+        # Vectors cost nothing going out: the price is that of the texts.
+        spent = Usage(tokens, None if tokens is None else 0)
+        cost = self._pricing.cost(embedder.provider, embedder.model, spent)
+        self._recorder.record(
+            ProviderResponded(
+                call=number,
+                text=Text(""),
+                model=embedder.model,
+                input_tokens=tokens,
+                latency_ms=round(embedding.latency_ms, 3),
+                cost_usd=cost.usd,
+                cost_source=cost.source,
+            )
+        )
+        return Ok(embedding)
+
+    def _record_embedding(self, embedder: Embedder, texts: Sequence[str], attempt: int) -> int:
+        messages = [Message(Role.USER, text) for text in texts]
+        request = ModelRequest(embedder.model, tuple(messages), ModelParams(), 0.0)
+        number = self._counter.next()
+        self._recorder.record(
+            ProviderRequested(
+                purpose=Purpose.DRIFT,
+                provider=embedder.provider,
+                model=embedder.model,
+                call=number,
+                attempt=attempt,
+                fingerprint=fingerprint(embedder.provider, request),
+                messages=[message_data(message) for message in messages],
+            )
+        )
+        return number
 
     def _record_request(
         self,
@@ -133,7 +186,7 @@ class Caller:
         identity: str,
         attempt: int,
     ) -> int:
-        self._calls += 1
+        number = self._counter.next()
         params = request.params
         numbers = {
             "temperature": params.temperature,
@@ -145,7 +198,7 @@ class Caller:
             purpose=context.purpose,
             provider=target.provider,
             model=request.model,
-            call=self._calls,
+            call=number,
             attempt=attempt,
             fingerprint=identity,
             parameters={name: value for name, value in numbers.items() if value is not None},
@@ -156,7 +209,7 @@ class Caller:
             ],
         )
         self._recorder.record(payload)
-        return self._calls
+        return number
 
     def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
         cost = self._cost(target, reply)

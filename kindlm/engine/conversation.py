@@ -1,7 +1,8 @@
-"""The conversation with a model and simulated tools, from the first message to the answer.
+"""The conversation with a model and simulated tools, from the first message to the last answer.
 
 The rules are those of the design's "conversation with simulated tools": tool calls are answered in
-order, parallel calls in one round, until the model answers without one or `max_turns` is reached.
+order, parallel calls in one round, until the model answers without one; then the user's next
+message is sent. `max_turns` bounds the model calls of the whole conversation.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kindlm.engine.calls import Answered, Caller, Context
-from kindlm.engine.recording import json_text, tool_call_data
+from kindlm.engine.recording import json_text, problem_data, tool_call_data
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ToolCalled, ToolSimulated
-from kindlm.ports import ModelReply, ModelRequest, Purpose, Recorder, ToolSimulator
+from kindlm.ports import (
+    Clock,
+    ModelReply,
+    ModelRequest,
+    Purpose,
+    Recorder,
+    SimulatedAnswer,
+    ToolSimulator,
+)
 from kindlm.suite import Case, ModelTarget
 from kindlm.transcript import FinishReason, Message, Role, Step, ToolCall, ToolUse, Transcript
 
-__all__ = ["Conversation", "converse", "first_messages"]
+__all__ = ["Conversation", "ModelConversation", "ToolRecorder", "first_messages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,77 +58,155 @@ def first_messages(case: Case) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-async def converse(
-    case: Case,
-    target: ModelTarget,
-    simulator: ToolSimulator,
-    caller: Caller,
-    tools: ToolRecorder,
-    *,
-    timeout_s: float,
-) -> Conversation:
-    """Hold a conversation; its first messages are in `execution.started` already."""
-    messages = first_messages(case)
-    transcript = Transcript(case.prompt.system).with_turn(case.prompt.user)
-    warnings: dict[str, None] = {}
-    after = 0
-    new: tuple[Message, ...] = ()
-    for _ in range(case.max_turns):
-        request = ModelRequest(
-            target.model, messages, target.params, timeout_s, simulator.definitions
-        )
-        result = await caller.call(target, request, Context(Purpose.TEST, after, new))
-        if isinstance(result, Err):
-            return Conversation(transcript, result.error, tuple(warnings))
-        answered = result.value
-        reply = answered.reply
-        warnings.update(dict.fromkeys((*reply.warnings, *_finish_warnings(reply))))
-        if not reply.text and not reply.tool_calls:
-            return Conversation(transcript, _empty_response(reply), tuple(warnings))
-        uses = tools.answer(answered, simulator)
-        transcript = transcript.with_step(_step(answered, uses))
-        if not uses:
-            return Conversation(transcript, None, tuple(warnings))
-        new = _tool_messages(uses)
-        messages = (*_without_prefill(messages), _assistant_message(reply), *new)
-        after = answered.call
-    return Conversation(transcript, _too_many_turns(case), tuple(warnings))
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """A tool call that was answered, and what the model gets to read as the answer."""
+
+    use: ToolUse
+    text: str
 
 
 class ToolRecorder:
     """Answers the tool calls of one execution and records each, numbered from 0."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, simulator: ToolSimulator, recorder: Recorder, clock: Clock) -> None:
+        self._simulator = simulator
         self._recorder = recorder
+        self._clock = clock
         self._count = 0
 
-    def answer(self, answered: Answered, simulator: ToolSimulator) -> tuple[ToolUse, ...]:
-        """Answer the calls of one reply, in order."""
-        return tuple(
-            self._answer_one(call, answered.call, simulator) for call in answered.reply.tool_calls
-        )
+    async def answer(self, answered: Answered) -> list[_Used]:
+        """Answer the calls of one reply, in order; takes as long as the slowest of them."""
+        answers = [self._answer_one(call, answered.call) for call in answered.reply.tool_calls]
+        delay_s = max((answer.delay_s for _, answer in answers), default=0.0)
+        if delay_s:
+            await self._clock.sleep(delay_s)
+        return [_used(call, answer) for call, answer in answers]
 
-    def _answer_one(self, call: ToolCall, number: int, simulator: ToolSimulator) -> ToolUse:
+    def _answer_one(self, call: ToolCall, number: int) -> tuple[ToolCall, SimulatedAnswer]:
         index = self._count
         self._count += 1
         data = tool_call_data(call)
-        called = ToolCalled(
-            index=index, call=number, name=data.name, call_id=call.id, arguments=data.arguments
+        self._recorder.record(
+            ToolCalled(
+                index=index,
+                call=number,
+                name=data.name,
+                call_id=call.id,
+                arguments=data.arguments,
+            )
         )
-        self._recorder.record(called)
-        answer = simulator.answer(call)
-        simulated = ToolSimulated(
-            index=index, call_id=call.id, rule=answer.rule, response=json_text(answer.response)
+        answer = self._simulator.answer(call)
+        self._recorder.record(
+            ToolSimulated(
+                index=index,
+                call_id=call.id,
+                rule=answer.rule,
+                response=json_text(answer.response),
+                problems=[problem_data(problem) for problem in answer.problems],
+            )
         )
-        self._recorder.record(simulated)
-        return ToolUse(call, answer.response, answer.rule)
+        return call, answer
 
 
-def _step(answered: Answered, uses: tuple[ToolUse, ...]) -> Step:
+class ModelConversation:
+    """One conversation with a model; `state` is what came of it so far."""
+
+    def __init__(
+        self,
+        case: Case,
+        target: ModelTarget,
+        simulator: ToolSimulator,
+        caller: Caller,
+        tools: ToolRecorder,
+        timeout_s: float,
+    ) -> None:
+        self._case = case
+        self._target = target
+        self._tools = simulator.definitions
+        self._caller = caller
+        self._recorder = tools
+        self._timeout_s = timeout_s
+        self._messages = first_messages(case)
+        self._new: tuple[Message, ...] = ()
+        self._after = 0
+        self._calls_left = case.max_turns
+        self._transcript = Transcript(case.prompt.system)
+        self._warnings: dict[str, None] = {}
+        self._error: KindlmError | None = None
+
+    @property
+    def state(self) -> Conversation:
+        """What came of the conversation so far."""
+        return Conversation(self._transcript, self._error, tuple(self._warnings))
+
+    async def hold(self) -> None:
+        """Hold the conversation to its end; its first messages are recorded already."""
+        self._transcript = self._transcript.with_turn(self._case.prompt.user)
+        await self._until_answered()
+        for user in self._case.follow_ups:
+            if self._error is not None:
+                return
+            self._say(Message(Role.USER, user))
+            self._transcript = self._transcript.with_turn(user)
+            await self._until_answered()
+
+    async def _until_answered(self) -> None:
+        """Call the model, and answer its tool calls, until it answers without one."""
+        while self._calls_left:
+            self._calls_left -= 1
+            request = ModelRequest(
+                self._target.model,
+                self._messages,
+                self._target.params,
+                self._timeout_s,
+                self._tools,
+            )
+            result = await self._caller.call(
+                self._target, request, Context(Purpose.TEST, self._after, self._new)
+            )
+            if isinstance(result, Err):
+                self._error = result.error
+                return
+            if await self._take(result.value):
+                return
+        self._error = _too_many_turns(self._case)
+
+    async def _take(self, answered: Answered) -> bool:
+        """Take an answer; return whether it ends the turn."""
+        reply = answered.reply
+        self._warnings.update(dict.fromkeys((*reply.warnings, *_finish_warnings(reply))))
+        if not reply.text and not reply.tool_calls:
+            self._error = _empty_response(reply)
+            return True
+        used = await self._recorder.answer(answered)
+        self._transcript = self._transcript.with_step(_step(answered, used))
+        self._after = answered.call
+        self._messages = (*_without_prefill(self._messages), _assistant_message(reply))
+        self._new = ()
+        self._say(*(_tool_message(one) for one in used))
+        return not used
+
+    def _say(self, *messages: Message) -> None:
+        self._messages = (*self._messages, *messages)
+        self._new = (*self._new, *messages)
+
+
+def _used(call: ToolCall, answer: SimulatedAnswer) -> _Used:
+    response = answer.response
+    if answer.text is not None:
+        text = answer.text
+    else:
+        # A text goes to the model as it is; anything else as JSON.
+        text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+    return _Used(ToolUse(call, response, answer.rule, answer.problems), text)
+
+
+def _step(answered: Answered, used: Sequence[_Used]) -> Step:
     reply = answered.reply
     return Step(
         text=reply.text,
-        tool_uses=uses,
+        tool_uses=tuple(one.use for one in used),
         usage=reply.usage,
         cost=answered.cost,
         latency_ms=reply.latency_ms,
@@ -132,19 +219,9 @@ def _assistant_message(reply: ModelReply) -> Message:
     return Message(Role.ASSISTANT, reply.text, tool_calls=reply.tool_calls)
 
 
-def _tool_messages(uses: Sequence[ToolUse]) -> tuple[Message, ...]:
-    return tuple(
-        Message(
-            Role.TOOL,
-            # A text goes to the model as it is; anything else as JSON.
-            use.response
-            if isinstance(use.response, str)
-            else json.dumps(use.response, ensure_ascii=False),
-            tool_call_id=use.call.id,
-            tool_name=use.call.name,
-        )
-        for use in uses
-    )
+def _tool_message(used: _Used) -> Message:
+    call = used.use.call
+    return Message(Role.TOOL, used.text, tool_call_id=call.id, tool_name=call.name)
 
 
 def _without_prefill(messages: tuple[Message, ...]) -> tuple[Message, ...]:

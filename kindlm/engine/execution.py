@@ -8,25 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
-from kindlm.engine.calls import Caller
+from kindlm.engine.agent_conversation import AgentConversation
+from kindlm.engine.calls import CallCounter, Caller
 from kindlm.engine.clients import Clients
-from kindlm.engine.conversation import Conversation, ToolRecorder, converse, first_messages
+from kindlm.engine.conversation import (
+    Conversation,
+    ModelConversation,
+    ToolRecorder,
+    first_messages,
+)
 from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ExecutionFinished, ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
+    AgentFactory,
+    BaselineLookup,
     CheckContext,
     Checker,
     Clock,
+    EmbedderFactory,
+    Embedding,
     Pricing,
     Recorder,
     SimulatorFactory,
 )
+from kindlm.suite import AgentTarget
 from kindlm.transcript import Transcript
 from kindlm_store import Text
 
@@ -40,7 +53,10 @@ class Doers:
     clients: Clients
     pricing: Pricing
     simulators: SimulatorFactory
+    agents: AgentFactory
     checker: Checker
+    baselines: BaselineLookup
+    embedders: EmbedderFactory
     recorder: Recorder
     clock: Clock
 
@@ -64,8 +80,11 @@ async def run_execution(execution: Execution, doers: Doers, *, attempt: int = 1)
     results: list[CheckResult] = []
     error: KindlmError | None = None
     try:
-        caller = Caller(execution.suite.suite, doers.clients, doers.pricing, recorder, doers.clock)
-        conversation = await _converse(execution, caller, doers, recorder)
+        counter = CallCounter()
+        caller = Caller(
+            execution.suite.suite, doers.clients, doers.pricing, recorder, doers.clock, counter
+        )
+        conversation = await _converse(execution, caller, doers, recorder, counter)
         error = conversation.error
         if conversation.is_checkable:
             await _check(execution, conversation.transcript, caller, doers, recorder, results)
@@ -93,23 +112,47 @@ def subject(execution: Execution, attempt: int) -> str:
 
 
 async def _converse(
-    execution: Execution, caller: Caller, doers: Doers, recorder: Recorder
+    execution: Execution, caller: Caller, doers: Doers, recorder: Recorder, counter: CallCounter
 ) -> Conversation:
-    suite = execution.suite.suite
+    talk = _conversation(execution, caller, doers, recorder, counter)
+    if isinstance(talk, Err):
+        return Conversation(Transcript(execution.case.prompt.system), talk.error)
+    timeout_ms = execution.suite.suite.execution_timeout_ms
     try:
-        async with asyncio.timeout(suite.execution_timeout_ms / 1000):
-            return await converse(
-                execution.case,
-                suite.models[execution.target],
-                doers.simulators(execution.case.tools),
-                caller,
-                ToolRecorder(recorder),
-                timeout_s=suite.timeout_ms / 1000,
-            )
+        async with asyncio.timeout(timeout_ms / 1000):
+            await talk.value.hold()
     except TimeoutError:
-        return Conversation(
-            Transcript(execution.case.prompt.system), _deadline(suite.execution_timeout_ms)
+        return replace(talk.value.state, error=_deadline(timeout_ms))
+    return talk.value.state
+
+
+def _conversation(
+    execution: Execution, caller: Caller, doers: Doers, recorder: Recorder, counter: CallCounter
+) -> Result[ModelConversation | AgentConversation]:
+    """Return the conversation that fits the target: a model, a live agent, or a command."""
+    suite, case = execution.suite.suite, execution.case
+    model = suite.models.get(execution.target)
+    if case.command is None and model is not None:
+        simulator = doers.simulators(case.tools)
+        tools = ToolRecorder(simulator, recorder, doers.clock)
+        return Ok(ModelConversation(case, model, simulator, caller, tools, suite.timeout_ms / 1000))
+    target = case.command or suite.agents[execution.target]
+    agent = doers.agents(target)
+    if isinstance(agent, Err):
+        return agent
+    return Ok(
+        AgentConversation(
+            case,
+            suite,
+            agent.value,
+            name=execution.target,
+            adapter=target.adapter if isinstance(target, AgentTarget) else "command",
+            conversation=uuid4().hex,
+            recorder=recorder,
+            clock=doers.clock,
+            counter=counter,
         )
+    )
 
 
 async def _check(
@@ -121,7 +164,7 @@ async def _check(
     results: list[CheckResult],
 ) -> None:
     """Evaluate all expectations; `results` has those that came before a crash, too."""
-    context = CheckContext(ask=caller.ask)
+    context = _context(execution, caller, doers)
     for expectation in execution.case.expectations:
         started = doers.clock.monotonic()
         found = await doers.checker.evaluate(expectation, transcript, context)
@@ -132,6 +175,29 @@ async def _check(
                 assertion_event(result, len(results), duration_ms=duration_ms, line=line)
             )
             results.append(result)
+
+
+def _context(execution: Execution, caller: Caller, doers: Doers) -> CheckContext:
+    """Return what checks may use; the baseline is looked up only where drift is checked."""
+    if not any(expectation.kind == "drift" for expectation in execution.case.expectations):
+        return CheckContext(ask=caller.ask)
+    suite = execution.suite.suite
+
+    async def embed(texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
+        embedder = doers.embedders(suite, execution.target)
+        if isinstance(embedder, Err):
+            return embedder
+        found = await caller.embed(embedder.value, texts)
+        name = f"{embedder.value.provider}/{embedder.value.model}"
+        return found if isinstance(found, Err) else Ok((found.value, name))
+
+    baseline = doers.baselines.run(suite.project, suite.name)
+    if isinstance(baseline, Err):
+        return CheckContext(caller.ask, embed, baseline_error=baseline.error)
+    if baseline.value is None:
+        return CheckContext(caller.ask, embed)
+    text = doers.baselines.output(baseline.value, suite.name, execution.case.name, execution.target)
+    return CheckContext(caller.ask, embed, baseline=text)
 
 
 def _start(execution: Execution, attempt: int) -> ExecutionStarted:

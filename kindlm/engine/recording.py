@@ -8,19 +8,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from kindlm.errors import KindlmError
-from kindlm.events import AssertionEvaluated, EvidenceData, MessageData, ToolCallData
+from kindlm.events import (
+    AssertionEvaluated,
+    EvidenceData,
+    MessageData,
+    ToolCallData,
+    ToolProblemData,
+)
 from kindlm.outcome import CheckResult
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.suite import SimulatedTool
-from kindlm.transcript import Message, ToolCall
+from kindlm.transcript import Message, ToolCall, ToolProblem
 from kindlm_store import Text
 
 __all__ = [
     "assertion_event",
+    "bounded",
     "error_text",
     "fingerprint",
     "json_text",
     "message_data",
+    "problem_data",
     "tool_call_data",
     "tools_text",
 ]
@@ -45,10 +53,15 @@ def tool_call_data(call: ToolCall) -> ToolCallData:
     malformed = call.malformed is not None
     return ToolCallData(
         id=call.id,
-        name=_bounded(call.name),
+        name=bounded(call.name),
         arguments=Text(call.malformed) if call.malformed is not None else json_text(call.arguments),
         malformed=malformed,
     )
+
+
+def problem_data(problem: ToolProblem) -> ToolProblemData:
+    """Return what was wrong with a tool call as it is recorded."""
+    return ToolProblemData(kind=problem.kind, message=Text(problem.message))
 
 
 def message_data(message: Message, *, text: str | None = None) -> MessageData:
@@ -103,7 +116,7 @@ def assertion_event(
     return AssertionEvaluated(
         index=index,
         kind=result.kind,
-        label=_bounded(result.label),
+        label=bounded(result.label),
         outcome=result.outcome,
         score=result.score,
         threshold=result.threshold,
@@ -134,7 +147,9 @@ def _tool(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
     }
 
 
-def _bounded(name: str) -> str:
-    # Names stand in the event itself, so that they can be filtered by; a model can make them up
-    # at any length, and the raw body keeps them whole.
+def bounded(name: str) -> str:
+    """Return the beginning of a name that a model made up.
+
+    Names stand in the event itself, so that they can be filtered by; the raw body keeps them whole.
+    """
     return name if len(name) <= _LABEL_LIMIT else name[: _LABEL_LIMIT - 1] + "…"

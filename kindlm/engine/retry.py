@@ -1,24 +1,26 @@
-"""How long to wait before the next try of a call that failed."""
+"""Trying again: how long to wait before the next try of a call, and doing it."""
 
 from __future__ import annotations
 
-from kindlm.errors import KindlmError
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-__all__ = ["BASE_DELAY_S", "MAX_DELAY_S", "is_retryable", "retry_delay"]
+from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.ports import Clock
+
+__all__ = ["BASE_DELAY_S", "MAX_DELAY_S", "call_with_retries", "retry_delay"]
+
+T = TypeVar("T")
 
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
 
 
-def is_retryable(error: KindlmError) -> bool:
-    """Tell whether another try may go better: the provider adapter knows, and says so."""
-    return bool(error.details.get("retryable"))
-
-
 def retry_delay(
     attempt: int,
     retry_after_s: float | None,
-    random: float,
+    jitter: float,
     *,
     base_s: float = BASE_DELAY_S,
     max_s: float = MAX_DELAY_S,
@@ -26,8 +28,52 @@ def retry_delay(
     """Return the seconds to wait after try number `attempt` (from 0) failed.
 
     A provider's own `Retry-After` is taken as it is; otherwise exponential backoff with full
-    jitter, never under half the base. `random` is in [0, 1).
+    jitter, never under half the base. `jitter` is random in [0, 1).
     """
     if retry_after_s:
         return retry_after_s
-    return max(base_s / 2, random * min(max_s, base_s * 2.0**attempt))
+    return max(base_s / 2, jitter * min(max_s, base_s * 2.0**attempt))
+
+
+async def call_with_retries(
+    started: Callable[[int], int],
+    call: Callable[[], Awaitable[Result[T]]],
+    failed: Callable[[int, KindlmError, float, float | None], None],
+    *,
+    retries: int,
+    clock: Clock,
+) -> Result[tuple[int, T]]:
+    """Call until there is an answer, an error that no try can mend, or no try left.
+
+    Args:
+        started: is told of each try (from 1) before it is made, and returns the call's number.
+        call: makes one try.
+        failed: is told the number of a try that failed, the error, its latency in milliseconds,
+            and after how many seconds the next try comes, None if none does.
+        retries: how many tries there are after the first.
+        clock: measures and waits.
+
+    Returns:
+        The number of the call that was answered, with the answer; or the last error.
+    """
+    attempt = 0
+    while True:
+        number = started(attempt + 1)
+        begun = clock.monotonic()
+        result = await call()
+        if isinstance(result, Ok):
+            return Ok((number, result.value))
+        latency_ms = (clock.monotonic() - begun) * 1000
+        delay = _delay(result.error, attempt, retries)
+        failed(number, result.error, latency_ms, delay)
+        if delay is None:
+            return Err(result.error)
+        await clock.sleep(delay)
+        attempt += 1
+
+
+def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
+    # The adapter knows whether another try may go better, and says so.
+    if attempt >= retries or not error.details.get("retryable"):
+        return None
+    return retry_delay(attempt, error.details.get("retry_after"), random.random())  # noqa: S311

@@ -11,7 +11,17 @@ from itertools import groupby
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution, skip_execution
 from kindlm.plan import Execution, Plan, PlannedSuite
-from kindlm.ports import Checker, ClientFactory, Clock, Pricing, Recorder, SimulatorFactory
+from kindlm.ports import (
+    AgentFactory,
+    BaselineLookup,
+    Checker,
+    ClientFactory,
+    Clock,
+    EmbedderFactory,
+    Pricing,
+    Recorder,
+    SimulatorFactory,
+)
 from kindlm.suite import Price, Suite
 from kindlm.transcript import Usage
 
@@ -28,7 +38,10 @@ class Ports:
     clients: ClientFactory
     pricing: Callable[[Mapping[str, Price]], Pricing]
     simulators: SimulatorFactory
+    agents: AgentFactory
     checker: Checker
+    baselines: BaselineLookup
+    embedders: EmbedderFactory
     recorder: Recorder
     clock: Clock
 
@@ -78,7 +91,10 @@ def _doers(suite: Suite, clients: Clients, ports: Ports) -> Doers:
         clients=clients,
         pricing=ports.pricing(suite.prices),
         simulators=ports.simulators,
+        agents=ports.agents,
         checker=ports.checker,
+        baselines=ports.baselines,
+        embedders=ports.embedders,
         recorder=ports.recorder,
         clock=ports.clock,
     )
@@ -93,7 +109,9 @@ def _warm_up(planned: PlannedSuite, doers: Doers) -> None:
     suite = planned.suite
     used = {target for case in planned.cases if case.selected for target in case.targets}
     for model in filter(None, (*used, suite.judge_model)):
-        target = suite.models[model]
+        target = suite.models.get(model)
+        if target is None:
+            continue  # an agent: it has a connection of its own for each conversation
         doers.clients.get(suite.providers[target.provider])
         doers.pricing.cost(target.provider, target.model, Usage(0, 0))
 

@@ -1,4 +1,7 @@
-"""Table `provider_calls`: one row for each call of a model, retries and judges included."""
+"""Table `provider_calls`: a row for each call of a model or an agent, retries and judges included.
+
+Of an agent, `provider` is the adapter and `model` the agent's id.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,25 @@ def _requested(event: RecordedEvent) -> Iterator[Operation]:
             "fingerprint": data["fingerprint"],
             "parameters": json_column(data["parameters"]),
             "after": data.get("after"),
+            "messages": json_column(data["messages"]),
+            "requested_at": event.at,
+        },
+    )
+
+
+def _sent(event: RecordedEvent) -> Iterator[Operation]:
+    data = event.data
+    yield Insert(
+        "provider_calls",
+        {
+            **_key(event),
+            "run": run_id(event),
+            "purpose": "test",
+            "provider": data["adapter"],
+            "model": data["agent"],
+            "try": data["attempt"],
+            "parameters": "{}",
+            "after": data["after"],
             "messages": json_column(data["messages"]),
             "requested_at": event.at,
         },
@@ -134,5 +156,8 @@ PROVIDER_CALLS = Projection(
         "provider.requested": _requested,
         "provider.responded": _responded,
         "provider.failed": _failed,
+        "agent.sent": _sent,
+        "agent.replied": _responded,
+        "agent.failed": _failed,
     },
 )

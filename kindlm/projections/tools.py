@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kindlm.projections.naming import attempt_number, execution_id, run_id, text_ref
+from kindlm.projections.naming import attempt_number, execution_id, json_column, run_id, text_ref
 from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table, Update
 
 __all__ = ["TOOL_CALLS"]
@@ -40,8 +40,33 @@ def _simulated(event: RecordedEvent) -> Iterator[Operation]:
     yield Update(
         "tool_calls",
         _key(event),
-        {"rule": data["rule"], "response_ref": text_ref(data, "response")},
+        {
+            "rule": data["rule"],
+            "response_ref": text_ref(data, "response"),
+            "problems": json_column(data["problems"]) if data.get("problems") else None,
+        },
     )
+
+
+def _reported(event: RecordedEvent) -> Iterator[Operation]:
+    """Fold the tool calls that an agent reports with its answer: it ran them itself."""
+    for use in event.data["tool_calls"]:
+        yield Insert(
+            "tool_calls",
+            {
+                "execution": execution_id(event),
+                "attempt": attempt_number(event),
+                "position": use["index"],
+                "run": run_id(event),
+                "call": event.data["call"],
+                "tool": use["name"],
+                "call_id": use["id"],
+                "arguments_ref": text_ref(use, "arguments"),
+                "rule": "agent",
+                "response_ref": text_ref(use, "response"),
+                "called_at": event.at,
+            },
+        )
 
 
 TOOL_CALLS = Projection(
@@ -61,6 +86,7 @@ TOOL_CALLS = Projection(
                 "arguments_ref": "TEXT",
                 "rule": "TEXT",
                 "response_ref": "TEXT",
+                "problems": "TEXT",
                 "called_at": "TEXT",
             },
             primary_key=("execution", "attempt", "position"),
@@ -72,5 +98,5 @@ TOOL_CALLS = Projection(
             },
         ),
     ),
-    handlers={"tool.called": _called, "tool.simulated": _simulated},
+    handlers={"tool.called": _called, "tool.simulated": _simulated, "agent.replied": _reported},
 )

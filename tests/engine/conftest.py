@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -17,7 +17,14 @@ from kindlm.engine.execution import Doers, Finished, run_execution
 from kindlm.engine.runner import Ports, Stop, run_plan
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plan import make_plan
-from kindlm.ports import ModelReply, ModelRequest
+from kindlm.ports import (
+    AgentReply,
+    AgentRequest,
+    BaselineLookup,
+    Embedder,
+    ModelReply,
+    ModelRequest,
+)
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.simulation import SimulatedTools
@@ -78,6 +85,40 @@ class QueueClient:
 
     async def aclose(self) -> None:
         self.closed = True
+
+
+class NoBaselines:
+    """No suite has a baseline."""
+
+    def run(self, project: str, suite: str) -> Result[str | None]:
+        return Ok(None)
+
+    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
+        raise AssertionError
+
+
+class QueueAgent:
+    """An agent whose answers are queued; remembers what it was asked, and whether it is open."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[AgentReply | KindlmError | Exception] = []
+        self.requests: list[AgentRequest] = []
+        self.open = 0
+
+    async def __aenter__(self) -> Self:
+        self.open += 1
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.open -= 1
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Err(outcome) if isinstance(outcome, KindlmError) else Ok(outcome)
 
 
 class Make:
@@ -141,6 +182,9 @@ class Bench:
     def __init__(self, log: EventLog) -> None:
         self.log = log
         self.client = QueueClient()
+        self.agent = QueueAgent()
+        self.baselines: BaselineLookup = NoBaselines()
+        self.embedder: Embedder | None = None
         self.clock = HeldClock()
         self.finished: list[Finished] = []
 
@@ -156,7 +200,10 @@ class Bench:
             clients=lambda settings: Ok(self.client),
             pricing=PriceTable,
             simulators=SimulatedTools,
+            agents=lambda target: Ok(self.agent),
             checker=CheckRunner(),
+            baselines=self.baselines,
+            embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
         )
@@ -172,12 +219,20 @@ class Bench:
     def json(self, value: Any) -> Any:
         return json.loads(self.text(value) or "null")
 
+    def _embedders(self, suite: Suite, target: str) -> Result[Embedder]:
+        if self.embedder is None:
+            return Err(Make.failure(ErrorCode.PROVIDER_NOT_FOUND))
+        return Ok(self.embedder)
+
     def _doers(self) -> Doers:
         return Doers(
             clients=Clients(lambda settings: Ok(self.client)),
             pricing=PriceTable({}),
             simulators=SimulatedTools,
+            agents=lambda target: Ok(self.agent),
             checker=CheckRunner(),
+            baselines=self.baselines,
+            embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
         )

@@ -1,0 +1,178 @@
+"""The conversation with a live agent: the user's messages, and what the agent answers to each."""
+
+from __future__ import annotations
+
+from kindlm.engine.calls import CallCounter
+from kindlm.engine.conversation import Conversation, first_messages
+from kindlm.engine.recording import bounded, error_text, json_text, message_data
+from kindlm.engine.retry import call_with_retries
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
+from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Recorder
+from kindlm.suite import Case, Suite
+from kindlm.transcript import Cost, CostSource, Message, Role, Step, ToolUse, Transcript
+from kindlm_store import Text
+
+__all__ = ["AgentConversation"]
+
+
+class AgentConversation:
+    """One conversation with an agent; `state` is what came of it so far.
+
+    `adapter` and `name` say in the record how the agent was reached, and which it is.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        suite: Suite,
+        agent: Agent,
+        *,
+        name: str,
+        adapter: str,
+        conversation: str,
+        recorder: Recorder,
+        clock: Clock,
+        counter: CallCounter,
+    ) -> None:
+        self._case = case
+        self._suite = suite
+        self._agent = agent
+        self._name = name
+        self._adapter = adapter
+        self._conversation = conversation
+        self._recorder = recorder
+        self._clock = clock
+        self._counter = counter
+        self._messages = first_messages(case)
+        self._new: tuple[Message, ...] = ()
+        self._after = 0
+        self._transcript = Transcript(case.prompt.system)
+        self._warnings: dict[str, None] = {}
+        self._error: KindlmError | None = None
+
+    @property
+    def state(self) -> Conversation:
+        """What came of the conversation so far."""
+        return Conversation(self._transcript, self._error, tuple(self._warnings))
+
+    async def hold(self) -> None:
+        """Hold the conversation to its end; its first messages are recorded already."""
+        async with self._agent:
+            await self._say(self._case.prompt.user)
+            for user in self._case.follow_ups:
+                if self._error is not None:
+                    return
+                message = Message(Role.USER, user)
+                self._messages, self._new = (*self._messages, message), (message,)
+                await self._say(user)
+
+    async def _say(self, user: str) -> None:
+        self._transcript = self._transcript.with_turn(user)
+        request = AgentRequest(self._conversation, self._messages, self._suite.timeout_ms / 1000)
+        result = await call_with_retries(
+            self._record_sent,
+            lambda: self._agent.send(request),
+            self._record_failed,
+            retries=self._suite.retries,
+            clock=self._clock,
+        )
+        if isinstance(result, Err):
+            self._error = result.error
+            return
+        number, reply = result.value
+        self._record_replied(number, reply)
+        self._warnings.update(dict.fromkeys(reply.warnings))
+        if not reply.text and not reply.tool_uses:
+            self._error = _empty_response(self._name)
+            return
+        self._take(number, reply)
+
+    def _take(self, number: int, reply: AgentReply) -> None:
+        step = Step(
+            text=reply.text,
+            tool_uses=reply.tool_uses,
+            usage=reply.usage,
+            cost=_cost(reply),
+            latency_ms=reply.latency_ms,
+            model=reply.model,
+        )
+        self._transcript = self._transcript.with_step(step)
+        self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))
+        self._after = number
+
+    def _record_sent(self, attempt: int) -> int:
+        number = self._counter.next()
+        self._recorder.record(
+            AgentSent(
+                agent=self._name,
+                adapter=self._adapter,
+                call=number,
+                attempt=attempt,
+                after=self._after,
+                messages=[message_data(message) for message in self._new],
+            )
+        )
+        return number
+
+    def _record_replied(self, number: int, reply: AgentReply) -> None:
+        first = len(self._transcript.tool_uses)
+        cost = _cost(reply)
+        self._recorder.record(
+            AgentReplied(
+                call=number,
+                text=Text(reply.text),
+                tool_calls=[
+                    _tool_call(index, use) for index, use in enumerate(reply.tool_uses, first)
+                ],
+                model=reply.model,
+                input_tokens=reply.usage.input_tokens,
+                output_tokens=reply.usage.output_tokens,
+                latency_ms=round(reply.latency_ms, 3),
+                cost_usd=cost.usd,
+                cost_source=cost.source,
+                raw=Text(reply.raw) if self._suite.record_raw_bodies else None,
+                warnings=list(reply.warnings),
+            )
+        )
+
+    def _record_failed(
+        self, number: int, error: KindlmError, latency_ms: float, delay_s: float | None
+    ) -> None:
+        body = error.details.get("body")
+        self._recorder.record(
+            AgentFailed(
+                call=number,
+                error_code=error.code.name,
+                error_number=error.code,
+                status=error.details.get("status"),
+                message=error_text(error),
+                raw=Text(body) if body and self._suite.record_raw_bodies else None,
+                latency_ms=round(latency_ms, 3),
+                retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
+            )
+        )
+
+
+def _cost(reply: AgentReply) -> Cost:
+    if reply.reported_cost_usd is None:
+        return Cost()
+    return Cost(reply.reported_cost_usd, CostSource.REPORTED)
+
+
+def _tool_call(index: int, use: ToolUse) -> AgentToolCallData:
+    return AgentToolCallData(
+        index=index,
+        id=use.call.id,
+        name=bounded(use.call.name),
+        arguments=json_text(use.call.arguments),
+        response=json_text(use.response),
+    )
+
+
+def _empty_response(name: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.ENGINE_EMPTY_RESPONSE,
+        f"The agent {name} answered with neither text nor a tool call.",
+        "Look at the recorded body: kindlm show RUN EXECUTION --verbose",
+    )
