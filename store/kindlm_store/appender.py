@@ -21,8 +21,8 @@ from kindlm_store.reading import last_position
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Sequence
+    from uuid import UUID
 
-    from kindlm_store.events import NewEvent
     from kindlm_store.payload import Payload
 
 Recorded = tuple[tuple[RecordedRef, ...], ...]
@@ -30,10 +30,14 @@ Recorded = tuple[tuple[RecordedRef, ...], ...]
 
 
 class PreparedEvent(NamedTuple):
-    """An event whose data is ready to be stored."""
+    """A `NewEvent` whose data is ready to be stored; what the caller gave is let go."""
 
-    event: NewEvent
+    id: UUID
+    type: str
     payload: Payload
+    schema: int
+    subject: str | None
+    at: str
 
 
 class PreparedAppend(NamedTuple):
@@ -128,11 +132,10 @@ class Appender:
             for append in submission:
                 stream = touched[append.stream] = self._stream(append.stream)
                 places = []
-                for number, prepared in enumerate(append.events, 1):
+                for number, event in enumerate(append.events, 1):
                     position += 1
                     seal = append.seal and number == len(append.events)
-                    data = self._chain(prepared, append.stream, stream, refs, seal=seal)
-                    event = prepared.event
+                    data = self._chain(event, append.stream, stream, refs, seal=seal)
                     place = RecordedRef(stream.version, hash_text(stream.head), position)
                     places.append(place)
                     rows.append(self._row(event, stream, position, data))
@@ -216,8 +219,8 @@ class Appender:
                     append.stream,
                     f"is at version {version}, not at {append.expected_version} as expected",
                 )
-            for prepared in append.events:
-                for gap in prepared.payload.gaps:
+            for event in append.events:
+                for gap in event.payload.gaps:
                     if isinstance(gap, HeadOf) and not end(gap.stream).version:
                         raise ConflictError(gap.stream, "has no event, so it has no head")
             then[append.stream] = _End(version + len(append.events), append.seal)
@@ -228,15 +231,15 @@ class Appender:
             gap.body: None
             for submission in accepted.values()
             for append in submission
-            for prepared in append.events
-            for gap in prepared.payload.gaps
+            for event in append.events
+            for gap in event.payload.gaps
             if isinstance(gap, Text)
         }
         return self._contents.store(bodies) if bodies else {}
 
     def _chain(
         self,
-        prepared: PreparedEvent,
+        event: PreparedEvent,
         name: str,
         stream: _Stream,
         refs: dict[str, str],
@@ -244,9 +247,9 @@ class Appender:
         seal: bool,
     ) -> str:
         """Put an event at the end of its stream; returns its data, the gaps filled."""
-        event, payload = prepared
         if not stream.id:
             stream.id = self._new_stream_id()
+        payload = event.payload
         data = payload.parts[0] if not payload.gaps else self._filled(payload, refs)
         stream.version += 1
         about = envelope(
@@ -272,7 +275,7 @@ class Appender:
         )
 
     def _row(
-        self, event: NewEvent, stream: _Stream, position: int, data: str
+        self, event: PreparedEvent, stream: _Stream, position: int, data: str
     ) -> tuple[object, ...]:
         return (
             position, event.id.bytes, stream.id, stream.version, self._type(event.type),
@@ -306,7 +309,7 @@ class Appender:
                 stream.stored = True
 
 
-def _recorded(event: NewEvent, stream: str, place: RecordedRef, data: str) -> RecordedEvent:
+def _recorded(event: PreparedEvent, stream: str, place: RecordedRef, data: str) -> RecordedEvent:
     """The event as a reader will see it: what a fold does must not depend on who reads."""
     return RecordedEvent(
         place.position, event.id, stream, place.version, event.type, event.schema, event.at,

@@ -37,7 +37,6 @@ _LONGEST_PAUSE = 0.005
 
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_WAL_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _INCREMENTAL = 2
 
 _CHECKPOINT_PAGES = 4_000
@@ -50,7 +49,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     Raises:
         OpenError: The file cannot be opened as an event log.
     """
-    with _translated(path):
+    with translated(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not _is_current(path):
             with setup_lock(path):
@@ -71,7 +70,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     Raises:
         OpenError: The file is not there, or cannot be opened as an event log.
     """
-    with _translated(path):
+    with translated(path):
         if not path.exists():
             raise OpenError(path, "no such file")
         if not _is_current(path):
@@ -111,14 +110,6 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
     except BaseException:
         roll_back(connection)
         raise
-
-
-def is_damage(error: BaseException) -> bool:
-    """Whether SQLite says that the file is damaged."""
-    return (
-        isinstance(error, sqlite3.DatabaseError)
-        and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-    )
 
 
 def truncate_wal(connection: sqlite3.Connection) -> None:
@@ -222,8 +213,8 @@ def _tune(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite and of the file system, in the words of this package."""
+def translated(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the file system in this package's words: `OpenError` and below."""
     try:
         yield
     except StoreError:
@@ -234,6 +225,6 @@ def _translated(path: Path) -> Iterator[None]:
             raise NotAnEventLogError(path, "is not an SQLite database") from error
         if code == sqlite3.SQLITE_CORRUPT:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
-        raise OpenError(path, f"cannot be opened ({error})") from error
+        raise OpenError(path, f"cannot be used ({error})") from error
     except OSError as error:
-        raise OpenError(path, f"cannot be opened ({error.strerror or error})") from error
+        raise OpenError(path, f"cannot be used ({error.strerror or error})") from error

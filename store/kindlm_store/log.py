@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kindlm_store.appender import PreparedAppend, PreparedEvent
-from kindlm_store.database import connect_reader, connect_writer
+from kindlm_store.database import connect_reader, connect_writer, translated
 from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Append, NewEvent, is_timestamp
 from kindlm_store.payload import prepare, scrub
@@ -65,7 +65,7 @@ class EventLog:
         self._upcasters = upcasters
         self._redact = redact or _unchanged
         self._forks = _forks.count
-        self._reader = Reader(connect_reader(path), upcasters)
+        self._reader = Reader(path, upcasters)
         self._writer = Writer(connection, Projector(self._projections, upcasters))
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
@@ -84,8 +84,8 @@ class EventLog:
 
         Args:
             path: The file; folders that are missing are created.
-            projections: Read models to keep. Those the file has in an older version, or not at
-                all, are folded now.
+            projections: Read models to keep. Those that the file has not, has in an older
+                version, or that are behind its events are folded now.
             upcasters: Lift old payloads when they are read or folded.
             redact: Takes secrets out of every string before it is stored, as `Redactor` does:
                 a pure function that also finds them in the JSON form of a payload.
@@ -98,7 +98,9 @@ class EventLog:
         lifting = upcasters or Upcasters()
         connection = connect_writer(file, synchronous)
         try:
-            refold_outdated(connection, file, projections, lifting)
+            with translated(file):
+                refold_outdated(connection, file, projections, lifting)
+                Projector(projections, lifting).catch_up(connection)
             return cls(file, connection, projections, lifting, redact)
         except BaseException:
             connection.close()
@@ -229,11 +231,13 @@ class EventLog:
 
         Raises:
             ProjectionError: The file has a projection in a newer version.
+            OpenError: The file cannot be written; the old tables are still there.
         """
         self._refuse_in_child()
 
         def run(connection: sqlite3.Connection) -> None:
-            refold(connection, self.path, self._projections, self._upcasters, progress)
+            with translated(self.path):
+                refold(connection, self.path, self._projections, self._upcasters, progress)
 
         self._writer.call(run).result()
 
@@ -298,7 +302,10 @@ class EventLog:
             if not is_timestamp(event.at):
                 message = f"{event.at!r} is not a time in UTC, ISO 8601, with microseconds"
                 raise ValueError(message)
-            events.append(PreparedEvent(event, prepare(event.data, self._redact)))
+            payload = prepare(event.data, self._redact)
+            events.append(
+                PreparedEvent(event.id, event.type, payload, event.schema, event.subject, event.at)
+            )
         return PreparedAppend(append.stream, tuple(events), append.expected_version, append.seal)
 
 
@@ -324,7 +331,8 @@ def verify_file(
     Raises:
         OpenError: The file is not there, or cannot be opened as an event log.
     """
-    with closing(connect_reader(Path(path))) as connection:
+    file = Path(path)
+    with translated(file), closing(connect_reader(file)) as connection:
         return verify(connection, stream, heads or {}, claims or {}, upcasters or Upcasters())
 
 
@@ -345,7 +353,7 @@ def _require_name(what: str, name: str) -> None:
 
 def _restored(append: PreparedAppend) -> Append:
     events = [
-        NewEvent(e.type, payload.restore(), e.schema, e.subject, e.id, e.at)
-        for e, payload in append.events
+        NewEvent(e.type, e.payload.restore(), e.schema, e.subject, e.id, e.at)
+        for e in append.events
     ]
     return Append(append.stream, events, append.expected_version, append.seal)

@@ -10,7 +10,8 @@ import sqlite3
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.reading import select_between
+from kindlm_store.database import immediate
+from kindlm_store.reading import last_position, select_between
 from kindlm_store.statements import Run, Statements, execute
 
 if TYPE_CHECKING:
@@ -149,18 +150,37 @@ class Projector:
         Raises:
             sqlite3.Error: The file cannot be written.
         """
-        if written.last == written.before or not self._folds:
+        if written.last == written.before:
             return
-        states = read_states(connection)
         lifted = [self._upcasters.lift_event(event) for event in written.events]
-        until = written.last
+        self._fold(connection, written.before, [(written.last, lifted)])
+
+    def catch_up(self, connection: sqlite3.Connection) -> None:
+        """Fold what a program without these projections has written, if any did."""
+        last = last_position(connection)
+        states = read_states(connection)
+        if any(
+            not problem_of(fold.projection, state) and state.checkpoint < last
+            for fold in self._folds
+            if (state := states.get(fold.projection.name))
+        ):
+            with immediate(connection):
+                self._fold(connection, last_position(connection), [])
+
+    def _fold(
+        self,
+        connection: sqlite3.Connection,
+        before: int,
+        written: list[tuple[int, list[RecordedEvent]]],
+    ) -> None:
+        """Fold, inside the open transaction, up to a position, and then what was written."""
+        states = read_states(connection) if self._folds else {}
         for fold in self._folds:
             name = fold.projection.name
             state = states.get(name)
             if state is None or problem_of(fold.projection, state):
                 continue
-            missed = self._missed(connection, fold, state.checkpoint, written.before)
-            for until, events in chain(missed, [(written.last, lifted)]):
+            for until, events in chain(self._missed(connection, fold, state, before), written):
                 error = fold.apply(connection, fold.prepare(events))
                 if error:
                     _keep_error(connection, name, error)
@@ -168,9 +188,10 @@ class Projector:
                 _keep_checkpoint(connection, name, until)
 
     def _missed(
-        self, connection: sqlite3.Connection, fold: Fold, after: int, before: int
+        self, connection: sqlite3.Connection, fold: Fold, state: State, before: int
     ) -> Iterator[tuple[int, list[RecordedEvent]]]:
-        """What others wrote between the checkpoint and this group, in pieces, with their ends."""
+        """What others wrote behind the checkpoint, in pieces, with their ends."""
+        after = state.checkpoint
         while after < before:
             until = min(after + _CATCH_UP, before)
             rows = select_between(connection, after, until, fold.projection.handlers)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from kindlm_store.canonical import hash_text
+from kindlm_store.database import connect_reader, translated
 from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Head, RecordedEvent
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
 
     from kindlm_store.upcasting import Upcasters
 
@@ -45,10 +47,17 @@ def select_between(
     connection: sqlite3.Connection, after: int, until: int, types: Collection[str]
 ) -> Iterator[RecordedEvent]:
     """Events of some types, from behind one position up to another, as stored."""
+    if not types:
+        return iter(())
+    marks = ",".join("?" * len(types))
+    # The unary plus keeps the planner on the range of positions.
     rows = connection.execute(
-        f"{_SELECT} WHERE events.seq > ? AND events.seq <= ? ORDER BY events.seq", (after, until)
+        f"{_SELECT} WHERE events.seq > ? AND events.seq <= ?"  # noqa: S608 - question marks
+        f" AND +events.type IN (SELECT id FROM event_types WHERE name IN ({marks}))"
+        " ORDER BY events.seq",
+        (after, until, *types),
     )
-    return (decode(row) for row in rows if row[4] in types)
+    return map(decode, rows)
 
 
 def decode(row: Iterable[Any]) -> RecordedEvent:
@@ -63,8 +72,9 @@ def decode(row: Iterable[Any]) -> RecordedEvent:
 class Reader:
     """Reads through one connection, from any thread."""
 
-    def __init__(self, connection: sqlite3.Connection, upcasters: Upcasters) -> None:
-        self._connection = connection
+    def __init__(self, path: Path, upcasters: Upcasters) -> None:
+        self._path = path
+        self._connection = connect_reader(path)
         self._upcasters = upcasters
         self._lock = Lock()
         self._closed = False
@@ -115,12 +125,14 @@ class Reader:
 
         Raises:
             StoreClosedError: It is closed.
+            OpenError: The file is damaged, or cannot be read any more.
         """
         with self._lock:
             if self._closed:
                 message = "the event log is closed"
                 raise StoreClosedError(message)
-            return query(self._connection)
+            with translated(self._path):
+                return query(self._connection)
 
     def close(self) -> None:
         """Close the connection."""

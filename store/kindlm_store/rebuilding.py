@@ -83,6 +83,8 @@ def _refold(
     upcasters: Upcasters,
     progress: Progress | None,
 ) -> None:
+    if not projections:
+        return
     rebuilds = [_Rebuild(projection) for projection in projections]
     types = frozenset[str]().union(*(p.handlers for p in projections))
     after, finished = 0, False

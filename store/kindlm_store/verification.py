@@ -192,12 +192,12 @@ class _Check:
     def run(self) -> Verification:
         """Check everything; a second call would count twice."""
         streams = self._streams()
-        for number, *columns in self._event_rows():
+        for seq, number, *columns in self._event_rows():
             stream = streams.get(number)
             if stream is not None:
                 self._check_event(stream, columns)
             elif self._only is None:
-                self._problem(None, None, f"an event belongs to no stream: {columns[1:]!r:.200}")
+                self._problem(None, None, f"the event at position {seq} belongs to no stream")
             if len(self._refs) > _REFS_AT_ONCE:
                 self._check_refs()
         self._check_refs()
@@ -232,7 +232,7 @@ class _Check:
         return streams
 
     def _event_rows(self) -> Iterator[tuple[Any, ...]]:
-        columns = "stream, id, version, type, schema, at, subject, data, hash"
+        columns = "seq, stream, id, version, type, schema, at, subject, data, hash"
         if self._only is None:
             return self._connection.execute(
                 f"SELECT {columns} FROM events NOT INDEXED ORDER BY seq"  # noqa: S608

@@ -148,7 +148,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OpenError, match="cannot be opened"):
+    with pytest.raises(OpenError, match="cannot be used"):
         EventLog.open(tmp_path / "file" / "log.db")
 
 
@@ -168,6 +168,20 @@ def test_a_damaged_file_is_reported(path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(CorruptDatabaseError):
         EventLog.open(path)
+
+
+def test_damage_that_is_met_while_reading_is_reported(path: Path) -> None:
+    with EventLog.open(path) as log:
+        log.append("s", [NewEvent("t", {"x": f"{n} " * 100}) for n in range(500)])
+    damaged = bytearray(path.read_bytes())
+    middle = len(damaged) // 2 // 4096 * 4096
+    damaged[middle : middle + 40_960] = b"\xff" * 40_960
+    path.write_bytes(damaged)
+    with EventLog.open(path) as log:
+        with pytest.raises(CorruptDatabaseError):
+            list(log.read())
+        with pytest.raises(CorruptDatabaseError):
+            log.verify()
 
 
 def test_a_read_only_folder_is_read_but_not_written() -> None:

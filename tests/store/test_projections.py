@@ -143,6 +143,16 @@ def test_what_a_process_without_projections_appended_is_caught_up(path: Path) ->
     assert tables(path, "rich")["rich"] == [("a", 25.0)]
 
 
+def test_what_is_behind_is_folded_when_the_log_is_opened(path: Path) -> None:
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        log.append("s", [NewEvent("opened", {}, subject="a")])
+    with EventLog.open(path) as other:
+        other.append("s", [paid("a", 20)])
+    assert tables(path, "rich")["rich"] == []
+    with EventLog.open(path, projections=[ACCOUNTS]):
+        assert tables(path, "rich")["rich"] == [("a", 20.0)]
+
+
 def test_a_projection_that_is_new_folds_the_whole_history(path: Path) -> None:
     with EventLog.open(path) as log:
         log.append("s", [NewEvent("opened", {}, subject="a"), paid("a", 20)])
