@@ -20,7 +20,6 @@ from kindlm_store.errors import (
     NewerDatabaseError,
     NotAnEventLogError,
     OpenError,
-    StoreError,
 )
 from kindlm_store.locks import setup_lock
 
@@ -49,7 +48,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     Raises:
         OpenError: The file cannot be opened as an event log.
     """
-    with translated(path):
+    with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not _is_current(path):
             with setup_lock(path):
@@ -70,7 +69,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     Raises:
         OpenError: The file is not there, or cannot be opened as an event log.
     """
-    with translated(path):
+    with _opening(path):
         if not path.exists():
             raise OpenError(path, "no such file")
         if not _is_current(path):
@@ -214,11 +213,9 @@ def _tune(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite and of the file system in this package's words: `OpenError` and below."""
+    """What SQLite raises, in this package's words: `OpenError` and below."""
     try:
         yield
-    except StoreError:
-        raise
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
@@ -226,5 +223,13 @@ def translated(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_CORRUPT:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """`translated`, and also what the file system says."""
+    try:
+        with translated(path):
+            yield
     except OSError as error:
         raise OpenError(path, f"cannot be used ({error.strerror or error})") from error
