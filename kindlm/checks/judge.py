@@ -9,12 +9,12 @@ from kindlm.checks.json_text import parse_json
 from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.wording import shown
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
+from kindlm.wording import shown
 
 __all__ = ["Judgement", "judge", "parse_judgement"]
 

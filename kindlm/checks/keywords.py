@@ -5,10 +5,10 @@ from __future__ import annotations
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.substrings import find, occurs
-from kindlm.checks.wording import excerpt, shown
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
+from kindlm.wording import excerpt, shown
 
 __all__ = ["keywords_allow", "keywords_deny"]
 

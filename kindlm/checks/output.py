@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.checks.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.checks.json_text import parse_json
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.substrings import find, occurs
-from kindlm.checks.wording import count, excerpt, shown
+from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
+from kindlm.wording import count, excerpt, shown
 
 __all__ = ["contains", "max_length", "not_contains", "schema"]
 

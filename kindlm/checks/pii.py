@@ -12,13 +12,13 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.patterns import PatternError, matches_in
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.wording import count, printable, shown
 from kindlm.outcome import CheckResult, Evidence, FailureCode
+from kindlm.patterns import PatternError, matches_in
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolCall, Transcript
+from kindlm.wording import count, printable, shown
 
 __all__ = ["pii", "redacted"]
 

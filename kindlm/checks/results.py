@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kindlm.checks.wording import sentence
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.suite import Expectation
+from kindlm.wording import sentence
 
 __all__ = ["failed", "passed", "skipped", "undecided"]
 

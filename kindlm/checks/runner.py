@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import undecided
-from kindlm.checks.wording import shown
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
+from kindlm.wording import shown
 
 __all__ = ["CheckRunner"]
 

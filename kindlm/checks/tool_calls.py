@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.wording import bounded, count, shown
+from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.matching import Mismatch, Reason, matches, mismatches
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
+from kindlm.wording import bounded, count, shown
 
 __all__ = ["tool_called", "tool_not_called"]
 

@@ -1,0 +1,94 @@
+"""Validates JSON against a JSON Schema: exactly, with formats, without network, bounded in time.
+
+Draft 2020-12 unless `$schema` names another. References are resolved inside the document and the
+published meta-schemas, never fetched. All patterns of one validation share one time limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from kindlm.json_schema_patterns import KEYWORDS, UndecidablePatternError, time_limit
+from kindlm.wording import printable, shown
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+__all__ = ["SchemaIssue", "UndecidableSchemaError", "schema_issues"]
+
+_MAX_ISSUES = 50
+_MAX_MESSAGE = 200
+_PATTERNS_S = 1.0
+
+
+class UndecidableSchemaError(Exception):
+    """A schema that cannot decide about a value: a reference or a pattern of it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIssue:
+    """One place where a value does not fit; `path` is a JSON path such as `$.items[0].price`."""
+
+    path: str
+    message: str
+
+
+def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
+    """Return where a value does not fit a schema: everything, up to a bounded number of places.
+
+    Raises:
+        UndecidableSchemaError: a reference leads nowhere, or a pattern takes too long.
+    """
+    from referencing.exceptions import Unresolvable
+
+    try:
+        with time_limit(_PATTERNS_S):
+            errors = islice(_validator(_Same(schema)).iter_errors(value), _MAX_ISSUES)
+            return [SchemaIssue(error.json_path, _message(error.message)) for error in errors]
+    except Unresolvable as error:
+        reference = shown(error.ref)
+        raise UndecidableSchemaError(
+            f"The schema refers to {reference}, which is not in it."
+        ) from None
+    except UndecidablePatternError as error:
+        raise UndecidableSchemaError(str(error)) from None
+
+
+class _Same:
+    """A schema as a key of the cache: equal to itself only, and alive as long as the entry is."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.schema is self.schema
+
+
+@lru_cache(maxsize=256)
+def _validator(key: _Same) -> Validator:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend, validator_for
+    from referencing import Registry
+
+    schema = key.schema
+    draft = validator_for(schema, default=Draft202012Validator)
+    known = {name: keyword for name, keyword in KEYWORDS.items() if name in draft.VALIDATORS}
+    bounded: type[Validator] = extend(draft, known)  # type: ignore[no-untyped-call]
+    if isinstance(schema, Mapping):
+        # With its `$schema`, a reference back to the root would leave the bounded keywords.
+        schema = {name: part for name, part in schema.items() if name != "$schema"}
+    return bounded(schema, registry=Registry(), format_checker=draft.FORMAT_CHECKER)
+
+
+def _message(text: str) -> str:
+    text = printable(text[: _MAX_MESSAGE + 1])
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"

@@ -1,0 +1,62 @@
+"""Words for messages: values a model wrote, made short and harmless for a terminal.
+
+What comes from a model can be of any length and hold any character: escape sequences, line
+breaks, direction overrides, halves of surrogate pairs. Nothing of that reaches a message.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["bounded", "count", "excerpt", "printable", "sentence", "shown"]
+
+_SHOWN = 160
+_SENTENCE = 1_000
+_BOUNDED = 4_000
+
+
+def shown(value: Any, limit: int = _SHOWN) -> str:
+    """Return a JSON value as it is quoted in a message: one line of at most `limit` characters."""
+    if isinstance(value, str):
+        value = value[: limit + 1]
+    text = printable(json.dumps(value, ensure_ascii=False, default=repr))
+    return _cut(text, limit)
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text, on one line and printable."""
+    return _cut(printable(text[: _SHOWN + 1]), _SHOWN)
+
+
+def sentence(text: str) -> str:
+    """Return a message without characters that control a terminal, cut to a bounded length."""
+    return _cut(printable(text[: _SENTENCE + 1]), _SENTENCE)
+
+
+def bounded(value: Any) -> Any:
+    """Return a JSON value as it is, or its first characters if it is too large to be repeated."""
+    if isinstance(value, str):
+        return _cut(value, _BOUNDED)
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return value if len(text) <= _BOUNDED else _cut(text, _BOUNDED)
+
+
+def printable(text: str) -> str:
+    """Return the text with everything that is not printable escaped, spaces excepted."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: `1 call`, `3 calls`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
