@@ -7,16 +7,15 @@ echoed it; a body is quoted with 200 characters at most and kept whole in `detai
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.providers.retry_after import retry_after
 from kindlm.providers.wire import error_message, parse_json
+from kindlm.retry_after import retry_after
+from kindlm.unreachable import unreachable_reason
 
 __all__ = [
     "Endpoint",
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 _QUOTED_CHARACTERS = 200
-_TITLES = {"openai": "OpenAI", "anthropic": "Anthropic"}
+_TITLES = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama"}
 # As the providers' own SDKs have it: a lock that timed out (409) is worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
@@ -103,7 +102,7 @@ def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
     return _error(
         endpoint,
         ErrorCode.PROVIDER_NETWORK_ERROR,
-        f"No answer from {endpoint.title} at {endpoint.address}: {_reason(error)}",
+        f"No answer from {endpoint.title} at {endpoint.address}: {unreachable_reason(error)}",
         f"Check the network and providers.{endpoint.provider}.baseUrl",
         retryable=True,
     )
@@ -224,24 +223,3 @@ def _quota_used_up(body: str) -> bool:
     if not isinstance(error, dict):
         return False
     return "insufficient_quota" in (error.get("code"), error.get("type"))
-
-
-def _reason(error: BaseException) -> str:
-    """Return the plainest words for the cause that lies deepest."""
-    causes = list(_causes(error))
-    deepest = causes[-1]
-    for cause in reversed(causes):
-        if isinstance(cause, socket.gaierror):
-            return f"the host name is not known ({cause.strerror})"
-        if isinstance(cause, ssl.SSLError):
-            return f"TLS failed ({cause.strerror or cause})"
-        if isinstance(cause, ConnectionRefusedError):
-            return "connection refused"
-    return str(deepest) or type(deepest).__name__
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or current.__context__

@@ -22,6 +22,7 @@ Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], M
 _MAKERS = {
     "openai": "kindlm.providers.openai_client:openai_client",
     "anthropic": "kindlm.providers.anthropic_client:anthropic_client",
+    "ollama": "kindlm.providers.ollama_client:ollama_client",
     "scripted": "kindlm.providers.scripted:scripted_client",
 }
 _DEFAULT_KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}

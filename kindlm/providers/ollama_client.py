@@ -1,0 +1,136 @@
+"""The `ollama` provider: models on the user's own machine. Needs no key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.http_client import UNREACHABLE, open_client
+from kindlm.ports import ModelReply, ModelRequest
+from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
+from kindlm.providers.failures import Endpoint
+from kindlm.providers.ollama_wire import WIRE
+from kindlm.suite import ProviderSettings
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["OllamaTransport", "advise", "ollama_client", "ollama_endpoint"]
+
+_BASE_URL = "http://127.0.0.1:11434"
+_PORT = 11434
+_CLIENTS = 8
+_CONNECTIONS = 4
+_NOT_FOUND = 404
+
+
+def ollama_client(
+    settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
+) -> OllamaClient:
+    """Make a client; a key, where one is configured, is for a gateway or Ollama's own cloud."""
+    endpoint = ollama_endpoint(settings, key, environ)
+    return OllamaClient(endpoint, WireClient(endpoint, WIRE, OllamaTransport(endpoint)))
+
+
+def ollama_endpoint(
+    settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
+) -> Endpoint:
+    """Return where Ollama is: `baseUrl`, else OLLAMA_HOST, else the usual port of this machine."""
+    base_url = settings.base_url or _from_host(environ.get("OLLAMA_HOST", "").strip())
+    return Endpoint(settings.name, base_url.rstrip("/"), settings.api_key_env, key or "")
+
+
+class OllamaClient:
+    """Implements `ports.ModelClient`."""
+
+    def __init__(self, endpoint: Endpoint, wire: WireClient) -> None:
+        self._endpoint = endpoint
+        self._wire = wire
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        """Make one call; see `ports.ModelClient`."""
+        result = await self._wire.complete(request)
+        if isinstance(result, Ok):
+            return result
+        return Err(advise(result.error, self._endpoint, request.model))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._wire.aclose()
+
+
+class OllamaTransport:
+    """Implements `client.Transport` with a few clients of few connections, the idlest first."""
+
+    def __init__(self, endpoint: Endpoint, clients: int = _CLIENTS) -> None:
+        self._base_url = endpoint.base_url
+        self._headers = {"Content-Type": "application/json"}
+        if endpoint.key:
+            self._headers["Authorization"] = f"Bearer {endpoint.key}"
+        self._clients = [open_client(_CONNECTIONS) for _ in range(clients)]
+        self._in_flight = [0] * clients
+
+    async def send(self, path: str, body: bytes) -> HttpAnswer:
+        """Post a body and return the answer whatever its status; raise `NoAnswer` without one."""
+        with ExitStack() as stack:
+            client = self._borrow(stack)
+            try:
+                response = await client.post(
+                    self._base_url + path, content=body, headers=self._headers
+                )
+            except UNREACHABLE as error:
+                raise NoAnswer from error
+        return HttpAnswer(response.status_code, response.headers, response.text)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for client in self._clients:
+            await client.aclose()
+
+    def _borrow(self, stack: ExitStack) -> httpx.AsyncClient:
+        index = min(range(len(self._clients)), key=self._in_flight.__getitem__)
+        self._in_flight[index] += 1
+        stack.callback(self._give_back, index)
+        return self._clients[index]
+
+    def _give_back(self, index: int) -> None:
+        self._in_flight[index] -= 1
+
+
+def advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
+    """Return the error with what to do about it where Ollama is not started or lacks the model."""
+    if error.details.get("status") == _NOT_FOUND and model in error.message:
+        return replace(error, hint=f"Fetch the model: ollama pull {model}")
+    if error.code is ErrorCode.PROVIDER_NETWORK_ERROR and "refused" in error.message:
+        where = f"providers.{endpoint.provider}.baseUrl"
+        return replace(error, hint=f"Start Ollama: ollama serve, or check {where}")
+    return error
+
+
+def _from_host(host: str) -> str:
+    """Return the URL that OLLAMA_HOST stands for; it is read as Ollama reads it.
+
+    It may lack the scheme, the port or the host, and may be the address that a server listens on.
+    """
+    if not host:
+        return _BASE_URL
+    has_scheme = "://" in host
+    parts = urlsplit(host if has_scheme else f"http://{host}")
+    name = parts.hostname or "127.0.0.1"
+    if name in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound: this replaces it
+        name = "127.0.0.1"
+    netloc = f"[{name}]" if ":" in name else name
+    port = _port(parts) or (None if has_scheme else _PORT)
+    address = netloc if port is None else f"{netloc}:{port}"
+    return f"{parts.scheme}://{address}{parts.path}"
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError:  # Ollama itself takes the usual port then
+        return _PORT
