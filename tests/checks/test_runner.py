@@ -117,14 +117,6 @@ def test_every_check_of_the_suite_format_is_found() -> None:
     }
 
 
-def test_drift_without_a_baseline_is_skipped_and_says_what_to_do() -> None:
-    outcome = run([discover()["drift"]], Expectation("drift", "x"), TALK)
-
-    assert outcome.outcome is Outcome.SKIPPED
-    assert outcome.score is None
-    assert outcome.message == "No baseline. Run: kindlm baseline set"
-
-
 def test_two_checks_of_one_kind_are_an_error() -> None:
     @check("last_text")
     def another(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
