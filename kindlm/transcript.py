@@ -95,15 +95,20 @@ class ToolCall:
 
 
 class ToolProblemKind(StrEnum):
-    """What was wrong with a call of a simulated tool."""
+    """What was wrong with a call of a simulated tool, or with the answer it got."""
 
     UNMATCHED = "unmatched"
     ARGUMENTS = "arguments"
+    RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolProblem:
-    """A call that no answer was meant for, or whose arguments break the tool's `parameters`."""
+    """A call that no answer was meant for, or whose arguments break the tool's `parameters`.
+
+    The third kind is no mistake of the model: a simulated answer that breaks the tool's
+    `resultSchema`.
+    """
 
     kind: ToolProblemKind
     message: str

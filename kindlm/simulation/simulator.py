@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kindlm.matching import matches
 from kindlm.ports import SimulatedAnswer, ToolDefinition
-from kindlm.suite import SimulatedTool
-from kindlm.transcript import ToolCall
+from kindlm.simulation.contracts import argument_problems, result_problems
+from kindlm.simulation.faults import error_object, fault_object
+from kindlm.simulation.placeholders import MissingValueError, fill
+from kindlm.simulation.state import state_matches
+from kindlm.suite import Fault, SimulatedTool, ToolAnswer
+from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
 
 __all__ = ["SimulatedTools"]
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The answer that a call gets, and the name of the rule that chose it.
+
+    Only what a suite says under `responses` is a template; a default and a recorded answer are
+    given as they stand.
+    """
+
+    answer: ToolAnswer
+    rule: str
+    is_template: bool = False
+
+
 class SimulatedTools:
     """The simulated tools of one execution; the class is itself a `SimulatorFactory`.
 
-    The first answer whose `when` matches the arguments wins, else the default. A call that has no
-    answer gets an error object as its result, so that the conversation goes on as it would with a
-    real tool that failed.
+    A call is answered by the first of a tool's answers that matches its arguments and the state,
+    else by what was recorded for equal arguments, else by the default. One that has no answer gets
+    an error object as its result, so that the conversation goes on as it would with a real tool
+    that failed, and a problem that says so.
+
+    State and counts last as long as the execution, and all its tools share the state. Calls are
+    answered in the order they are given, so that parallel calls see what those before them set.
     """
 
     def __init__(self, tools: Sequence[SimulatedTool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._definitions = tuple(_definition(tool) for tool in self._tools.values())
+        self._state: dict[str, Any] = {}
+        self._answered: Counter[Hashable] = Counter()
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:
@@ -33,20 +58,97 @@ class SimulatedTools:
         return self._definitions
 
     def answer(self, call: ToolCall) -> SimulatedAnswer:
-        """Answer one call; names compare exactly."""
+        """Answer one call; names compare exactly.
+
+        Arguments that break the tool's `parameters` are a problem, and are answered all the same.
+        """
         tool = self._tools.get(call.name)
         if tool is None:
-            return _error(call, "unknown tool", f"There is no tool named {call.name!r}.")
+            return _unmatched(call, "unknown tool", f"There is no tool named {call.name!r}.")
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
-            return _error(call, "malformed arguments", message)
+            return _unmatched(call, "malformed arguments", message)
+        problems = tuple(argument_problems(tool, call.arguments))
+        chosen = self._choose(tool, call.arguments)
+        if chosen is None:
+            message = f"{call.name!r} has no response for these arguments."
+            return _unmatched(call, "no response", message, problems)
+        return self._given(tool, call, chosen, problems)
+
+    def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
         for index, answer in enumerate(tool.answers):
-            if matches(answer.when, call.arguments):
-                return SimulatedAnswer(answer.then, f"responses[{index}]")
+            if self._matches(answer, arguments):
+                return self._in_turn(tool, index, answer)
+        recorded = self._recorded(tool, arguments)
+        if recorded is not None:
+            return recorded
         if tool.has_default:
-            return SimulatedAnswer(tool.default, "defaultResponse")
-        message = f"{call.name!r} has no response for these arguments."
-        return _error(call, "no response", message)
+            return _Chosen(ToolAnswer(then=tool.default), "defaultResponse")
+        return None
+
+    def _matches(self, answer: ToolAnswer, arguments: Mapping[str, Any]) -> bool:
+        return (answer.when is None or matches(answer.when, arguments)) and (
+            answer.when_state is None or state_matches(answer.when_state, self._state)
+        )
+
+    def _in_turn(self, tool: SimulatedTool, index: int, answer: ToolAnswer) -> _Chosen:
+        """Return the answer itself, or that of its sequence whose turn it is; the last one stays.
+
+        What the answer says beside its sequence holds for each of it.
+        """
+        rule = f"responses[{index}]"
+        if not answer.sequence:
+            return _Chosen(answer, rule, is_template=True)
+        turn = self._turn((tool.name, index), len(answer.sequence))
+        one = answer.sequence[turn]
+        one = ToolAnswer(
+            then=one.then,
+            set_state={**answer.set_state, **one.set_state},
+            fault=one.fault or answer.fault,
+            delay_ms=one.delay_ms or answer.delay_ms,
+        )
+        return _Chosen(one, f"{rule}.sequence[{turn}]", is_template=True)
+
+    def _recorded(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
+        """Return what equal arguments got in the recorded run, in turn; the last one stays."""
+        equal = [
+            index
+            for index, recorded in enumerate(tool.recorded)
+            if _equal(recorded.arguments, arguments)
+        ]
+        if not equal:
+            return None
+        turn = self._turn((tool.name, "cassette", equal[0]), len(equal))
+        return _Chosen(ToolAnswer(then=tool.recorded[equal[turn]].response), "cassette")
+
+    def _turn(self, key: Hashable, length: int) -> int:
+        """Return whose turn it is among `length` answers, and count this one."""
+        turn = self._answered[key]
+        self._answered[key] += 1
+        return min(turn, length - 1)
+
+    def _given(
+        self,
+        tool: SimulatedTool,
+        call: ToolCall,
+        chosen: _Chosen,
+        problems: tuple[ToolProblem, ...],
+    ) -> SimulatedAnswer:
+        answer, delay_s = chosen.answer, chosen.answer.delay_ms / 1000
+        scope = {"args": call.arguments, "state": self._state}
+        try:
+            response = fill(answer.then, scope) if chosen.is_template else answer.then
+            changes = fill(answer.set_state, scope)
+        except MissingValueError as missing:
+            message = f"{call.name!r} can not answer: there is no {missing}."
+            return _unmatched(call, chosen.rule, message, problems, delay_s)
+        self._state.update(changes)
+        if answer.fault is not None:
+            response = fault_object(call.name, answer.fault)
+            text = response if answer.fault is Fault.MALFORMED else None
+            return SimulatedAnswer(response, chosen.rule, delay_s, text, problems)
+        problems = (*problems, *result_problems(tool, response))
+        return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
 
 
 def _definition(tool: SimulatedTool) -> ToolDefinition:
@@ -54,6 +156,19 @@ def _definition(tool: SimulatedTool) -> ToolDefinition:
     return ToolDefinition(tool.name, tool.description, parameters)
 
 
-def _error(call: ToolCall, rule: str, message: str) -> SimulatedAnswer:
-    response: dict[str, Any] = {"error": message, "tool": call.name}
-    return SimulatedAnswer(response, rule)
+def _equal(left: Any, right: Any) -> bool:
+    """Tell whether two JSON values are equal: each has all that the other one has."""
+    return matches(left, right) and matches(right, left)
+
+
+def _unmatched(
+    call: ToolCall,
+    rule: str,
+    message: str,
+    problems: tuple[ToolProblem, ...] = (),
+    delay_s: float = 0.0,
+) -> SimulatedAnswer:
+    """Return the answer to a call that no answer was meant for: an error object, and a problem."""
+    unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
+    response = error_object(call.name, message)
+    return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))

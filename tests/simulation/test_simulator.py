@@ -9,7 +9,7 @@ import pytest
 from kindlm.ports import SimulatedAnswer, SimulatorFactory, ToolDefinition
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import SimulatedTool, ToolAnswer
-from kindlm.transcript import ToolCall
+from kindlm.transcript import ToolCall, ToolProblemKind
 
 FACTORY: SimulatorFactory = SimulatedTools
 
@@ -41,11 +41,21 @@ def test_null_is_an_answer() -> None:
     )
 
 
-@pytest.mark.parametrize("default", [None, 0, "", False, [], {"ok": True}])
-def test_every_value_can_be_the_default(default: Any) -> None:
+@pytest.mark.parametrize("default", [None, 0, "", False, [], {"ok": True}, "{{args.id}}"])
+def test_every_value_can_be_the_default_and_is_given_as_it_stands(default: Any) -> None:
     tools = FACTORY([lookup(default=default, has_default=True)])
 
     assert tools.answer(call("lookup", {"id": "?"})) == SimulatedAnswer(default, "defaultResponse")
+
+
+def test_an_answer_without_when_matches_all() -> None:
+    tools = FACTORY(
+        [SimulatedTool("t", answers=(ToolAnswer({"a": 1}, "one"), ToolAnswer(None, 2)))]
+    )
+
+    assert tools.answer(call("t", {"a": 1})).response == "one"
+    assert tools.answer(call("t", {"a": 2})) == SimulatedAnswer(2, "responses[1]")
+    assert tools.answer(call("t")).response == 2
 
 
 @pytest.mark.parametrize(
@@ -57,7 +67,7 @@ def test_every_value_can_be_the_default(default: Any) -> None:
         (call("Lookup", malformed="{id:"), "unknown tool"),
     ],
 )
-def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool(
+def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool_and_is_a_problem(
     asked: ToolCall, rule: str
 ) -> None:
     answer = FACTORY([lookup()]).answer(asked)
@@ -65,6 +75,9 @@ def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool(
     assert answer.rule == rule
     assert answer.response["tool"] == asked.name
     assert asked.name in answer.response["error"]
+    (problem,) = answer.problems
+    assert problem.kind is ToolProblemKind.UNMATCHED
+    assert asked.name in problem.message
 
 
 def test_malformed_arguments_never_meet_the_default() -> None:
