@@ -17,6 +17,7 @@ def passed(
     *,
     score: float = 1.0,
     threshold: float | None = None,
+    actual: Any = None,
     message: str = "",
     reasoning: str | None = None,
 ) -> CheckResult:
@@ -27,6 +28,7 @@ def passed(
         outcome=Outcome.PASSED,
         score=score,
         threshold=threshold,
+        actual=actual,
         message=sentence(message),
         reasoning=reasoning,
     )
@@ -66,6 +68,7 @@ def undecided(
     message: str,
     *,
     threshold: float | None = None,
+    actual: Any = None,
     trace: str | None = None,
 ) -> CheckResult:
     """Return the result of an expectation that nobody could decide; it has no score."""
@@ -74,6 +77,7 @@ def undecided(
         label=expectation.label,
         outcome=Outcome.INCONCLUSIVE,
         threshold=threshold,
+        actual=actual,
         failure_code=code,
         message=sentence(message),
         trace=trace,

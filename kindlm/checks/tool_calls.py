@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kindlm.checks.call_counts import CallCount
+from kindlm.checks.call_wording import arguments_match, described, differences, written_arguments
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
-from kindlm.matching import Mismatch, Reason, matches, mismatches
+from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
@@ -19,6 +21,10 @@ from kindlm.wording import bounded, count, shown
 __all__ = ["tool_called", "tool_not_called"]
 
 _MAX_LISTED = 5
+_PARTS = (
+    *("tool", "argsMatch", "argsSchemaFile", "responseContains"),
+    *("order", "before", "after", "count"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,11 @@ class _Candidate:
     lacks: tuple[_Shortcoming, ...]
 
     @property
+    def is_meant(self) -> bool:
+        """Whether it is what is asked for, if perhaps at another time."""
+        return all(lack.code is FailureCode.TOOL_CALL_ORDER_WRONG for lack in self.lacks)
+
+    @property
     def distance(self) -> tuple[int, bool, int, int]:
         """How far it is from what was expected: first of all, how many parts fail.
 
@@ -52,26 +63,35 @@ class _Candidate:
 def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """Some call of `tool` satisfies all other parts together.
 
-    Params: `tool`; `argsMatch`, matched partially; `argsSchema`, a JSON Schema, known by the name
-    `argsSchemaFile`; `order`, the position among all calls from 0; `responseContains`, a substring
-    of the tool's answer, its case included.
+    Params that say what is called: `tool`; `argsMatch`, matched partially; `argsSchema`, a JSON
+    Schema, known by the name `argsSchemaFile`; `responseContains`, a substring of the tool's
+    answer, its case included.
+
+    Params that say when: `order`, the position among all calls from 0; `before`, a tool that had
+    not been called yet; `after`, a tool that had been called already. So `before` holds where the
+    other tool is never called, and `after` does not: looking up an order before a refund asks for
+    no refund, which is an expectation of its own.
+
+    `count`, with `min` and `max`, bounds the number of calls that are what is asked for, whenever
+    they happen. Without `min` there is at least one, and one of them at the right time; with
+    `min: 0` none at all is as good.
     """
     params, uses = expectation.params, transcript.tool_uses
-    tool: str = params["tool"]
-    candidates = []
-    for index, use in enumerate(uses):
-        if use.call.name != tool:
-            continue
-        try:
-            lacks = tuple(_shortcomings(params, index, use))
-        except UndecidableSchemaError as error:
-            return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))]
-        if not lacks:
-            return [passed(expectation)]
-        candidates.append(_Candidate(index, use, lacks))
-    if candidates:
-        return [_closest(expectation, min(candidates, key=lambda call: call.distance))]
-    return [_missing(expectation, tool, uses)]
+    bounds = None if params.get("count") is None else CallCount.read(params["count"])
+    calls: list[_Candidate] = []
+    try:
+        for call in _candidates(params, uses):
+            if bounds is None and not call.lacks:
+                return [passed(expectation)]
+            calls.append(call)
+    except UndecidableSchemaError as error:
+        return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))]
+    some_as_expected = not all(call.lacks for call in calls)
+    if bounds is not None and (some_as_expected or _none_is_fine(bounds, calls)):
+        return [_counted(expectation, bounds, calls)]
+    if calls:
+        return [_closest(expectation, min(calls, key=lambda call: call.distance))]
+    return [_missing(expectation, params["tool"], uses)]
 
 
 @check("tool_not_called")
@@ -82,7 +102,7 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
     calls = [
         (index, use)
         for index, use in enumerate(transcript.tool_uses)
-        if use.call.name == tool and (wanted is None or _args_match(wanted, use))
+        if use.call.name == tool and (wanted is None or arguments_match(wanted, use))
     ]
     if not calls:
         return [passed(expectation)]
@@ -90,24 +110,38 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
     which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
     message = (
         f"Expected no call of {shown(tool)}{which}, got {count(len(calls), 'call')}; "
-        f"the first is call {index} with arguments {shown(_arguments(use))}."
+        f"the first is call {index} with arguments {shown(written_arguments(use))}."
     )
     expected = {"tool": tool, "shouldNotCall": True} | _given(expectation.params, "argsMatch")
-    actual = [_described(index, use) for index, use in calls[:_MAX_LISTED]]
+    actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
     code = FailureCode.TOOL_CALL_UNEXPECTED
     return [failed(expectation, code, message, expected=expected, actual=actual)]
 
 
-def _shortcomings(params: Mapping[str, Any], index: int, use: ToolUse) -> Iterator[_Shortcoming]:
-    """Yield what a call lacks; the first one names the failure."""
+def _candidates(params: Mapping[str, Any], uses: Sequence[ToolUse]) -> Iterator[_Candidate]:
+    """Yield all calls of the expected tool."""
+    first: dict[str, int] = {}
+    if params.get("before") is not None or params.get("after") is not None:
+        for index, use in enumerate(uses):
+            first.setdefault(use.call.name, index)
+    for index, use in enumerate(uses):
+        if use.call.name == params["tool"]:
+            yield _Candidate(index, use, tuple(_shortcomings(params, index, use, first)))
+
+
+def _shortcomings(
+    params: Mapping[str, Any], index: int, use: ToolUse, first: Mapping[str, int]
+) -> Iterator[_Shortcoming]:
+    """Yield what a call lacks; the first one names the failure.
+
+    `first` says where each tool was called first, if that matters.
+    """
     wanted, document = params.get("argsMatch"), params.get("argsSchema")
     if wanted is not None and (lack := _wrong_arguments(wanted, use)):
         yield lack
     if document is not None and (lack := _invalid_arguments(params, document, use)):
         yield lack
-    order = params.get("order")
-    if order is not None and order != index:
-        message = f"expected it as call {order}, it is call {index}"
+    for message in _wrong_times(params, index, first):
         yield _Shortcoming(FailureCode.TOOL_CALL_ORDER_WRONG, message)
     needle = params.get("responseContains")
     if needle is not None and not any(needle in text for text in _response_texts(use.response)):
@@ -115,17 +149,24 @@ def _shortcomings(params: Mapping[str, Any], index: int, use: ToolUse) -> Iterat
         yield _Shortcoming(FailureCode.TOOL_RESPONSE_MISMATCH, message)
 
 
+def _wrong_times(params: Mapping[str, Any], index: int, first: Mapping[str, int]) -> Iterator[str]:
+    order, before, after = params.get("order"), params.get("before"), params.get("after")
+    if order is not None and order != index:
+        yield f"expected it as call {order}, it is call {index}"
+    if before is not None and first.get(before, index + 1) <= index:
+        yield f"expected it before {shown(before)}, which is call {first[before]}"
+    if after is not None and after not in first:
+        yield f"expected it after {shown(after)}, which was not called"
+    elif after is not None and first[after] >= index:
+        yield f"expected it after {shown(after)}, which is call {first[after]}"
+
+
 def _wrong_arguments(wanted: Any, use: ToolUse) -> _Shortcoming | None:
     code = FailureCode.TOOL_CALL_ARGS_MISMATCH
     if use.call.malformed is not None:
         return _Shortcoming(code, f"its arguments are no JSON object: {shown(use.call.malformed)}")
-    differences = mismatches(wanted, use.call.arguments)
-    if not differences:
-        return None
-    message = "; ".join(_difference(difference) for difference in differences[:_MAX_LISTED])
-    if len(differences) > _MAX_LISTED:
-        message += f"; and {len(differences) - _MAX_LISTED} more"
-    return _Shortcoming(code, message, len(differences))
+    found = mismatches(wanted, use.call.arguments)
+    return _Shortcoming(code, differences(found), len(found)) if found else None
 
 
 def _invalid_arguments(params: Mapping[str, Any], schema: Any, use: ToolUse) -> _Shortcoming | None:
@@ -144,13 +185,39 @@ def _closest(expectation: Expectation, call: _Candidate) -> CheckResult:
     params = expectation.params
     reasons = "; ".join(lack.message for lack in call.lacks)
     message = f"No call of {shown(params['tool'])} is as expected; call {call.index}: {reasons}."
-    expected = _given(params, "tool", "argsMatch", "argsSchemaFile", "order", "responseContains")
     return failed(
         expectation,
         call.lacks[0].code,
         message,
-        expected=expected,
-        actual=_described(call.index, call.use),
+        expected=_given(params, *_PARTS),
+        actual=described(call.index, call.use),
+    )
+
+
+def _none_is_fine(bounds: CallCount, calls: Sequence[_Candidate]) -> bool:
+    return bounds.low == 0 and not any(call.is_meant for call in calls)
+
+
+def _counted(
+    expectation: Expectation, bounds: CallCount, calls: Sequence[_Candidate]
+) -> CheckResult:
+    """Return the result of counting the calls that are what is asked for."""
+    others = [call for call in calls if not call.is_meant]
+    number = len(calls) - len(others)
+    if bounds.holds(number):
+        return passed(expectation, actual={"count": number})
+    tool = shown(expectation.params["tool"])
+    message = f"Expected {bounds} of {tool} that are as described, got {number}"
+    if number < bounds.low and others:
+        near = min(others, key=lambda call: call.distance)
+        reasons = "; ".join(lack.message for lack in near.lacks)
+        message += f"; the closest other one is call {near.index}: {reasons}"
+    return failed(
+        expectation,
+        FailureCode.TOOL_CALL_COUNT_WRONG,
+        f"{message}.",
+        expected=_given(expectation.params, *_PARTS),
+        actual={"count": number},
     )
 
 
@@ -166,33 +233,8 @@ def _missing(expectation: Expectation, tool: str, uses: tuple[ToolUse, ...]) -> 
     )
 
 
-def _args_match(wanted: Any, use: ToolUse) -> bool:
-    return use.call.malformed is None and matches(wanted, use.call.arguments)
-
-
-def _arguments(use: ToolUse) -> Any:
-    return use.call.arguments if use.call.malformed is None else use.call.malformed
-
-
-def _described(index: int, use: ToolUse) -> dict[str, Any]:
-    return {
-        "index": index,
-        "tool": use.call.name,
-        "arguments": bounded(_arguments(use)),
-        "response": bounded(use.response),
-    }
-
-
 def _given(params: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: params[name] for name in names if params.get(name) is not None}
-
-
-def _difference(difference: Mismatch) -> str:
-    path = shown(difference.path) if not difference.path.isprintable() else difference.path
-    expected = f"{path or 'arguments'}: expected {shown(difference.expected)}"
-    if difference.reason is Reason.MISSING:
-        return f"{expected}, it is missing"
-    return f"{expected}, got {shown(difference.actual)}"
 
 
 def _issue(issue: SchemaIssue) -> str:

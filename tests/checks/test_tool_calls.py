@@ -91,6 +91,101 @@ def test_the_code_names_the_part_and_the_message_the_closest_call(
     assert f"call {closest}:" in result.message
 
 
+@pytest.mark.parametrize(
+    ("params", "outcome"),
+    [
+        ({"tool": "lookup", "before": "refund"}, Outcome.PASSED),
+        ({"tool": "lookup", "argsMatch": {"id": "B2"}, "before": "refund"}, Outcome.PASSED),
+        ({"tool": "lookup", "after": "refund"}, Outcome.PASSED),
+        ({"tool": "lookup", "argsMatch": {"id": "A1"}, "after": "refund"}, Outcome.FAILED),
+        ({"tool": "refund", "before": "lookup"}, Outcome.FAILED),
+        ({"tool": "refund", "after": "lookup"}, Outcome.PASSED),
+        ({"tool": "lookup", "after": "lookup"}, Outcome.PASSED),
+        ({"tool": "refund", "after": "refund"}, Outcome.FAILED),
+        ({"tool": "refund", "before": "refund"}, Outcome.FAILED),
+        # Before a tool that is never called there is all the time; after it, none.
+        ({"tool": "refund", "before": "escalate"}, Outcome.PASSED),
+        ({"tool": "refund", "after": "escalate"}, Outcome.FAILED),
+        ({"tool": "lookup", "before": "refund", "after": "lookup"}, Outcome.PASSED),
+        ({"tool": "lookup", "before": "refund", "order": 2}, Outcome.FAILED),
+    ],
+)
+def test_a_call_comes_before_or_after_the_first_call_of_another_tool(
+    evaluate: Evaluate, transcript: Transcript, params: dict[str, Any], outcome: Outcome
+) -> None:
+    result = evaluate("tool_called", params, transcript)
+
+    assert result.outcome is outcome
+    if outcome is Outcome.FAILED:
+        assert result.failure_code is FailureCode.TOOL_CALL_ORDER_WRONG
+        assert result.expected == params
+
+
+@pytest.mark.parametrize(
+    ("params", "outcome"),
+    [
+        ({"count": {"min": 3, "max": 3}}, Outcome.PASSED),
+        ({"count": {"min": 3}}, Outcome.PASSED),
+        ({"count": {"max": 3}}, Outcome.PASSED),
+        ({"count": {}}, Outcome.PASSED),
+        ({"count": {"max": 2}}, Outcome.FAILED),
+        ({"count": {"min": 4}}, Outcome.FAILED),
+        ({"count": {"max": 0}}, Outcome.FAILED),
+        ({"argsMatch": {"id": "A1"}, "count": {"min": 1, "max": 1}}, Outcome.PASSED),
+        ({"argsMatch": {"id": "A1"}, "count": {"min": 2}}, Outcome.FAILED),
+        ({"argsMatch": {"id": "C3"}, "count": {"min": 0}}, Outcome.PASSED),
+        ({"argsMatch": {"id": "C3"}, "count": {"max": 0}}, Outcome.PASSED),
+        ({"responseContains": "late", "count": {"max": 1}}, Outcome.PASSED),
+        # What happens after the refund counts too: only one call has to be in time.
+        ({"before": "refund", "count": {"max": 3}}, Outcome.PASSED),
+        ({"before": "refund", "count": {"max": 2}}, Outcome.FAILED),
+        ({"order": 0, "count": {"min": 3}}, Outcome.PASSED),
+    ],
+)
+def test_calls_that_are_what_is_asked_for_are_counted(
+    evaluate: Evaluate, transcript: Transcript, params: dict[str, Any], outcome: Outcome
+) -> None:
+    result = evaluate("tool_called", {"tool": "lookup"} | params, transcript)
+
+    assert result.outcome is outcome
+    if outcome is Outcome.FAILED:
+        assert result.failure_code is FailureCode.TOOL_CALL_COUNT_WRONG
+        assert "count" in result.expected
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        ({"tool": "escalate", "count": {"min": 1}}, FailureCode.TOOL_CALL_MISSING),
+        ({"tool": "escalate", "count": {"max": 2}}, FailureCode.TOOL_CALL_MISSING),
+        (
+            {"tool": "lookup", "argsMatch": {"id": "C3"}, "count": {"min": 1}},
+            FailureCode.TOOL_CALL_ARGS_MISMATCH,
+        ),
+        (
+            {"tool": "lookup", "argsMatch": {"id": "A1"}, "order": 1, "count": {"min": 0}},
+            FailureCode.TOOL_CALL_ORDER_WRONG,
+        ),
+    ],
+)
+def test_a_count_hides_no_other_part_that_failed(
+    evaluate: Evaluate, transcript: Transcript, params: dict[str, Any], code: FailureCode
+) -> None:
+    assert evaluate("tool_called", params, transcript).failure_code is code
+
+
+def test_too_few_calls_are_told_with_the_closest_other_one(
+    evaluate: Evaluate, transcript: Transcript
+) -> None:
+    params = {"tool": "lookup", "argsMatch": {"id": "A1"}, "count": {"min": 2, "max": 4}}
+
+    result = evaluate("tool_called", params, transcript)
+
+    assert "2 to 4 calls" in result.message
+    assert 'call 1: id: expected "A1", got "B2"' in result.message
+    assert result.actual == {"count": 1}
+
+
 def test_different_calls_cannot_satisfy_one_expectation_together(
     evaluate: Evaluate, transcript: Transcript
 ) -> None:

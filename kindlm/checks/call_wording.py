@@ -1,0 +1,49 @@
+"""How tool calls are shown in results: their arguments, and where these are not as expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kindlm.matching import Mismatch, Reason, matches
+from kindlm.transcript import ToolUse
+from kindlm.wording import bounded, shown
+
+__all__ = ["arguments_match", "described", "differences", "written_arguments"]
+
+_MAX_LISTED = 5
+
+
+def arguments_match(wanted: Any, use: ToolUse) -> bool:
+    """Tell whether a call has the wanted arguments; malformed ones match nothing."""
+    return use.call.malformed is None and matches(wanted, use.call.arguments)
+
+
+def written_arguments(use: ToolUse) -> Any:
+    """Return the arguments of a call, or the text that should have been arguments."""
+    return use.call.arguments if use.call.malformed is None else use.call.malformed
+
+
+def described(index: int, use: ToolUse) -> dict[str, Any]:
+    """Return a call as a result shows it; `index` is its position among all calls."""
+    return {
+        "index": index,
+        "tool": use.call.name,
+        "arguments": bounded(written_arguments(use)),
+        "response": bounded(use.response),
+    }
+
+
+def differences(mismatches: Sequence[Mismatch]) -> str:
+    """Return in words where arguments are not as expected, the first few places."""
+    message = "; ".join(_difference(mismatch) for mismatch in mismatches[:_MAX_LISTED])
+    more = len(mismatches) - _MAX_LISTED
+    return f"{message}; and {more} more" if more > 0 else message
+
+
+def _difference(mismatch: Mismatch) -> str:
+    path = shown(mismatch.path) if not mismatch.path.isprintable() else mismatch.path
+    expected = f"{path or 'arguments'}: expected {shown(mismatch.expected)}"
+    if mismatch.reason is Reason.MISSING:
+        return f"{expected}, it is missing"
+    return f"{expected}, got {shown(mismatch.actual)}"

@@ -1,0 +1,57 @@
+"""Checks of what a conversation took: time and money."""
+
+from __future__ import annotations
+
+from kindlm.checks.registry import check
+from kindlm.checks.results import failed, passed, undecided
+from kindlm.outcome import CheckResult, FailureCode
+from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
+
+__all__ = ["cost", "latency"]
+
+# Sums of prices such as 0.1 + 0.2 are off by some 1e-17: nobody pays in trillionths of a dollar.
+_DECIMALS = 12
+
+
+@check("latency")
+def latency(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The target's answers took at most `maxMs` milliseconds together.
+
+    Waits between retries and the delays of simulated tools do not count. Without any answer
+    nothing was measured.
+    """
+    limit: float = expectation.params["maxMs"]
+    if next(transcript.steps, None) is None:
+        message = "The latency is not known: the target gave no answer."
+        code = FailureCode.ASSERTION_EVAL_ERROR
+        return [undecided(expectation, code, message, threshold=limit)]
+    took = round(transcript.latency_ms, 3)
+    if took <= limit:
+        return [passed(expectation, threshold=limit, actual=took)]
+    message = f"Expected at most {limit:,.10g} ms, it took {took:,.10g} ms."
+    code = FailureCode.LATENCY_EXCEEDED
+    return [failed(expectation, code, message, expected=limit, actual=took, threshold=limit)]
+
+
+@check("cost")
+def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The target's answers cost at most `maxUsd` US dollars together; judges do not count.
+
+    A cost that is not known is never taken for 0: nobody knows then.
+    """
+    limit: float = expectation.params["maxUsd"]
+    usd = transcript.cost.usd
+    if usd is None:
+        message = (
+            "The cost is not known: a model has no price, or its tokens were not reported. "
+            "Add the price to `prices` in the configuration."
+        )
+        code = FailureCode.ASSERTION_EVAL_ERROR
+        return [undecided(expectation, code, message, threshold=limit)]
+    spent = round(usd, _DECIMALS)
+    if spent <= limit:
+        return [passed(expectation, threshold=limit, actual=spent)]
+    message = f"Expected a cost of at most ${limit:.10g}, it was ${spent:.10g}."
+    code = FailureCode.BUDGET_EXCEEDED
+    return [failed(expectation, code, message, expected=limit, actual=spent, threshold=limit)]
