@@ -21,6 +21,7 @@ VIEW_DESCRIPTIONS = {
     "provider_call_log": "All calls of models, retries and judges included, as they came back.",
     "tests": "Tests (case × target) of a run over their repeats.",
     "spend": "Calls, tokens and cost of each suite of a run, judges apart.",
+    "active_baselines": "The run that each suite is compared with: the one that was set last.",
     "event_log": "The event log itself: the only truth, everything else is computed from it.",
     "content_texts": "Texts that events refer to; an erased text is empty.",
 }
@@ -36,6 +37,7 @@ _TABLE_DESCRIPTIONS = {
     "tool_calls": "Calls of simulated tools; texts by reference.",
     "assertions": "Assertions that were evaluated; texts by reference.",
     "gates": "What each gate said when the run finished.",
+    "baselines": "Baselines by suite and label, as they were set or removed last.",
     "contents": "Texts that events refer to, each stored once.",
     "events": "Events as stored; the view event_log shows them readably.",
 }
@@ -68,6 +70,11 @@ _COLUMNS = {
         "outcome": "passed, failed, inconclusive or skipped",
         "score": "0 to 1; empty: not decided",
         "line": "line of the suite's file that asks for it",
+    },
+    "baselines": {
+        "label": "empty: set without one",
+        "run": "empty: the baseline was removed",
+        "by": "who said so, as user@host",
     },
     "event_log": {
         "seq": "order of arrival in this file",

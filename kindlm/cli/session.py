@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kindlm.checks import CheckRunner
 from kindlm.cli.git import ci_service, git_state
+from kindlm.cli.journal import new_journal
 from kindlm.cli.recorder import RunRecorder
 from kindlm.cli.secrets import secret_values
 from kindlm.config import bind_services, bind_suite
@@ -255,11 +256,9 @@ async def _finish(run: str, log: EventLog, duration_ms: float) -> None:
         reader.close()
     stream = f"run/{run}"
     sealed = RunSealed(run=run, head=HeadOf(stream))
-    # Of this process alone: journals of several processes never claim the same version.
-    journal = f"journal/{new_run_id()}{new_run_id()}"
     await log.submit(
         Append(stream, (new_event(finished),), seal=True),
-        Append(journal, (new_event(sealed),)),
+        Append(new_journal(), (new_event(sealed),)),
     )
 
 

@@ -12,11 +12,11 @@ from kindlm.cli.console import fail, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, or_fail
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.runs import find_run
+from kindlm.history.sealing import SEALED_HEADS
 from kindlm.reports.untrusted import one_line
 from kindlm_store import (
     OpenError,
     Problem,
-    RecordedEvent,
     Verification,
     open_reader,
     verify_file,
@@ -41,7 +41,7 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 path,
                 stream,
                 heads={stream: noted} if stream and noted else None,
-                claims={"run.sealed": _sealed_head},
+                claims=SEALED_HEADS,
             )
             _tell(found, _heads(connection, stream), out)
     except OpenError as error:
@@ -49,10 +49,6 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
     except sqlite3.DatabaseError as error:
         fail([_damaged(path, error)])
     return found.ok
-
-
-def _sealed_head(event: RecordedEvent) -> dict[str, str]:
-    return {f"run/{event.data['run']}": event.data["head"]}
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:

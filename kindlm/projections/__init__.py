@@ -7,6 +7,7 @@ them is an SQL view (`views.py`). Texts are held by reference, and views join th
 from __future__ import annotations
 
 from kindlm.projections.assertions import ASSERTIONS
+from kindlm.projections.baselines import BASELINES
 from kindlm.projections.calls import PROVIDER_CALLS
 from kindlm.projections.executions import EXECUTIONS
 from kindlm.projections.gates import GATES
@@ -25,5 +26,6 @@ PROJECTIONS = (
     TOOL_CALLS,
     ASSERTIONS,
     GATES,
+    BASELINES,
     VIEWS,
 )

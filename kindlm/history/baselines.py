@@ -1,0 +1,179 @@
+"""Baselines: the recorded runs that later ones are compared with.
+
+A baseline is a choice of a run, not a copy of it. Of a suite, the baseline that was set last is the
+active one; labels keep others at hand.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.sealing import SEALED_HEADS
+from kindlm_store import verify_file
+
+__all__ = [
+    "Baseline",
+    "RecordedBaselines",
+    "active_baseline",
+    "corruption",
+    "labelled_baseline",
+    "last_change",
+    "list_baselines",
+    "no_baseline",
+    "output_of",
+]
+
+_LIST = """
+SELECT b.project, b.suite, b.label, b.run, b."by", b.at, a.run IS NOT NULL AS active
+  FROM baselines b
+  LEFT JOIN active_baselines a
+    ON a.project = b.project AND a.suite = b.suite AND a.label = b.label
+ WHERE b.run IS NOT NULL
+"""
+
+_ORDER = " ORDER BY b.project, b.suite, active DESC, b.at DESC, b.label"
+
+_LATEST = "SELECT max(at) FROM baselines WHERE project = ? AND suite = ?"
+
+_SUITE = """
+SELECT EXISTS (SELECT 1 FROM runs WHERE id = :run) AS run_known,
+       EXISTS (SELECT 1 FROM suites WHERE run = :run AND name = :suite
+                  AND error_code IS NULL) AS suite_known,
+       EXISTS (SELECT 1
+                 FROM suites s
+                 JOIN executions e ON e.suite = s.id
+                 LEFT JOIN contents c ON c.ref = e.output_ref
+                WHERE s.run = :run AND s.name = :suite
+                  AND e.output_ref IS NOT NULL AND c.body IS NULL) AS purged
+"""
+
+# The first that passed; if none did, the first that said anything.
+_OUTPUT = """
+SELECT c.body
+  FROM suites s
+  JOIN executions e ON e.suite = s.id
+  LEFT JOIN contents c ON c.ref = e.output_ref
+ WHERE s.run = ? AND s.name = ? AND e.test = ? AND e.target = ?
+ ORDER BY e.status IS NOT 'passed', e.output_ref IS NULL, e.repeat
+ LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601."""
+
+    project: str
+    suite: str
+    label: str
+    run: str
+    set_by: str
+    set_at: str
+    active: bool
+
+
+def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
+    """Return all baselines that are set, or those of one suite, the active one of each first."""
+    rows = db.execute(f"{_LIST} AND (?1 IS NULL OR b.suite = ?1) {_ORDER}", (suite,))
+    return [Baseline(row[0], row[1], row[2], row[3], row[4], row[5], bool(row[6])) for row in rows]
+
+
+def active_baseline(db: sqlite3.Connection, project: str, suite: str) -> Baseline | None:
+    """Return the baseline of a suite that was set last."""
+    found = [b for b in list_baselines(db, suite) if b.project == project and b.active]
+    return found[0] if found else None
+
+
+def labelled_baseline(
+    db: sqlite3.Connection, project: str, suite: str, label: str
+) -> Baseline | None:
+    """Return the baseline of a suite that has a label, the empty one for none."""
+    found = [b for b in list_baselines(db, suite) if (b.project, b.label) == (project, label)]
+    return found[0] if found else None
+
+
+def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
+    """Return when a baseline of a suite was set or removed last, UTC, ISO 8601."""
+    at: str | None = db.execute(_LATEST, (project, suite)).fetchone()[0]
+    return at
+
+
+def corruption(db: sqlite3.Connection, run: str, suite: str) -> KindlmError | None:
+    """Return why a run can not be the baseline of a suite; None if it can.
+
+    It must be in this history as it was recorded, with the final texts that are compared.
+    """
+    known = db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
+    if not known["run_known"]:
+        return _corrupt(run, suite, "that run is not in this history")
+    if not known["suite_known"]:
+        return _corrupt(run, suite, "that run did not test it")
+    if known["purged"]:
+        return _corrupt(run, suite, "outputs of that run were purged")
+    stream = f"run/{run}"
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    found = verify_file(file, stream, claims=SEALED_HEADS)
+    # What is wrong elsewhere in the history does not concern this run.
+    wrong = [problem.what for problem in found.problems if problem.stream in (stream, None)]
+    if wrong:
+        return _corrupt(run, suite, f"that run is not as it was recorded: {wrong[0]}")
+    return None
+
+
+def no_baseline(suite: str) -> KindlmError:
+    """Return the error that a suite has no baseline."""
+    return KindlmError(
+        ErrorCode.BASELINE_NOT_FOUND,
+        f'Baseline not found for suite "{suite}".',
+        "Run: kindlm baseline set",
+    )
+
+
+def output_of(db: sqlite3.Connection, run: str, suite: str, test: str, target: str) -> str | None:
+    """Return the text that stands for a test over its repeats.
+
+    It is the final text of the first repeat that passed, else of the first that has one; None if
+    the test has none there.
+    """
+    row = db.execute(_OUTPUT, (run, suite, test, target)).fetchone()
+    return None if row is None else row[0]
+
+
+class RecordedBaselines:
+    """Looks baselines up in a history; implements `ports.BaselineLookup`.
+
+    `db` is a read-only connection. Which run is the baseline is found out once, so that it stays
+    the same for a whole run whatever others do meanwhile.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._runs: dict[tuple[str, str], Result[str | None]] = {}
+
+    def run(self, project: str, suite: str) -> Result[str | None]:
+        """Return the run that is the active baseline; BASELINE_CORRUPT if it is unusable."""
+        key = (project, suite)
+        if key not in self._runs:
+            self._runs[key] = self._find(project, suite)
+        return self._runs[key]
+
+    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
+        """Return the text that the output of a test is compared with."""
+        return output_of(self._db, run, suite, test, target)
+
+    def _find(self, project: str, suite: str) -> Result[str | None]:
+        baseline = active_baseline(self._db, project, suite)
+        if baseline is None:
+            return Ok(None)
+        problem = corruption(self._db, baseline.run, suite)
+        return Ok(baseline.run) if problem is None else Err(problem)
+
+
+def _corrupt(run: str, suite: str, why: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.BASELINE_CORRUPT,
+        f'The baseline of suite "{suite}", run {run}, can not be used: {why}.',
+        "Choose another run: kindlm baseline set RUN",
+    )

@@ -1,0 +1,219 @@
+"""Which run is a baseline, whether it can be used, and what its tests said."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.events import BaselineRemoved, BaselineSet, new_event
+from kindlm.history.baselines import (
+    RecordedBaselines,
+    active_baseline,
+    labelled_baseline,
+    list_baselines,
+    output_of,
+)
+from kindlm_store import Append, HeadOf
+
+
+def set_baseline(history: Any, run: str, suite: str = "support", **fields: Any) -> None:
+    payload = BaselineSet(**{"project": "shop", "suite": suite, "run": run, "by": "me"} | fields)
+    history.log.append("journal/b", [new_event(payload)])
+
+
+def remove_baseline(history: Any, suite: str = "support", **fields: Any) -> None:
+    payload = BaselineRemoved(**{"project": "shop", "suite": suite, "by": "me"} | fields)
+    history.log.append("journal/b", [new_event(payload)])
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    """A history with one finished run of the suite `support`."""
+    writer = history.run("run1")
+    writer.suite(tests=[make.planned()])
+    writer.execution(output="Hi there.", assertions=(make.passed(),))
+    writer.finish()
+    return history
+
+
+def lookup(history: Any) -> RecordedBaselines:
+    return RecordedBaselines(history.reader())
+
+
+def code_of(found: Any) -> ErrorCode:
+    assert isinstance(found, Err)
+    assert found.error.hint
+    return found.error.code
+
+
+class TestWhichRun:
+    def test_none_was_set(self, recorded: Any) -> None:
+        assert lookup(recorded).run("shop", "support") == Ok(None)
+
+    def test_the_one_that_was_set(self, recorded: Any) -> None:
+        set_baseline(recorded, "run1")
+
+        assert lookup(recorded).run("shop", "support") == Ok("run1")
+        assert lookup(recorded).run("shop", "another suite") == Ok(None)
+        assert lookup(recorded).run("another project", "support") == Ok(None)
+
+    def test_the_one_that_was_set_last_whatever_its_label(self, recorded: Any) -> None:
+        set_baseline(recorded, "other")
+        set_baseline(recorded, "run1", label="release")
+
+        assert lookup(recorded).run("shop", "support") == Ok("run1")
+        with closing(recorded.log.reader()) as db:
+            assert [(b.label, b.run, b.active) for b in list_baselines(db)] == [
+                ("release", "run1", True),
+                ("", "other", False),
+            ]
+            unlabelled = labelled_baseline(db, "shop", "support", "")
+            assert unlabelled is not None
+            assert unlabelled.run == "other"
+
+    def test_one_that_was_removed_is_none(self, recorded: Any) -> None:
+        set_baseline(recorded, "run1")
+        remove_baseline(recorded)
+
+        assert lookup(recorded).run("shop", "support") == Ok(None)
+        with closing(recorded.log.reader()) as db:
+            assert active_baseline(db, "shop", "support") is None
+            assert list_baselines(db) == []
+
+    def test_it_stays_the_same_while_a_run_lasts(self, recorded: Any) -> None:
+        baselines = lookup(recorded)
+        assert baselines.run("shop", "support") == Ok(None)
+        set_baseline(recorded, "run1")
+
+        assert baselines.run("shop", "support") == Ok(None)
+
+
+class TestUnusable:
+    def test_a_run_of_another_history(self, recorded: Any) -> None:
+        set_baseline(recorded, "elsewhere")
+
+        found = lookup(recorded).run("shop", "support")
+
+        assert code_of(found) is ErrorCode.BASELINE_CORRUPT
+        assert "not in this history" in found.error.message
+
+    def test_a_run_without_the_suite(self, recorded: Any) -> None:
+        set_baseline(recorded, "run1", "another")
+
+        assert code_of(lookup(recorded).run("shop", "another")) is ErrorCode.BASELINE_CORRUPT
+
+    def test_a_run_whose_outputs_were_purged(self, recorded: Any) -> None:
+        set_baseline(recorded, "run1")
+        recorded.log.flush()
+        tamper(recorded, "UPDATE contents SET body = NULL WHERE body = 'Hi there.'")
+
+        found = lookup(recorded).run("shop", "support")
+
+        assert code_of(found) is ErrorCode.BASELINE_CORRUPT
+        assert "purged" in found.error.message
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE contents SET body = 'Hi!' WHERE body = 'Hi there.'",
+            "UPDATE events SET data = replace(data, 'greets', 'grates')",
+        ],
+    )
+    def test_a_run_that_is_not_as_it_was_recorded(self, recorded: Any, change: str) -> None:
+        set_baseline(recorded, "run1")
+        recorded.log.flush()
+        tamper(recorded, change)
+
+        found = lookup(recorded).run("shop", "support")
+
+        assert code_of(found) is ErrorCode.BASELINE_CORRUPT
+        assert "not as it was recorded" in found.error.message
+
+    def test_a_run_that_is_not_the_one_that_was_sealed(self, recorded: Any, make: Any) -> None:
+        sealed = {"run": "run1", "head": HeadOf("run/other")}
+        other = recorded.run("other")
+        other.suite(tests=[make.planned()])
+        other.leave()
+        event = new_event(BaselineSet(project="p", suite="s", run="r", by="me"))
+        forged = type(event)("run.sealed", sealed)
+        recorded.log.submit(Append("journal/forged", (forged,))).result()
+        set_baseline(recorded, "run1")
+
+        assert code_of(lookup(recorded).run("shop", "support")) is ErrorCode.BASELINE_CORRUPT
+
+    def test_what_is_wrong_with_another_run_does_not_matter(self, recorded: Any, make: Any) -> None:
+        other = recorded.run("other")
+        other.suite(tests=[make.planned("rings")])
+        other.execution(output="Ring!")
+        other.finish()
+        set_baseline(recorded, "run1")
+        recorded.log.flush()
+        tamper(recorded, "UPDATE contents SET body = 'Rang!' WHERE body = 'Ring!'")
+
+        assert lookup(recorded).run("shop", "support") == Ok("run1")
+
+
+class TestOutput:
+    @pytest.mark.parametrize(
+        ("repeats", "output"),
+        [
+            (["failed bad", "passed good", "passed better"], "good"),
+            (["failed bad", "failed worse"], "bad"),
+            (["errored", "failed bad"], "bad"),
+            (["errored", "errored half"], "half"),
+            (["errored"], None),
+        ],
+    )
+    def test_the_first_that_passed_stands_for_a_test(
+        self, history: Any, make: Any, repeats: list[str], output: str | None
+    ) -> None:
+        writer = history.run("run1")
+        writer.suite(tests=[make.planned(repeat=len(repeats))])
+        for number, repeat in enumerate(repeats, start=1):
+            status, _, text = repeat.partition(" ")
+            writer.execution(
+                repeat=number,
+                output=text or None,
+                assertions={"passed": (make.passed(),), "failed": (make.failed(),)}.get(status, ()),
+                error=("PROVIDER_TIMEOUT", 203, "late", None) if status == "errored" else None,
+            )
+        writer.finish()
+
+        assert output_of(history.reader(), "run1", "support", "greets", "gpt") == output
+
+    def test_only_of_the_same_test_target_suite_and_run(self, history: Any, make: Any) -> None:
+        for run in ("run1", "run2"):
+            writer = history.run(run)
+            for ordinal, suite in enumerate(("support", "sales")):
+                planned = [make.planned(test, target) for test in "ab" for target in "xy"]
+                writer.suite(suite, tests=planned)
+                for test in planned:
+                    output = f"{run} {suite} {test.name} {test.target}"
+                    writer.execution(test.name, test.target, suite=ordinal, output=output)
+            writer.finish()
+        baselines = lookup(history)
+
+        assert baselines.output("run2", "sales", "b", "x") == "run2 sales b x"
+        assert baselines.output("run2", "sales", "b", "z") is None
+        assert baselines.output("run3", "sales", "b", "x") is None
+
+    def test_the_last_attempt_counts(self, history: Any, make: Any) -> None:
+        writer = history.run("run1")
+        writer.suite(tests=[make.planned()])
+        writer.execution(number=1, attempt=1, output="first", finished=False)
+        writer.execution(number=1, attempt=2, output="second", assertions=(make.passed(),))
+        writer.finish()
+
+        assert output_of(history.reader(), "run1", "support", "greets", "gpt") == "second"
+
+
+def tamper(history: Any, change: str) -> None:
+    """Change what was recorded, as the store never would."""
+    with closing(sqlite3.connect(history.path, isolation_level=None)) as connection:
+        for table in ("events", "contents", "streams"):
+            connection.execute(f"DROP TRIGGER IF EXISTS {table}_update")
+        connection.execute(change)
