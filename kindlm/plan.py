@@ -19,6 +19,7 @@ class Selection:
     """Which tests a run is asked for; an empty field selects everything.
 
     `test` is a case-insensitive part of a suite, test or file name; of `tags` one is enough.
+    `only` holds the tests to choose from: suite, test, target.
     """
 
     suite: str | None = None
@@ -26,6 +27,7 @@ class Selection:
     tags: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     repeat: int | None = None
+    only: frozenset[tuple[str, str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ def make_plan(suites: Sequence[Suite], selection: Selection | None = None) -> Pl
 
 def _plan_case(suite: Suite, case: Case, selection: Selection) -> PlannedCase:
     targets = tuple(
-        target for target in case.targets if not selection.models or target in selection.models
+        target
+        for target in case.targets
+        if (not selection.models or target in selection.models)
+        and (selection.only is None or (suite.name, case.name, target) in selection.only)
     )
     return PlannedCase(
         case=case,

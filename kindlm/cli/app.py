@@ -27,6 +27,7 @@ from kindlm.cli.commands.test import test_command
 from kindlm.cli.commands.validate import validate_command
 from kindlm.cli.commands.verify import verify_command
 from kindlm.cli.crash import report_crash
+from kindlm.cli.other_names import in_our_names
 from kindlm.errors import ErrorCode, KindlmError
 
 __all__ = ["app", "run"]
@@ -44,8 +45,6 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "rebuild": rebuild_command,
     "schema": schema_command,
 }
-_OTHER_NAMES: dict[str, Callable[..., None]] = {"run": test_command}
-"""Names that people bring along from other tools; they work, help shows ours."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for wrong usage; not all of its versions export it by name."""
@@ -61,8 +60,6 @@ app = typer.Typer(
 )
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)
-for _name, _command in _OTHER_NAMES.items():
-    app.command(_name, hidden=True)(_command)
 
 
 def _print_version(asked: bool) -> None:
@@ -119,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
 def _invoke(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
-        code = command.main(args=list(arguments), prog_name="kindlm", standalone_mode=False)
+        code = command.main(args=in_our_names(arguments), prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
         code = stop.code
     except typer.Abort:

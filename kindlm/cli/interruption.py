@@ -24,7 +24,7 @@ def stop_on_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
 
     def on_signal(number: signal.Signals) -> None:
         name = "Ctrl-C" if number is signal.SIGINT else number.name
-        if stop.reason is None:
+        if not stop.is_requested:
             tell(f"{name}: finishing what is in flight; once more ends it at once.")
             stop.request(name)
         else:

@@ -7,70 +7,32 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, wants_color, warn
+from kindlm.cli.dry_run import write_plan
 from kindlm.cli.history import fail_to_open, or_fail
 from kindlm.cli.interruption import stop_on_signals
 from kindlm.cli.loading import Loaded, default_paths, load_paths
 from kindlm.cli.progress import ProgressView, make_progress
-from kindlm.cli.project import Project, find_project, run_environment
+from kindlm.cli.project import find_project
 from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
+from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.session import RunRequest, new_run_id, open_log, run_session
+from kindlm.engine.execution import Finished
 from kindlm.engine.runner import Stop
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.run_view import RunView
-from kindlm.plan import Selection, make_plan
+from kindlm.outcome import Status
+from kindlm.plan import make_plan
 from kindlm.reports.registry import ReportOptions
-from kindlm.suite import Gate, Suite
 from kindlm_store import EventLog, OpenError, WriteFailedError, open_reader
 
-__all__ = ["TestOptions", "parse_gate", "record_run", "report_run", "run_tests"]
+__all__ = ["record_run", "report_run", "run_tests"]
 
-
-@dataclass(frozen=True, slots=True)
-class TestOptions:
-    """The options of the command, as typed."""
-
-    __test__ = False  # not a pytest class
-
-    paths: tuple[Path, ...] = ()
-    suite: str | None = None
-    test: str | None = None
-    tags: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    repeat: int | None = None
-    gate: str | None = None
-    concurrency: int | None = None
-    timeout_ms: int | None = None
-    reporters: tuple[str, ...] = ()
-    output: Path | None = None
-    label: str | None = None
-    database: Path | None = None
-    verbose: bool = False
-    progress: bool = True
-    warnings: bool = True
-
-
-def parse_gate(text: str) -> Result[float]:
-    """Return the pass rate that `--gate` means: 0 to 1 is a fraction, above that percent."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    rate = number if number <= 1 else number / 100
-    if not 0 <= rate <= 1:
-        return Err(
-            KindlmError(
-                ErrorCode.CONFIG_VALIDATION_ERROR,
-                f"--gate {text!r} is no pass rate.",
-                "Write percent or a fraction: --gate 95, --gate 0.95",
-            )
-        )
-    return Ok(rate)
+_FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
 
 def run_tests(options: TestOptions) -> int:
@@ -81,29 +43,46 @@ def run_tests(options: TestOptions) -> int:
     set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
+    if options.dry_run and (options.reporters or options.output):
+        fail([_no_report_of_a_plan()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root))
-    _tell_diagnostics(loaded, options, console)
+    _tell_loaded(loaded, options, console)
     if not loaded.suites:
         return 1
-    request = or_fail(_request(loaded, project, options, console))
+    request = or_fail(make_request(loaded, project, options, console))
     if len(make_plan(request.suites, request.selection)) == 0:
-        fail([_nothing_selected()])
-    return _run_and_report(request, reporters, options, console)
-
-
-def _run_and_report(
-    request: RunRequest, reporters: Sequence[Reporter], options: TestOptions, console: Console
-) -> int:
+        fail([_nothing_selected()], console)
+    if options.dry_run:
+        return _show_plan(request, options, console)
     run = new_run_id()
     progress = make_progress(console, shown=options.progress)
-    record_run(request, run, progress, console)
+    record_run(request, run, progress, console, fail_fast=options.fail_fast)
     return report_run(request, run, reporters, options, console)
 
 
-def record_run(request: RunRequest, run: str, progress: ProgressView, console: Console) -> None:
-    """Run what is requested and record it; tell what could not be recorded."""
+def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
+    """Show what would be run; return 1 if a suite could not be, since the run would fail."""
+    plan = make_plan(request.suites, request.selection)
+    write_plan(plan, sys.stdout, _report_options(request, options, console))
+    return 1 if request.skipped else 0
+
+
+def record_run(
+    request: RunRequest,
+    run: str,
+    progress: ProgressView,
+    console: Console,
+    *,
+    fail_fast: bool = False,
+) -> None:
+    """Run what is requested and record it; tell what could not be recorded.
+
+    With `fail_fast`, nothing new starts after the first execution that failed or errored. The run
+    is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
+    that runs are compared with, and can be resumed.
+    """
     try:
         log = open_log(request.database, request.suites, request.environ)
     except OpenError as error:
@@ -111,7 +90,7 @@ def record_run(request: RunRequest, run: str, progress: ProgressView, console: C
     with log:
         try:
             with progress:
-                asyncio.run(_run(request, run, log, progress, console))
+                asyncio.run(_run(request, run, log, progress, console, fail_fast=fail_fast))
         except WriteFailedError as error:
             show([_write_failed(error, request.database)], console)
         for name, problem in log.projection_errors().items():
@@ -128,77 +107,55 @@ def report_run(
     """Write the reports of a recorded run and return its exit code."""
     with closing(open_reader(request.database)) as reader:
         view = RunView(reader, run)
-        report_options = ReportOptions(
-            color=wants_color(sys.stdout),
-            width=console.width,
-            verbose=options.verbose,
-            database=_shown(request.database),
-        )
-        errors = write_reports(reporters, view, report_options)
+        errors = write_reports(reporters, view, _report_options(request, options, console))
         show(errors, console)
         return 0 if view.passed and not errors else 1
 
 
 async def _run(
-    request: RunRequest, run: str, log: EventLog, progress: ProgressView, console: Console
+    request: RunRequest,
+    run: str,
+    log: EventLog,
+    progress: ProgressView,
+    console: Console,
+    *,
+    fail_fast: bool,
 ) -> None:
     stop = Stop()
     progress.planned(len(make_plan(request.suites, request.selection)))
+
+    def observe(finished: Finished) -> None:
+        progress.finished(finished)
+        if fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
+            stop.wind_down(_FAIL_FAST)
+
     with stop_on_signals(stop, lambda line: note(line, console)):
-        await run_session(request, run, log, progress.finished, stop)
+        await run_session(request, run, log, observe, stop)
 
 
-def _request(
-    loaded: Loaded, project: Project, options: TestOptions, console: Console
-) -> Result[RunRequest]:
-    suites = loaded.suites
-    if options.gate is not None:
-        rate = parse_gate(options.gate)
-        if isinstance(rate, Err):
-            return rate
-        note(f"--gate {options.gate}: at least {rate.value:.1%} of executions must pass.", console)
-        suites = tuple(_with_pass_rate(suite, rate.value) for suite in suites)
-    known = {model for suite in suites for model in suite.models}
-    for model in options.models:
-        if model not in known:
-            return Err(_unknown_model(model, known))
-    return Ok(
-        RunRequest(
-            suites=tuple(_overridden(suite, options) for suite in suites),
-            skipped=loaded.skipped,
-            selection=Selection(
-                suite=options.suite,
-                test=options.test,
-                tags=options.tags,
-                models=options.models,
-                repeat=options.repeat,
-            ),
-            root=project.root,
-            database=project.database,
-            environ=run_environment([*loaded.folders, project.root], os.environ),
-            label=options.label,
-        )
+def _report_options(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:
+    return ReportOptions(
+        color=wants_color(sys.stdout),
+        width=console.width,
+        verbose=options.verbose,
+        database=_shown(request.database),
     )
 
 
-def _overridden(suite: Suite, options: TestOptions) -> Suite:
-    return replace(
-        suite,
-        concurrency=options.concurrency or suite.concurrency,
-        timeout_ms=options.timeout_ms or suite.timeout_ms,
-    )
-
-
-def _with_pass_rate(suite: Suite, rate: float) -> Suite:
-    """Return the suite with a written `passRateMin`, in the place of its own."""
-    gate = Gate("passRateMin", rate, written=True)
-    others = tuple(other for other in suite.gates if other.name != gate.name)
-    return replace(suite, gates=(gate, *others))
-
-
-def _tell_diagnostics(loaded: Loaded, options: TestOptions, console: Console) -> None:
+def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
+    """Show what is wrong with the files, and which of them hold no tests."""
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
     show(shown, console)
+    if loaded.ignored and options.warnings:
+        note(f"Ignored, no test suite: {', '.join(map(str, loaded.ignored))}", console)
+
+
+def _no_report_of_a_plan() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--dry-run runs nothing that could be reported.",
+        "Leave out --reporter and --output, or --dry-run.",
+    )
 
 
 def _shown(path: Path) -> str:
@@ -213,15 +170,7 @@ def _nothing_selected() -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "Nothing was tested: no test fits the selection.",
-        "Loosen --suite, --test, --tags or --model; kindlm validate counts the tests of a file.",
-    )
-
-
-def _unknown_model(model: str, known: set[str]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"No model has the id {model!r}.",
-        f"Models are: {', '.join(sorted(known))}",
+        "Loosen --suite, --test, --tags, --model or --failed; kindlm validate counts the tests.",
     )
 
 

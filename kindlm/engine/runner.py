@@ -60,6 +60,15 @@ class Stop:
         self.reason = self.reason or reason
         self._requested.set()
 
+    def wind_down(self, reason: str) -> None:
+        """Ask that nothing new starts; what is in flight takes the time that it needs."""
+        self.reason = self.reason or reason
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether what is in flight has been asked to end, too."""
+        return self._requested.is_set()
+
     def at_once(self) -> None:
         """End the grace period now."""
         self._at_once.set()

@@ -25,36 +25,39 @@ def test_command(
         typer.Option("--test", "-t", help="Only tests whose suite, name or file has this."),
     ] = None,
     tags: Annotated[
-        str | None, typer.Option("--tags", "--tag", help="Only tests with one of these: a,b.")
+        str | None, typer.Option("--tags", help="Only tests with one of these: a,b.")
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", help="Only on this model; repeatable.")
     ] = None,
-    runs: Annotated[
-        int | None, typer.Option("--runs", "--repeat", min=1, help="Repeats of each test.")
-    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only tests that failed when they last ran.")
+    ] = False,
+    runs: Annotated[int | None, typer.Option("--runs", min=1, help="Repeats of each test.")] = None,
     gate: Annotated[
         str | None, typer.Option("--gate", help="Least pass rate of a suite: 95 or 0.95.")
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-j", "--parallel", min=1, help="Executions at once."),
+        typer.Option("--concurrency", "-j", min=1, help="Executions at once."),
     ] = None,
     timeout: Annotated[
         int | None, typer.Option("--timeout", min=1, help="Timeout of a model call, ms.")
     ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and what it may cost; call nothing.")
+    ] = False,
     reporter: Annotated[
         list[str] | None,
-        typer.Option(
-            "--reporter", "--format", help="terminal, json or junit; NAME=FILE; repeatable."
-        ),
+        typer.Option("--reporter", help="terminal, json or junit; NAME=FILE; repeatable."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File of the report.")
     ] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", "--version", help="A name for this run.")
-    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="A name for this run.")] = None,
     db: Annotated[Path | None, typer.Option("--db", help="The database of the history.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show all details.")] = False,
     quiet: Annotated[
@@ -65,7 +68,8 @@ def test_command(
     ] = False,
 ) -> None:
     """Run tests, record everything, judge the gates."""
-    from kindlm.cli.test_run import TestOptions, run_tests
+    from kindlm.cli.request import TestOptions
+    from kindlm.cli.test_run import run_tests
 
     options = TestOptions(
         paths=(*(paths or ()), *((config,) if config else ())),
@@ -73,10 +77,13 @@ def test_command(
         test=test,
         tags=tuple(tag.strip() for tag in (tags or "").split(",") if tag.strip()),
         models=tuple(model or ()),
+        failed=failed,
         repeat=runs,
         gate=gate,
         concurrency=concurrency,
         timeout_ms=timeout,
+        fail_fast=fail_fast,
+        dry_run=dry_run,
         reporters=tuple(reporter or ()),
         output=output,
         label=label,

@@ -1,0 +1,156 @@
+"""From the options of `kindlm test` and what was loaded to the request of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from kindlm.cli.console import note
+from kindlm.cli.history import open_history
+from kindlm.cli.loading import Loaded
+from kindlm.cli.project import Project, run_environment
+from kindlm.cli.session import RunRequest
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.failing import failing_tests
+from kindlm.plan import Selection
+from kindlm.suite import Gate, Suite
+
+__all__ = ["TestOptions", "make_request", "parse_gate"]
+
+
+@dataclass(frozen=True, slots=True)
+class TestOptions:
+    """The options of the command, as typed."""
+
+    __test__ = False  # not a pytest class
+
+    paths: tuple[Path, ...] = ()
+    suite: str | None = None
+    test: str | None = None
+    tags: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    failed: bool = False
+    repeat: int | None = None
+    gate: str | None = None
+    concurrency: int | None = None
+    timeout_ms: int | None = None
+    fail_fast: bool = False
+    dry_run: bool = False
+    reporters: tuple[str, ...] = ()
+    output: Path | None = None
+    label: str | None = None
+    database: Path | None = None
+    verbose: bool = False
+    progress: bool = True
+    warnings: bool = True
+
+
+def parse_gate(text: str) -> Result[float]:
+    """Return the pass rate that `--gate` means: 0 to 1 is a fraction, above that percent."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    rate = number if number <= 1 else number / 100
+    if not 0 <= rate <= 1:
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_VALIDATION_ERROR,
+                f"--gate {text!r} is no pass rate.",
+                "Write percent or a fraction: --gate 95, --gate 0.95",
+            )
+        )
+    return Ok(rate)
+
+
+def make_request(
+    loaded: Loaded, project: Project, options: TestOptions, console: Console
+) -> Result[RunRequest]:
+    """Return what is to be run, or why the options ask for something impossible."""
+    suites = loaded.suites
+    if options.gate is not None:
+        rate = parse_gate(options.gate)
+        if isinstance(rate, Err):
+            return rate
+        if options.warnings:
+            reading = f"at least {rate.value:.1%} of executions must pass."
+            note(f"--gate {options.gate}: {reading}", console)
+        suites = tuple(_with_pass_rate(suite, rate.value) for suite in suites)
+    known = {target for suite in suites for target in (*suite.models, *suite.agents)}
+    for model in options.models:
+        if model not in known:
+            return Err(_unknown_model(model, known))
+    only = _failed_before(suites, options.database) if options.failed else Ok(None)
+    if isinstance(only, Err):
+        return only
+    return Ok(
+        RunRequest(
+            suites=tuple(_overridden(suite, options) for suite in suites),
+            skipped=loaded.skipped,
+            selection=Selection(
+                suite=options.suite,
+                test=options.test,
+                tags=options.tags,
+                models=options.models,
+                repeat=options.repeat,
+                only=only.value,
+            ),
+            root=project.root,
+            database=project.database,
+            environ=run_environment([*loaded.folders, project.root], os.environ),
+            label=options.label,
+        )
+    )
+
+
+def _overridden(suite: Suite, options: TestOptions) -> Suite:
+    return replace(
+        suite,
+        concurrency=options.concurrency or suite.concurrency,
+        timeout_ms=options.timeout_ms or suite.timeout_ms,
+    )
+
+
+def _with_pass_rate(suite: Suite, rate: float) -> Suite:
+    """Return the suite with a written `passRateMin`, in the place of its own."""
+    gate = Gate("passRateMin", rate, written=True)
+    others = tuple(other for other in suite.gates if other.name != gate.name)
+    return replace(suite, gates=(gate, *others))
+
+
+def _failed_before(
+    suites: Iterable[Suite], database: Path | None
+) -> Result[frozenset[tuple[str, str, str]]]:
+    """Return the tests that did not pass when they last ran; an error if there are none."""
+    with open_history(database) as connection:
+        failing = frozenset(
+            (suite.name, test, target)
+            for suite in suites
+            for test, target in failing_tests(
+                connection,
+                suite.project,
+                suite.name,
+                {(case.name, target) for case in suite.cases for target in case.targets},
+            )
+        )
+    return Ok(failing) if failing else Err(_nothing_failed())
+
+
+def _nothing_failed() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "Nothing was tested: no test is known to have failed when it last ran.",
+        "Run all of them: kindlm test",
+    )
+
+
+def _unknown_model(model: str, known: set[str]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"No model has the id {model!r}.",
+        f"Models are: {', '.join(sorted(known))}",
+    )
