@@ -1,0 +1,93 @@
+"""What the docs say is true: examples run, links lead somewhere, generated parts are up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kindlm.checks import CheckRunner, check
+from kindlm.checks.registry import Check
+from kindlm.outcome import Outcome
+from kindlm.ports import CheckContext
+from kindlm.suite import Expectation
+from kindlm.transcript import Step, Transcript
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "store" / "README.md", *ROOT.glob("docs/*.md")])
+
+
+def block(page: str, marker: str, language: str) -> str:
+    """Return the code behind an HTML comment of a page."""
+    text = (ROOT / page).read_text("utf-8")
+    found = re.search(rf"<!-- {re.escape(marker)} -->\n```{language}\n(.*?)```", text, re.DOTALL)
+    assert found, f"{page} has no {marker!r}"
+    return found[1]
+
+
+def test_the_first_suite_of_the_docs_passes(tmp_path):
+    (tmp_path / "kindlm.yaml").write_text(
+        block("docs/getting-started.md", "suite: runs", "yaml"), encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "kindlm", "test", "--reporter", "json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["summary"]["executions"]["passed"] == 1
+    assert len(report["tests"][0]["executions"][0]["assertions"]) == 3
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("Thank you!", "passed"), ("No.", "failed")])
+def test_the_check_of_the_docs_works(text, outcome):
+    names: dict[str, object] = {}
+    source = block("docs/extending.md", "check: works", "python")
+    exec(compile(source, "docs/extending.md", "exec"), names)
+    polite = names["polite"]
+    assert isinstance(polite, Check)
+    assert names["check"] is check
+    transcript = Transcript().with_turn("Hi").with_step(Step(text))
+
+    async def ask(question):
+        raise AssertionError
+
+    runner = CheckRunner({"polite": polite})
+    expectation = Expectation("polite", "polite")
+    (result,) = asyncio.run(runner.evaluate(expectation, transcript, CheckContext(ask)))
+    assert result.outcome is Outcome(outcome)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = page.read_text("utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), target
+
+
+def test_anchors_lead_to_a_heading():
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+        for anchor in re.findall(r"\]\(#([^)]+)\)", text):
+            assert anchor in anchors, f"{page.name}#{anchor}"
+
+
+def test_generated_parts_are_up_to_date():
+    pages = [str(page) for page in PAGES if "[[[cog" in page.read_text("utf-8")]
+    assert pages
+    done = subprocess.run(
+        [sys.executable, "-m", "cogapp", "--check", *pages],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
