@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kindlm.checks.echoes import is_echo
 from kindlm.checks.json_text import parse_json
 from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.checks.registry import check
@@ -14,11 +18,12 @@ from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
-from kindlm.wording import shown
+from kindlm.wording import bounded, sentence, shown
 
 __all__ = ["Judgement", "judge", "parse_judgement"]
 
 _TRIES = 2
+_DECIMALS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +40,17 @@ async def judge(
 ) -> list[CheckResult]:
     """The judge's score is at least `minScore`; the judge never learns of it.
 
-    Params: `criteria`; `minScore`; `model`, the id of the judging model; `rubric`. An answer that
-    failed or was no judgement is asked for once more; after that nobody knows.
+    Params: `criteria`; `minScore`; `model`, the id of the judging model; `rubric`; `passes`, how
+    many times it is asked. The score is the median of the passes, the mean of the middle two where
+    their number is even. A pass that failed or gave no judgement is asked for once more, and is
+    lost after that. The other passes decide only as long as they are more than half of all.
     """
-    threshold: float = expectation.params["minScore"]
-    verdict = await _ask(expectation, transcript, context)
-    for _ in range(_TRIES - 1):
-        if isinstance(verdict, Ok):
-            break
-        verdict = await _ask(expectation, transcript, context)
-    if isinstance(verdict, Err):
-        code, message = FailureCode.JUDGE_EVAL_ERROR, verdict.error.message
-        return [undecided(expectation, code, message, threshold=threshold)]
-    score, reasoning = verdict.value.score, verdict.value.reasoning
-    if score >= threshold:
-        return [passed(expectation, score=score, threshold=threshold, reasoning=reasoning)]
-    message = (
-        f"The judge scored {score:g}, expected at least {threshold:g}: {shown(reasoning, 600)}"
-    )
-    return [
-        failed(
-            expectation,
-            FailureCode.JUDGE_BELOW_THRESHOLD,
-            message,
-            expected=threshold,
-            actual=score,
-            score=score,
-            threshold=threshold,
-            reasoning=reasoning,
-        )
-    ]
+    number: int = expectation.params.get("passes") or 1
+    passes = [await _pass(expectation, transcript, context) for _ in range(number)]
+    judgements = [one.value for one in passes if isinstance(one, Ok)]
+    if 2 * len(judgements) <= number:
+        return [_lost(expectation, passes)]
+    return [_scored(expectation, passes, judgements)]
 
 
 def parse_judgement(text: str) -> Judgement:
@@ -95,6 +81,16 @@ def _problem(answer: Any) -> str | None:
     return None
 
 
+async def _pass(
+    expectation: Expectation, transcript: Transcript, context: CheckContext
+) -> Result[Judgement]:
+    for _ in range(_TRIES - 1):
+        verdict = await _ask(expectation, transcript, context)
+        if isinstance(verdict, Ok):
+            return verdict
+    return await _ask(expectation, transcript, context)
+
+
 async def _ask(
     expectation: Expectation, transcript: Transcript, context: CheckContext
 ) -> Result[Judgement]:
@@ -107,11 +103,104 @@ async def _ask(
     )
     reply = await context.ask(question)
     if isinstance(reply, Err):
-        message = f"The judge could not be asked: {reply.error.message}"
-        return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
+        return _no_judgement(f"The judge could not be asked: {reply.error.message}")
     text = reply.value.text
     try:
-        return Ok(parse_judgement(text))
+        judgement = parse_judgement(text)
     except ValueError as error:
-        message = f"The judge gave no judgement: {error}. It answered {shown(text)}."
-        return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
+        return _no_judgement(f"The judge gave no judgement: {error}. It answered {shown(text)}.")
+    if is_echo("score", judgement.score, judgement.reasoning, _texts(transcript)):
+        return _no_judgement(
+            "The judge gave no judgement of its own: it repeated one that stands in the "
+            f"transcript. It answered {shown(text)}."
+        )
+    return Ok(judgement)
+
+
+def _texts(transcript: Transcript) -> Iterator[str]:
+    """Yield all that the judge gets to read of a transcript, JSON as text."""
+    for turn in transcript.turns:
+        yield turn.user
+        for step in turn.steps:
+            yield step.text
+            for use in step.tool_uses:
+                call = use.call
+                yield call.name
+                yield call.malformed or json.dumps(call.arguments, ensure_ascii=False)
+                yield json.dumps(use.response, ensure_ascii=False)
+
+
+def _no_judgement(message: str) -> Err:
+    return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
+
+
+def _scored(
+    expectation: Expectation, passes: Sequence[Result[Judgement]], judgements: Sequence[Judgement]
+) -> CheckResult:
+    threshold: float = expectation.params["minScore"]
+    score = _median([judgement.score for judgement in judgements])
+    closest = min(judgements, key=lambda judgement: abs(judgement.score - score))
+    several = len(passes) > 1
+    reasoning = _told(passes) if several else closest.reasoning
+    actual = {"score": score, "passes": _listed(passes)} if several else None
+    if score >= threshold:
+        return passed(
+            expectation, score=score, threshold=threshold, actual=actual, reasoning=reasoning
+        )
+    scored = f"scored {score:.10g}" + (f", the median of {_scores(judgements)}" if several else "")
+    message = (
+        f"The judge {scored}, expected at least {threshold:.10g}: {shown(closest.reasoning, 600)}"
+    )
+    return failed(
+        expectation,
+        FailureCode.JUDGE_BELOW_THRESHOLD,
+        message,
+        expected=threshold,
+        actual=actual or score,
+        score=score,
+        threshold=threshold,
+        reasoning=reasoning,
+    )
+
+
+def _lost(expectation: Expectation, passes: Sequence[Result[Judgement]]) -> CheckResult:
+    errors = [one.error.message for one in passes if isinstance(one, Err)]
+    several = len(passes) > 1
+    message = errors[0]
+    if several:
+        message = f"{len(errors)} of {len(passes)} passes of the judge gave no score. {message}"
+    return undecided(
+        expectation,
+        FailureCode.JUDGE_EVAL_ERROR,
+        message,
+        threshold=expectation.params["minScore"],
+        actual={"passes": _listed(passes)} if several else None,
+    )
+
+
+def _median(scores: Sequence[float]) -> float:
+    median = statistics.median(scores)
+    return median if median in scores else round(median, _DECIMALS)
+
+
+def _scores(judgements: Sequence[Judgement]) -> str:
+    return ", ".join(f"{judgement.score:g}" for judgement in judgements)
+
+
+def _listed(passes: Sequence[Result[Judgement]]) -> list[dict[str, Any]]:
+    return [
+        {"score": one.value.score, "reasoning": bounded(one.value.reasoning)}
+        if isinstance(one, Ok)
+        else {"score": None, "error": sentence(one.error.message)}
+        for one in passes
+    ]
+
+
+def _told(passes: Sequence[Result[Judgement]]) -> str:
+    """Return what each pass said, one after the other."""
+    return "\n".join(
+        f"Pass {number}: {one.value.score:g}. {one.value.reasoning}"
+        if isinstance(one, Ok)
+        else f"Pass {number}: no score. {one.error.message}"
+        for number, one in enumerate(passes, start=1)
+    )

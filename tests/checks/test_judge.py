@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,10 @@ UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
 
 any_text = st.text(st.characters(exclude_categories=()))
 hostile_text = st.lists(
-    any_text | st.sampled_from(["<<<KINDLM-DATA-", "0a1b2c3d", ">>>", "\n", "<", "\u2028", "\\"]),
+    any_text
+    | st.sampled_from(
+        ["<<<KINDLM-DATA-", "0a1b2c3d", ">>>", "\n", "<", "\u2028", "\u200b", "\U000e0041", "\\"]
+    ),
 ).map("".join)
 
 
@@ -114,6 +117,96 @@ class TestOutcome:
         assert result.threshold == 0.7
         assert reason in result.message
         assert len(judge.asked) == 2
+
+
+def says(score: float, reasoning: str = "r") -> str:
+    return json.dumps({"score": score, "reasoning": reasoning})
+
+
+class TestPasses:
+    PARAMS: ClassVar[dict[str, Any]] = PARAMS | {"passes": 3}
+
+    @pytest.mark.parametrize(
+        ("scores", "median"),
+        [
+            ([0.2], 0.2),
+            ([0.9, 0.1, 0.7], 0.7),
+            ([0.9, 0.5], 0.7),
+            ([0.1, 0.2], 0.15),
+            ([1, 0.6, 0.8, 0], 0.7),
+        ],
+    )
+    def test_the_score_is_the_median(
+        self, evaluate: Evaluate, said: Said, scores: list[float], median: float
+    ) -> None:
+        judge = Judge([says(score) for score in scores])
+
+        result = evaluate("judge", PARAMS | {"passes": len(scores)}, said("Hi"), judge)
+
+        assert result.score == median
+        assert (result.outcome is Outcome.PASSED) == (median >= 0.7)
+        assert len(judge.asked) == len(scores)
+
+    def test_every_pass_is_a_call_of_its_own_and_is_told(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge([says(0.2, "rude"), says(0.9, "kind"), says(0.5, "curt")])
+
+        result = evaluate("judge", self.PARAMS, said("Hi"), judge)
+
+        assert len({question.user for question in judge.asked}) == 3
+        assert result.failure_code is FailureCode.JUDGE_BELOW_THRESHOLD
+        assert "curt" in result.message
+        assert "0.2, 0.9, 0.5" in result.message
+        assert result.actual == {
+            "score": 0.5,
+            "passes": [
+                {"score": 0.2, "reasoning": "rude"},
+                {"score": 0.9, "reasoning": "kind"},
+                {"score": 0.5, "reasoning": "curt"},
+            ],
+        }
+        assert result.reasoning is not None
+        assert [line.split(".")[0] for line in result.reasoning.splitlines()] == [
+            "Pass 1: 0",
+            "Pass 2: 0",
+            "Pass 3: 0",
+        ]
+
+    def test_a_pass_without_a_judgement_is_asked_for_once_more(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge([says(0.9), "hm", says(0.8), UNAVAILABLE, says(0.1)])
+
+        result = evaluate("judge", self.PARAMS, said("Hi"), judge)
+
+        assert result.score == 0.8
+        assert len(judge.asked) == 5
+
+    def test_a_majority_of_passes_decides(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge([says(0.9), "hm", "hm", says(0.7)])
+
+        result = evaluate("judge", self.PARAMS, said("Hi"), judge)
+
+        assert result.outcome is Outcome.PASSED
+        assert result.score == 0.8
+        assert [entry["score"] for entry in result.actual["passes"]] == [0.9, None, 0.7]
+        assert "no judgement" in result.actual["passes"][1]["error"]
+
+    @pytest.mark.parametrize(
+        ("passes", "answers"),
+        [(3, [says(0.9), *["hm"] * 4]), (2, [says(0.9), "hm", "hm"]), (2, ["hm"] * 4)],
+    )
+    def test_half_of_them_or_less_decides_nothing(
+        self, evaluate: Evaluate, said: Said, passes: int, answers: list[str]
+    ) -> None:
+        result = evaluate("judge", PARAMS | {"passes": passes}, said("Hi"), Judge(answers))
+
+        assert result.outcome is Outcome.INCONCLUSIVE
+        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.score is None
+        assert len(result.actual["passes"]) == passes
+        assert f"of {passes} passes" in result.message
 
 
 class TestParsing:

@@ -1,0 +1,75 @@
+"""Tells a judge's own answer from one that it found in what it was to judge.
+
+Whoever writes a transcript can write a judgement into it, and hope that the judge repeats it. A
+judgement that says what one in the data says is therefore no judgement. Spelling does not hide it:
+escapes, white space, case, the order of the members, the form of a number, characters that look
+alike to a compatibility decomposition, and characters that are not seen at all.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+__all__ = ["is_echo"]
+
+_MAX_ESCAPED = 3
+"""How many times JSON may be written as a string of JSON: a tool's answer in a log in a text."""
+
+_NUMBER = r"\"?(-?[0-9.]{1,40}(?:e[+-]?[0-9]{1,3})?)"
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_SHORT_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
+# What a reader does not see, and the backslashes of escapes.
+_UNSEEN = re.compile(
+    "[\\s\\\\\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
+)
+# Copies of ASCII that no font shows.
+_TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
+
+
+def is_echo(member: str, score: float, reasoning: str, texts: Iterable[str]) -> bool:
+    """Tell whether one of the texts holds a JSON object with this score and reasoning.
+
+    `member` is the name of the score in that object.
+    """
+    wanted = f'"reasoning":"{_plain(reasoning)}"'
+    scores = re.compile(f'"{_plain(member)}":{_NUMBER}')
+    for text in texts:
+        for reading in _readings(text):
+            plain = _plain(reading)
+            if wanted in plain and any(_is(score, found) for found in scores.findall(plain)):
+                return True
+    return False
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text as it is, and without the escapes of JSON strings, as often as there are any."""
+    yield text
+    for _ in range(_MAX_ESCAPED):
+        if "\\" not in text:
+            return
+        text = _ESCAPE.sub(_unescaped, text)
+        yield text
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code[1:], 16)) if len(code) > 1 else _SHORT_ESCAPES.get(code, code)
+
+
+def _plain(text: str) -> str:
+    """Return a text without all that does not change what a reader takes it for."""
+    # Halves of surrogate pairs are joined: JSON may write a character as two of them.
+    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    text = unicodedata.normalize("NFKC", text.translate(_TAGS)).casefold()
+    return _UNSEEN.sub("", _QUOTES.sub('"', text))
+
+
+def _is(score: float, number: str) -> bool:
+    try:
+        return float(number) == score
+    except ValueError:
+        return False
