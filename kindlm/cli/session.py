@@ -10,11 +10,13 @@ import platform
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.journal import new_journal
@@ -37,10 +39,11 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
+from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite, Selection, make_plan
-from kindlm.ports import ModelClient
+from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
@@ -106,9 +109,11 @@ async def run_session(
     with StreamLock(request.database, f"run/{run}"):
         async with _served(request) as (suites, skipped):
             plan = make_plan(suites, request.selection)
-            _record_start(plan, skipped, request, recorder)
-            ports = _ports(request.environ, recorder)
-            complete = await run_plan(plan, ports, observer, stop)
+            with closing(log.reader()) as reader:
+                baselines = RecordedBaselines(reader)
+                _record_start(plan, skipped, request, baselines, recorder)
+                ports = _ports(request, baselines, recorder)
+                complete = await run_plan(plan, ports, observer, stop)
         if complete:
             await log.aflush()
             await _finish(run, log, (time.monotonic() - started) * 1000)
@@ -148,16 +153,16 @@ async def _serve(suite: Suite, request: RunRequest, stack: AsyncExitStack) -> Re
     return bind_suite(suite, environ=request.environ, ports=ports.value, selected=selected)
 
 
-def _ports(environ: Mapping[str, str], recorder: RunRecorder) -> Ports:
+def _ports(request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder) -> Ports:
     def clients(settings: ProviderSettings) -> Result[ModelClient]:
-        return make_client(settings, environ=environ)
+        return make_client(settings, environ=request.environ)
 
     return Ports(
         clients=clients,
         pricing=PriceTable,
         simulators=SimulatedTools,
-        agents=_no_agents,
-        baselines=_NoBaselines(),
+        agents=partial(make_agent, environ=request.environ, root=request.root),
+        baselines=baselines,
         embedders=_no_embedder,
         checker=CheckRunner(),
         recorder=recorder,
@@ -166,7 +171,11 @@ def _ports(environ: Mapping[str, str], recorder: RunRecorder) -> Ports:
 
 
 def _record_start(
-    plan: Plan, skipped: Sequence[SkippedSuite], request: RunRequest, recorder: RunRecorder
+    plan: Plan,
+    skipped: Sequence[SkippedSuite],
+    request: RunRequest,
+    baselines: BaselineLookup,
+    recorder: RunRecorder,
 ) -> None:
     suites = [planned.suite for planned in plan.suites]
     recorder.record(
@@ -180,7 +189,7 @@ def _record_start(
         )
     )
     for planned in plan.suites:
-        recorder.record(_suite_started(planned))
+        recorder.record(_suite_started(planned, baselines))
     for ordinal, suite in enumerate(skipped, start=len(plan.suites)):
         recorder.record(
             SuiteSkipped(
@@ -195,8 +204,9 @@ def _record_start(
         )
 
 
-def _suite_started(planned: PlannedSuite) -> SuiteStarted:
+def _suite_started(planned: PlannedSuite, baselines: BaselineLookup) -> SuiteStarted:
     suite = planned.suite
+    baseline = baselines.run(suite.project, suite.name)
     return SuiteStarted(
         suite=suite.name,
         ordinal=planned.ordinal,
@@ -209,6 +219,7 @@ def _suite_started(planned: PlannedSuite) -> SuiteStarted:
             GateData(name=gate.name, threshold=gate.threshold, written=gate.written)
             for gate in suite.gates
         ],
+        baseline_run=baseline.value if isinstance(baseline, Ok) else None,
         tags=list(suite.tags),
         tests=[
             PlannedTest(
@@ -279,18 +290,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
-
-
-class _NoBaselines:
-    def run(self, project: str, suite: str) -> Result[str | None]:
-        return Ok(None)
-
-    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
-        return None
-
-
-def _no_agents(target: object) -> Err:
-    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "Agents are not served yet."))
 
 
 def _no_embedder(suite: Suite, target: str) -> Err:
