@@ -1,0 +1,1 @@
+"""Agents under test. An adapter is one module that makes a `ports.Agent`, and a registry line."""

@@ -1,0 +1,144 @@
+"""Programs as agents under test: what a program prints is its answer.
+
+It gets its variables as arguments, no message and no input: it answers once, with its whole run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from kindlm.agents import failures
+from kindlm.agents.command_output import CommandOutput, read_output
+from kindlm.agents.json_values import ABSENT
+from kindlm.agents.process_group import Output, TooMuchOutput, started
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.ports import AgentReply, AgentRequest
+from kindlm.suite import Command
+
+__all__ = ["MAX_OUTPUT_BYTES", "CommandAgent", "command_agent"]
+
+MAX_OUTPUT_BYTES = 10_000_000
+_KEPT_STDERR_BYTES = 16_384
+_SHOWN_LINES = 3
+_WHO = failures.Who("command")
+
+
+def command_agent(command: Command, environ: Mapping[str, str], root: Path) -> Ok[CommandAgent]:
+    """Make an agent of a program; it starts with the first message."""
+    del root  # a command has its own folder
+    return Ok(CommandAgent(command, environ))
+
+
+class CommandAgent:
+    """Implements `ports.Agent`: each message starts the program anew."""
+
+    def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
+        self._command = command
+        self._environ = environ
+
+    async def __aenter__(self) -> Self:
+        """Open nothing: the program runs only while it answers."""
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close nothing."""
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Run the program to its end; see `ports.Agent`.
+
+        Nothing is retried: what a program did once, it may not be meant to do twice.
+        """
+        stdout = Output(MAX_OUTPUT_BYTES, keeps_tail=False)
+        stderr = Output(_KEPT_STDERR_BYTES, keeps_tail=True)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                code, latency_ms = await self._run(stdout, stderr)
+        except TimeoutError:
+            return Err(failures.of_timeout(_WHO, request.timeout_s, retryable=False))
+        except TooMuchOutput:
+            megabytes = MAX_OUTPUT_BYTES // 1_000_000
+            return Err(_error(f"The command printed more than {megabytes} MB", stdout, stderr))
+        except (OSError, ValueError) as error:
+            return Err(self._not_started(error))
+        if code != 0:
+            return Err(_crashed(code, stdout, stderr))
+        raw = _text(stdout)
+        return Ok(_reply(read_output(raw), raw, latency_ms))
+
+    async def _run(self, stdout: Output, stderr: Output) -> tuple[int, float]:
+        """Return the exit code, and how long the program itself ran in milliseconds."""
+        begun = time.perf_counter()
+        async with started(
+            _words(self._command.words),
+            directory=self._command.directory,
+            environ={**self._environ, **self._command.env},
+            stdout=stdout,
+            stderr=stderr,
+        ) as program:
+            code = await program.exit_code()
+            latency_ms = (time.perf_counter() - begun) * 1000
+            await program.drained()
+        return code, latency_ms
+
+    def _not_started(self, error: OSError | ValueError) -> KindlmError:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return failures.failed(
+            _WHO,
+            ErrorCode.PROVIDER_API_ERROR,
+            f"The command could not be started: {reason}: {self._command.words[0]}",
+            f"Check `command`; it runs in {self._command.directory}, without a shell",
+        )
+
+
+def _words(words: Sequence[str]) -> list[str]:
+    """Return the words, where `python` is the Python that runs kindlm."""
+    first, *rest = words
+    return [sys.executable if first in ("python", "python3") else first, *rest]
+
+
+def _reply(output: CommandOutput, raw: str, latency_ms: float) -> AgentReply:
+    warnings: tuple[str, ...] = ()
+    if output.output_json is not ABSENT and output.text:
+        warnings = ("what was printed beside output_json is not part of the answer",)
+    return AgentReply(
+        text=output.answer,
+        raw=raw,
+        latency_ms=latency_ms,
+        tool_uses=output.tool_uses,
+        warnings=warnings,
+    )
+
+
+def _crashed(code: int, stdout: Output, stderr: Output) -> KindlmError:
+    if code < 0:
+        return _error(f"The command was ended by {_signal_name(-code)}", stdout, stderr)
+    return _error(f"The command failed with exit code {code}", stdout, stderr)
+
+
+def _error(message: str, stdout: Output, stderr: Output) -> KindlmError:
+    lines = [line for line in _text(stderr).splitlines() if line.strip()]
+    last_words = _WHO.quote(" | ".join(lines[-_SHOWN_LINES:]))
+    return failures.failed(
+        _WHO,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{message}: {last_words}" if last_words else message,
+        "Run it by itself, in the folder of the configuration",
+        body="\n".join(filter(None, (_text(stdout), _text(stderr)))),
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _text(output: Output) -> str:
+    return output.data.decode("utf-8", "replace")

@@ -1,0 +1,165 @@
+"""What can go wrong between us and an agent under test, in words and codes.
+
+Codes are those of the error specification; `details` always holds `status`, `retry_after`,
+`retryable` and `body`, as with providers. A failure is never an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from kindlm.agents.json_values import lookup, parse_json
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.retry_after import retry_after
+from kindlm.unreachable import unreachable_reason
+
+__all__ = ["Who", "bad_option", "failed", "of_network", "of_reply", "of_status", "of_timeout"]
+
+_QUOTED_CHARACTERS = 200
+_HIDDEN = "[hidden]"
+# Locks that timed out (409) and what says to come back are worth another try.
+_RETRYABLE_STATUSES = frozenset({408, 409, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The agent, as far as messages need to know it.
+
+    Attributes:
+        name: the user's name for it, `command` for a command.
+        secrets: texts that must not appear in any message: credentials it is called with.
+    """
+
+    name: str
+    secrets: Collection[str] = ()
+
+    @property
+    def title(self) -> str:
+        """How a sentence begins."""
+        return f"Agent {self.name!r}"
+
+    def clean(self, text: str) -> str:
+        """Return a text without secrets."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+    def quote(self, text: str) -> str:
+        """Return a text short enough for a sentence, in one line and without control characters."""
+        # Secrets go first: a cut through one would leave a part that nothing recognises.
+        line = " ".join(self.clean(text).split())
+        line = "".join(character for character in line if character.isprintable())
+        return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
+
+
+def failed(
+    who: Who,
+    code: ErrorCode,
+    message: str,
+    hint: str | None = None,
+    *,
+    status: int | None = None,
+    wait: float | None = None,
+    retryable: bool = False,
+    body: str | None = None,
+    trace: str | None = None,
+) -> KindlmError:
+    """Return an error of an exchange with an agent."""
+    details = {
+        "status": status,
+        "retry_after": wait,
+        "retryable": retryable,
+        "body": None if body is None else who.clean(body),
+    }
+    shown = None if trace is None else who.clean(trace)
+    return KindlmError(code, who.clean(message), hint, details=details, trace=shown)
+
+
+def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:
+    """Return the error of an agent that is configured wrongly."""
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, f"{who.title}: {message}", hint)
+
+
+def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmError:
+    """Return the error of an exchange that took longer than it may."""
+    return failed(
+        who,
+        ErrorCode.PROVIDER_TIMEOUT,
+        f"{who.title} did not answer within {timeout_s * 1000:.0f} ms",
+        "Raise defaults.timeoutMs, or check whether the agent is slow",
+        retryable=retryable,
+    )
+
+
+def of_network(who: Who, endpoint: str, error: BaseException) -> KindlmError:
+    """Return the error of an exchange that never got a whole answer."""
+    parts = urlsplit(endpoint)
+    # What a URL may hold besides its host stays out: credentials.
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return failed(
+        who,
+        ErrorCode.PROVIDER_NETWORK_ERROR,
+        f"No answer from agent {who.name!r} at {address}: {unreachable_reason(error)}",
+        "Check that the agent runs, and its `endpoint`",
+        retryable=True,
+    )
+
+
+def of_reply(who: Who, reason: str, body: str, status: int | None = None) -> KindlmError:
+    """Return the error of an answer that came whole and cannot be used."""
+    said = who.quote(body)
+    return failed(
+        who,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{who.title} sent an answer that cannot be used ({who.quote(reason)})"
+        + (f": {said}" if said else ""),
+        "Check the agent's `endpoint`, and where its answer holds the text: `responsePath`",
+        status=status,
+        body=body,
+    )
+
+
+def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
+    """Return the error of an HTTP status that is no success; header names are any case."""
+    said = _said(who, body)
+    code, hint = ErrorCode.PROVIDER_API_ERROR, None
+    match status:
+        case 401 | 403:
+            code = ErrorCode.PROVIDER_AUTH_ERROR
+            hint = "Check the agent's `headers` and the environment variables they take"
+        case 404:
+            hint = "Check the path of the agent's `endpoint`"
+        case 408:
+            code = ErrorCode.PROVIDER_TIMEOUT
+        case 429:
+            code = ErrorCode.PROVIDER_RATE_LIMIT
+            hint = "Reduce concurrency with --concurrency 1, or raise defaults.retries"
+        case _ if 300 <= status < 400:
+            target = urlsplit(headers.get("location", ""))
+            there = target._replace(netloc=target.netloc.rpartition("@")[2], query="", fragment="")
+            said = f"it redirects to {who.quote(there.geturl())}"
+            hint = "Write the address it redirects to as the agent's `endpoint`"
+    return failed(
+        who,
+        code,
+        f"{who.title} returned {status}: {said}",
+        hint,
+        status=status,
+        wait=retry_after(headers, datetime.now(UTC)),
+        retryable=status in _RETRYABLE_STATUSES or status >= 500,
+        body=body,
+    )
+
+
+def _said(who: Who, body: str) -> str:
+    """Return what the agent said: its own sentence if there is one, else the body."""
+    try:
+        value = parse_json(body)
+    except ValueError:
+        value = None
+    found = (lookup(value, path) for path in ("error.message", "error", "detail", "message"))
+    sentence = next((text for text in found if isinstance(text, str) and text), body)
+    return who.quote(sentence) or "no explanation"

@@ -1,0 +1,117 @@
+"""What is sent to an HTTP agent: the body, in one of three forms or by a template.
+
+| `request` | body |
+|---|---|
+| `message` | `{"message", "conversation_id"}`: the agent remembers the conversation |
+| `messages` | `{"messages": [{"role", "content"}]}`: all that was said, the system text first |
+| `query` | `{"query", "context", "enable_tracing"}`, what was said before in `context` |
+
+In a `body` template, `{{message}}`, `{{messages}}`, `{{conversation_id}}` and `{{system}}` stand
+for values: a string that is one placeholder becomes the value itself, inside a longer string texts
+are inserted as they are, once. Nothing is ever inserted into JSON text, so no value can break it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from kindlm.agents.json_values import compact_json
+from kindlm.ports import AgentRequest
+from kindlm.transcript import Message, Role
+
+__all__ = ["PLACEHOLDERS", "REQUESTS", "make_body", "placeholders", "request_warnings"]
+
+REQUESTS = ("message", "messages", "query")
+PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
+
+_PLACEHOLDER = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
+
+
+def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
+    """Return the JSON body of a request, by the template if there is one."""
+    text = last_user_text(request)
+    if template is not None:
+        values = {
+            "message": text,
+            "messages": [_said(message) for message in _spoken(request)],
+            "conversation_id": request.conversation,
+            "system": _system(request),
+        }
+        return _fill(template, values)
+    if form == "messages":
+        return {"messages": [_said(message) for message in _spoken(request)]}
+    if form == "query":
+        return {"query": text, "context": _history(request), "enable_tracing": True}
+    return {"message": text, "conversation_id": request.conversation}
+
+
+def request_warnings(request: AgentRequest, form: str, template: Any = None) -> tuple[str, ...]:
+    """Return what of the request this form of body cannot say."""
+    if template is None:
+        says_system = form == "messages"
+    else:
+        says_system = not {"messages", "system"}.isdisjoint(placeholders(template))
+    warnings = []
+    if _system(request) and not says_system:
+        warnings.append(
+            "the system prompt was not sent: only agents with `request: messages` get one"
+        )
+    if any(message.prefill for message in request.messages):
+        warnings.append("prefill was not sent: an agent writes its own answer")
+    return tuple(warnings)
+
+
+def last_user_text(request: AgentRequest) -> str:
+    """Return the message that is to be answered."""
+    users = [message.text for message in request.messages if message.role is Role.USER]
+    return users[-1] if users else ""
+
+
+def placeholders(template: Any) -> Iterator[str]:
+    """Return the names of all placeholders of a template."""
+    if isinstance(template, str):
+        yield from _PLACEHOLDER.findall(template)
+    elif isinstance(template, dict):
+        for value in template.values():
+            yield from placeholders(value)
+    elif isinstance(template, list | tuple):
+        for value in template:
+            yield from placeholders(value)
+
+
+def _spoken(request: AgentRequest) -> list[Message]:
+    return [message for message in request.messages if not message.prefill]
+
+
+def _said(message: Message) -> dict[str, str]:
+    return {"role": message.role.value, "content": message.text}
+
+
+def _system(request: AgentRequest) -> str:
+    texts = [message.text for message in request.messages if message.role is Role.SYSTEM]
+    return "\n\n".join(texts)
+
+
+def _history(request: AgentRequest) -> dict[str, Any]:
+    talk = [message for message in _spoken(request) if message.role is not Role.SYSTEM]
+    earlier = [_said(message) for message in talk[:-1]]
+    return {"conversation_history": earlier} if earlier else {}
+
+
+def _fill(template: Any, values: dict[str, Any]) -> Any:
+    if isinstance(template, str):
+        whole = _PLACEHOLDER.fullmatch(template)
+        if whole:
+            return values[whole[1]]
+        return _PLACEHOLDER.sub(lambda found: _as_text(values[found[1]]), template)
+    if isinstance(template, dict):
+        return {key: _fill(value, values) for key, value in template.items()}
+    if isinstance(template, list | tuple):
+        return [_fill(value, values) for value in template]
+    return template
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else compact_json(value)

@@ -1,0 +1,168 @@
+"""A program with all that it starts, ended together.
+
+The program leads a process group of its own. However the context is left, the group is asked to
+end, and killed a little later: also what the program left behind after it ended by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Output", "Program", "TooMuchOutput", "started"]
+
+_GRACE_S = 2.0
+_POLL_S = 0.02
+_DRAIN_S = 1.0
+_CHUNK_BYTES = 65_536
+
+
+class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
+    """A program printed more than it may."""
+
+
+@dataclass(slots=True)
+class Output:
+    """What came through one pipe: all of it up to `limit` bytes, or its last `limit` bytes."""
+
+    limit: int
+    keeps_tail: bool
+    data: bytearray = field(default_factory=bytearray)
+
+    def add(self, chunk: bytes) -> None:
+        """Take what was read; raise `TooMuchOutput` if it must all be kept and is too long."""
+        self.data += chunk
+        if len(self.data) > self.limit:
+            if not self.keeps_tail:
+                raise TooMuchOutput
+            del self.data[: -self.limit]
+
+
+@dataclass(slots=True)
+class Program:
+    """A program that runs; its output is read all the while."""
+
+    process: asyncio.subprocess.Process
+    readers: tuple[asyncio.Task[None], ...]
+
+    async def exit_code(self) -> int:
+        """Wait for the program's own end and return its exit code, negative for a signal.
+
+        Raises `TooMuchOutput` as soon as it prints too much.
+        """
+        ended = asyncio.ensure_future(self.process.wait())
+        pending: set[asyncio.Future[Any]] = {ended, *self.readers}
+        try:
+            while not ended.done():
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                _raise_errors(done)
+        finally:
+            ended.cancel()
+        return ended.result()
+
+    async def drained(self) -> None:
+        """End what the program left behind, and take what was printed until then.
+
+        Raises `TooMuchOutput` if it is too much.
+        """
+        await self._end_group()
+        # With the group gone the pipes are at their end, unless something left the group.
+        done, _ = await asyncio.wait(self.readers, timeout=_DRAIN_S)
+        _raise_errors(done)
+
+    async def end(self) -> None:
+        """End the program and all that it started, however far it got."""
+        try:
+            await self._end_group()
+        finally:
+            self._signal(signal.SIGKILL)
+            for reader in self.readers:
+                reader.cancel()
+        await self.process.wait()
+        await asyncio.gather(*self.readers, return_exceptions=True)
+
+    async def _end_group(self) -> None:
+        if not self._signal(signal.SIGTERM):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                while self._signal(0):  # noqa: ASYNC110 - nobody tells of a grandchild's end
+                    await asyncio.sleep(_POLL_S)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to the group; tell whether there is anyone left in it."""
+        try:
+            os.killpg(self.process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+def _raise_errors(done: Iterable[asyncio.Future[Any]]) -> None:
+    for task in done:
+        task.result()
+
+
+@asynccontextmanager
+async def started(
+    words: Sequence[str],
+    *,
+    directory: str,
+    environ: Mapping[str, str],
+    stdout: Output,
+    stderr: Output,
+) -> AsyncIterator[Program]:
+    """Start a program without a shell, its input closed; raise `OSError` if it can't be.
+
+    The pipes are our own: so waiting for the program is not waiting for whatever holds them open.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        out, err = await _pipe(stack), await _pipe(stack)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                cwd=directory,
+                env=dict(environ),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out.write_end,
+                stderr=err.write_end,
+                start_new_session=True,
+            )
+        finally:
+            os.close(out.write_end)
+            os.close(err.write_end)
+        readers = (
+            asyncio.create_task(_read(out.reader, stdout)),
+            asyncio.create_task(_read(err.reader, stderr)),
+        )
+        program = Program(process, readers)
+        stack.push_async_callback(program.end)
+        yield program
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipe:
+    reader: asyncio.StreamReader
+    write_end: int
+
+
+async def _pipe(stack: contextlib.AsyncExitStack) -> _Pipe:
+    read_end, write_end = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
+    )
+    stack.callback(transport.close)
+    return _Pipe(reader, write_end)
+
+
+async def _read(reader: asyncio.StreamReader, output: Output) -> None:
+    while chunk := await reader.read(_CHUNK_BYTES):
+        output.add(chunk)

@@ -1,0 +1,221 @@
+"""The `python` adapter: an agent in the user's own Python, called in this process.
+
+`endpoint` is a dotted path, `package.module:name`. What stands there is
+
+- a function that takes something: the agent itself;
+- a function that takes nothing, or a class: called once for each conversation, it makes the agent,
+  which is a function, an object with a method `send`, or any other callable. An agent that is a
+  context manager, plain or async, is entered before the first message and left at the end.
+
+An agent is sync (it runs in a thread) or async. Its first parameter is the text of the user's
+message; it is the whole `AgentRequest` if it is annotated so or named `request`. It returns a
+text, a JSON value that is read like the body of an HTTP agent, or an `AgentReply` (as a `Result`,
+if it likes: so a `ports.Agent` is an agent here, too).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from kindlm.agents import failures
+from kindlm.agents.http_request import last_user_text, request_warnings
+from kindlm.agents.json_values import PATH, compact_json
+from kindlm.agents.options import unknown_name
+from kindlm.agents.reply_reading import Reading, UnreadableReply, agent_reply, read_reply
+from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.ports import AgentReply, AgentRequest
+from kindlm.suite import AgentTarget
+
+__all__ = ["PythonAgent", "python_agent"]
+
+_log = logging.getLogger(__name__)
+_OPTIONS = ("path", "responsePath", "toolCallsPath")
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def python_agent(
+    target: AgentTarget, environ: Mapping[str, str], root: Path
+) -> Result[PythonAgent]:
+    """Import an agent for one conversation, from `path` (default: the root folder)."""
+    del environ  # the agent runs in this process and has its environment
+    who = failures.Who(target.id)
+    error = _wrong_target(who, target)
+    if error is not None:
+        return Err(error)
+    folder = root / target.options.get("path", ".")
+    try:
+        found = load(target.endpoint, folder)
+    except ForeignModuleError as foreign:
+        hint = "Give one of the two another name"
+        return Err(failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
+        return Err(_not_imported(who, target.endpoint, folder, raised))
+    reading = Reading(
+        response_path=target.options.get("responsePath"),
+        tool_calls_path=target.options.get("toolCallsPath"),
+    )
+    return Ok(PythonAgent(who, found, folder, reading))
+
+
+class PythonAgent:
+    """Implements `ports.Agent`."""
+
+    def __init__(self, who: failures.Who, found: Any, folder: Path, reading: Reading) -> None:
+        self._who = who
+        self._found = found
+        self._folder = folder
+        self._reading = reading
+        self._stack = AsyncExitStack()
+        self._call: Callable[..., Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Make the folder importable; the agent itself is made with the first message."""
+        self._stack.enter_context(importable(self._folder))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Leave the agent, if it is a context manager."""
+        try:
+            await self._stack.aclose()
+        except (Exception, SystemExit):  # noqa: BLE001 - logged; what was said stands
+            _log.exception("%s failed while it was being left", self._who.title)
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Call the agent with one message; see `ports.Agent`."""
+        begun = time.perf_counter()
+        try:
+            async with asyncio.timeout(request.timeout_s) as deadline:
+                said = await self._ask(request)
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - recorded, with its trace
+            if isinstance(raised, TimeoutError) and deadline.expired():
+                return Err(failures.of_timeout(self._who, request.timeout_s))
+            return Err(_crashed(self._who, raised))
+        latency_ms = (time.perf_counter() - begun) * 1000
+        warnings = request_warnings(request, "messages" if self._wants_request() else "message")
+        return self._reply(said, latency_ms, warnings)
+
+    async def _ask(self, request: AgentRequest) -> Any:
+        if self._call is None:
+            self._call = await self._make()
+        argument = request if self._wants_request() else last_user_text(request)
+        return await _called(self._call, argument)
+
+    async def _make(self) -> Callable[..., Any]:
+        """Return what takes messages."""
+        agent = self._found
+        if inspect.isclass(agent) or (callable(agent) and not _takes_argument(agent)):
+            agent = await _called(agent)
+            if hasattr(agent, "__aenter__"):
+                agent = await self._stack.enter_async_context(agent)
+            elif hasattr(agent, "__enter__"):
+                agent = self._stack.enter_context(agent)
+        send: Callable[..., Any] = getattr(agent, "send", agent)
+        if not callable(send):
+            raise TypeError(f"{type(agent).__name__} can't be called and has no method `send`")
+        return send
+
+    def _wants_request(self) -> bool:
+        parameter = None if self._call is None else _first_parameter(self._call)
+        if parameter is None:
+            return False
+        annotation = parameter.annotation
+        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return parameter.name == "request" or name.rpartition(".")[2] == AgentRequest.__name__
+
+    def _reply(self, said: Any, latency_ms: float, warnings: tuple[str, ...]) -> Result[AgentReply]:
+        if isinstance(said, Err):
+            return said
+        said = said.value if isinstance(said, Ok) else said
+        if isinstance(said, AgentReply):
+            kept = (*warnings, *said.warnings)
+            return Ok(replace(said, latency_ms=said.latency_ms or latency_ms, warnings=kept))
+        if said is None:
+            return Err(failures.of_reply(self._who, "it returned nothing", ""))
+        try:
+            raw = said if isinstance(said, str) else compact_json(said)
+            told = read_reply(said, self._reading if not isinstance(said, str) else Reading())
+        except (TypeError, ValueError, RecursionError) as error:
+            reason = str(error)
+            if not isinstance(error, UnreadableReply):
+                reason = f"{type(said).__name__} is neither text, JSON nor an AgentReply: {error}"
+            return Err(failures.of_reply(self._who, reason, ""))
+        return Ok(agent_reply(told, raw, latency_ms, warnings))
+
+
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, in a thread unless it is async, and await what it gives."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method itself is asked about
+    ):
+        return await function(*arguments)
+    value = await in_thread(function, *arguments)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _takes_argument(function: Callable[..., Any]) -> bool:
+    return _first_parameter(function) is not None
+
+
+def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
+    """Return the parameter that a message goes to; None for a function that takes nothing."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin that does not tell takes a text
+        return inspect.Parameter("text", inspect.Parameter.POSITIONAL_ONLY)
+    kinds = (*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL)
+    found = [parameter for parameter in parameters if parameter.kind in kinds]
+    if not found or found[0].default is not inspect.Parameter.empty:
+        return None
+    return found[0]
+
+
+def _wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
+    if not _DOTTED.fullmatch(target.endpoint):
+        hint = "Write it like package.module:function"
+        return failures.bad_option(who, f"its `endpoint` {target.endpoint!r} is no name", hint)
+    if target.headers:
+        return failures.bad_option(who, "`headers` are for agents that are reached by HTTP")
+    for name, value in target.options.items():
+        if name not in _OPTIONS:
+            return failures.bad_option(
+                who, f"unknown option {name!r}", unknown_name(name, _OPTIONS)
+            )
+        if not isinstance(value, str) or (name != "path" and not PATH.fullmatch(value)):
+            return failures.bad_option(who, f"`{name}` is no path")
+    return None
+
+
+def _not_imported(
+    who: failures.Who, dotted: str, folder: Path, raised: BaseException
+) -> KindlmError:
+    """Return the error of a name that is not there, or of a module that can't be imported."""
+    return failures.failed(
+        who,
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{who.title}: {dotted} could not be imported: {type(raised).__name__}: "
+        f"{who.quote(str(raised))}",
+        f"Check its `endpoint`; it is imported from {folder}",
+        trace="".join(traceback.format_exception(raised)),
+    )
+
+
+def _crashed(who: failures.Who, raised: BaseException) -> KindlmError:
+    return failures.failed(
+        who,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}",
+        "See the traceback with --verbose",
+        trace="".join(traceback.format_exception(raised)),
+    )

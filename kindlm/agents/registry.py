@@ -1,0 +1,54 @@
+"""Finds the adapter of an agent by its name. A new adapter is one module and one line here.
+
+Nothing heavy is imported before an agent is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from kindlm.agents.failures import Who, bad_option
+from kindlm.agents.options import unknown_name
+from kindlm.errors import Err, Result
+from kindlm.ports import Agent
+from kindlm.suite import AgentTarget, Command
+
+__all__ = ["ADAPTERS", "make_agent"]
+
+Maker: TypeAlias = Callable[[Any, Mapping[str, str], Path], Result[Agent]]
+
+_COMMAND = "kindlm.agents.command:command_agent"
+_MAKERS = {
+    "http": "kindlm.agents.http_agent:http_agent",
+    "python": "kindlm.agents.python_agent:python_agent",
+}
+
+ADAPTERS = tuple(sorted(_MAKERS))
+"""The adapters that a configuration can name."""
+
+
+def make_agent(
+    target: AgentTarget | Command, *, environ: Mapping[str, str], root: Path
+) -> Result[Agent]:
+    """Make the agent of one conversation; bind the rest to get a `ports.AgentFactory`.
+
+    Args:
+        target: the agent, or the program that is the agent.
+        environ: environment variables, with what `.env` files say.
+        root: the folder from which an agent in Python is imported.
+
+    Returns:
+        The agent, not yet opened; or the error of an adapter that is not known, or of options that
+        it does not take (CONFIG_VALIDATION_ERROR).
+    """
+    where = _COMMAND if isinstance(target, Command) else _MAKERS.get(target.adapter)
+    if where is None:
+        assert isinstance(target, AgentTarget)
+        hint = unknown_name(target.adapter, ADAPTERS)
+        return Err(bad_option(Who(target.id), f"unknown adapter {target.adapter!r}", hint))
+    module, _, name = where.partition(":")
+    maker: Maker = getattr(import_module(module), name)
+    return maker(target, environ, root)

@@ -1,0 +1,171 @@
+"""What an agent's JSON says, in our words. Agents are as different as their authors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kindlm.agents.json_values import ABSENT, compact_json, lookup
+from kindlm.agents.tool_entries import read_tool_uses
+from kindlm.ports import AgentReply
+from kindlm.transcript import ToolUse, Usage
+
+__all__ = [
+    "QUERY_TEXT_KEYS",
+    "TEXT_KEYS",
+    "Reading",
+    "Told",
+    "UnreadableReply",
+    "agent_reply",
+    "read_cost",
+    "read_model",
+    "read_reply",
+    "read_usage",
+]
+
+TEXT_KEYS = ("message", "text", "content", "response", "output", "result", "answer")
+"""Where the text of a reply is looked for, in this order."""
+
+QUERY_TEXT_KEYS = ("response", "output", "result", "answer", "message", "text", "content")
+"""The same for agents that are asked by `query`."""
+
+_INPUT_TOKENS = ("input_tokens", "prompt_tokens", "input", "inputTokens", "promptTokens")
+_OUTPUT_TOKENS = (
+    *("output_tokens", "completion_tokens", "output"),
+    *("outputTokens", "completionTokens"),
+)
+_MODELS = ("model", "model_id", "model_name")
+
+
+class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
+    """A reply that is none; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where the parts of a reply are. Paths win over what is looked for by itself."""
+
+    text_keys: tuple[str, ...] = TEXT_KEYS
+    response_path: str | None = None
+    tool_calls_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a reply says."""
+
+    text: str
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    model: str | None = None
+
+
+def read_reply(value: Any, reading: Reading) -> Told:
+    """Read a JSON value; raise `UnreadableReply` if nothing is where the text should be."""
+    entries = _entries(value, reading)
+    return Told(
+        text=_text(value, reading),
+        tool_uses=read_tool_uses(entries),
+        usage=read_usage(value),
+        cost_usd=read_cost(value, entries),
+        model=read_model(value),
+    )
+
+
+def agent_reply(
+    told: Told, raw: str, latency_ms: float, warnings: tuple[str, ...] = ()
+) -> AgentReply:
+    """Return what a reply says together with how it came."""
+    return AgentReply(
+        text=told.text,
+        raw=raw,
+        latency_ms=latency_ms,
+        tool_uses=told.tool_uses,
+        usage=told.usage,
+        reported_cost_usd=told.cost_usd,
+        model=told.model,
+        warnings=warnings,
+    )
+
+
+def read_usage(value: Any) -> Usage:
+    """Read `usage` or `tokens`, of the reply or of its metadata, under either spelling."""
+    for part in _parts(value):
+        counts = part.get("usage", part.get("tokens"))
+        if isinstance(counts, dict):
+            return Usage(_count(counts, _INPUT_TOKENS), _count(counts, _OUTPUT_TOKENS))
+        if _is_count(counts):
+            return Usage(None, counts)
+    return Usage()
+
+
+def read_model(value: Any) -> str | None:
+    """Read the name of the model that the agent says it used."""
+    names = (part.get(key) for part in _parts(value) for key in _MODELS)
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def read_cost(value: Any, entries: Iterable[Any] = ()) -> float | None:
+    """Read the cost in US dollars: of the reply, else of its tool calls together."""
+    for part in _parts(value):
+        cost = _amount(part.get("cost"))
+        if cost is not None:
+            return cost
+    costs = [_amount(entry.get("cost")) for entry in entries if isinstance(entry, dict)]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
+
+
+def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Return the reply itself and what it says about itself, as far as they are objects."""
+    if isinstance(value, dict):
+        yield value
+        for key in ("metadata", "meta"):
+            if isinstance(value.get(key), dict):
+                yield value[key]
+
+
+def _text(value: Any, reading: Reading) -> str:
+    if reading.response_path is not None:
+        found = lookup(value, reading.response_path)
+        if found is ABSENT:
+            raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
+        return found if isinstance(found, str) else compact_json(found)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        texts = [value[key] for key in reading.text_keys if isinstance(value.get(key), str)]
+        if texts:
+            return next(filter(None, texts), "")
+        content = lookup(value, "choices[0].message.content")
+        if content is None or isinstance(content, str):
+            return content or ""
+    return compact_json(value)
+
+
+def _entries(value: Any, reading: Reading) -> list[Any]:
+    if reading.tool_calls_path is not None:
+        found = lookup(value, reading.tool_calls_path)
+        return found if isinstance(found, list) else []
+    for path in ("tool_calls", "steps", "choices[0].message.tool_calls"):
+        found = lookup(value, path)
+        if isinstance(found, list) and found:
+            return found
+    return []
+
+
+def _amount(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
+
+
+def _count(counts: Mapping[str, Any], keys: Iterable[str]) -> int | None:
+    return next((counts[key] for key in keys if _is_count(counts.get(key))), None)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,146 @@
+"""What a stream of events says: pieces of text, and tool calls whole or in pieces.
+
+An event's data is JSON as of OpenAI's or Anthropic's streams, an object with a text under one of
+the usual keys, or bare text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kindlm.agents.json_values import ABSENT, lookup, parse_json
+from kindlm.agents.reply_reading import (
+    Reading,
+    Told,
+    UnreadableReply,
+    read_cost,
+    read_model,
+    read_usage,
+)
+from kindlm.agents.sse import DONE, Event
+from kindlm.agents.tool_entries import read_tool_uses
+from kindlm.transcript import Usage
+
+__all__ = ["read_stream"]
+
+T = TypeVar("T")
+
+
+def read_stream(events: Iterable[Event], reading: Reading) -> Told:
+    """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong."""
+    draft = _Draft(reading)
+    for event in events:
+        if event.data == DONE:
+            break
+        draft.add(event)
+    return draft.finished()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A reply in the making."""
+
+    reading: Reading
+    texts: list[str] = field(default_factory=list)
+    calls: dict[tuple[str, int], Any] = field(default_factory=dict)
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    model: str | None = None
+
+    def add(self, event: Event) -> None:
+        """Take one event."""
+        try:
+            value = parse_json(event.data)
+        except ValueError:
+            value = None
+        if event.type == "error" or (isinstance(value, dict) and value.get("error")):
+            raise UnreadableReply(_error_text(value, event.data))
+        if isinstance(value, dict):
+            self._add_object(value)
+        else:
+            self.texts.append(value if isinstance(value, str) else event.data)
+
+    def finished(self) -> Told:
+        """Return the whole."""
+        uses = read_tool_uses(list(self.calls.values()))
+        return Told("".join(self.texts), uses, self.usage, self.cost_usd, self.model)
+
+    def _add_object(self, value: Mapping[str, Any]) -> None:
+        self.texts.append(_piece(value, self.reading))
+        self._add_calls(value)
+        inner = value.get("message")
+        for part in (value, inner if isinstance(inner, dict) else {}):
+            usage = read_usage(part)
+            self.usage = Usage(
+                _later(self.usage.input_tokens, usage.input_tokens),
+                _later(self.usage.output_tokens, usage.output_tokens),
+            )
+            self.cost_usd = _later(self.cost_usd, read_cost(part))
+            self.model = _later(self.model, read_model(part))
+
+    def _add_calls(self, value: Mapping[str, Any]) -> None:
+        for path in (self.reading.tool_calls_path or "tool_calls", "steps"):
+            whole = lookup(value, path)
+            for entry in whole if isinstance(whole, list) else ():
+                self.calls["whole", len(self.calls)] = entry
+        deltas = lookup(value, "choices[0].delta.tool_calls")
+        for position, delta in enumerate(deltas if isinstance(deltas, list) else ()):
+            if isinstance(delta, dict):
+                index = delta.get("index")
+                known = index if isinstance(index, int) else position
+                self._add_delta(known, delta, delta.get("function"))
+        index = value.get("index")
+        if not isinstance(index, int):
+            return
+        block = value.get("content_block")
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            self._add_delta(index, block, {"name": block.get("name")})
+        partial = lookup(value, "delta.partial_json")
+        if isinstance(partial, str):
+            self._add_delta(index, {}, {"arguments": partial})
+
+    def _add_delta(self, index: int, delta: Mapping[str, Any], function: Any) -> None:
+        """Take a piece of a call; pieces with the same index belong together."""
+        call = self.calls.setdefault(("delta", index), {"function": {"name": "", "arguments": ""}})
+        if isinstance(delta.get("id"), str):
+            call["id"] = delta["id"]
+        for name in ("name", "arguments"):
+            piece = function.get(name) if isinstance(function, dict) else None
+            if isinstance(piece, str):
+                call["function"][name] += piece
+
+
+def _piece(value: Mapping[str, Any], reading: Reading) -> str:
+    """Return the text that one event adds."""
+    if reading.response_path is not None:
+        found = lookup(value, reading.response_path)
+        return found if isinstance(found, str) else ""
+    for path in ("choices[0].delta.content", "choices[0].message.content", "delta.text"):
+        found = lookup(value, path)
+        if isinstance(found, str):
+            return found
+    parts = value.get("content")
+    if isinstance(parts, list):
+        return "".join(_texts(parts))
+    return next((value[key] for key in reading.text_keys if isinstance(value.get(key), str)), "")
+
+
+def _texts(parts: Iterable[Any]) -> Iterable[str]:
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            yield text
+
+
+def _error_text(value: Any, data: str) -> str:
+    for path in ("error.message", "error", "message"):
+        found = lookup(value, path)
+        if found is not ABSENT and isinstance(found, str) and found:
+            return found
+    return data
+
+
+def _later(known: T | None, told: T | None) -> T | None:
+    return known if told is None else told

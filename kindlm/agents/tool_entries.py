@@ -1,0 +1,83 @@
+"""Tool calls as agents report them, in whatever words.
+
+A call is flat (`{"name", "arguments", "result"}`, or `tool`, `params`, `output`, ...) or nested as
+OpenAI has it (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text.
+An answer counts where its key is there, so that 0, "" and false are answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kindlm.agents.json_values import ABSENT, compact_json, parse_json
+from kindlm.transcript import ToolCall, ToolUse
+
+__all__ = ["AGENT_RULE", "read_tool_uses", "tool_call"]
+
+AGENT_RULE = "agent"
+"""Who answered the calls: the agent ran its tools itself."""
+
+_NAMES = ("tool", "tool_name", "name")
+_ARGUMENTS = ("arguments", "args", "parameters", "params", "input")
+_RESPONSES = ("result", "output", "response")
+_UNKNOWN = "unknown"
+
+
+def read_tool_uses(entries: Any) -> tuple[ToolUse, ...]:
+    """Read a list of reported calls; what is no object in it is no call."""
+    found = entries if isinstance(entries, list) else ()
+    return tuple(
+        _tool_use(entry, index)
+        for index, entry in enumerate(entry for entry in found if isinstance(entry, dict))
+    )
+
+
+def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
+    """Make a call of arguments that are a JSON value or JSON text; no object is kept as written."""
+    if arguments is ABSENT or arguments is None or arguments == "":
+        return ToolCall(call_id, name, {})
+    if isinstance(arguments, dict):
+        return ToolCall(call_id, name, arguments)
+    text = arguments if isinstance(arguments, str) else compact_json(arguments)
+    try:
+        parsed = parse_json(text)
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, dict):
+        return ToolCall(call_id, name, parsed)
+    return ToolCall(call_id, name, {}, malformed=text)
+
+
+def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:
+    function = entry.get("function")
+    nested = function if isinstance(function, dict) else {}
+    name = _first_text(
+        [
+            nested.get("name"),
+            function,
+            *(entry.get(key) for key in _NAMES),
+        ]
+    )
+    arguments = _first(nested, _ARGUMENTS)
+    if arguments is ABSENT:
+        arguments = _first(entry, _ARGUMENTS)
+    call_id = entry.get("id")
+    known = call_id if isinstance(call_id, str) and call_id else f"call_{index}"
+    return ToolUse(tool_call(known, name or _UNKNOWN, arguments), _response(entry), AGENT_RULE)
+
+
+def _response(entry: Mapping[str, Any]) -> Any:
+    response = _first(entry, _RESPONSES)
+    if response is not ABSENT:
+        return response
+    error = entry.get("error")
+    return {"error": error} if error else None
+
+
+def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    return next((entry[key] for key in keys if key in entry), ABSENT)
+
+
+def _first_text(values: Iterable[Any]) -> str | None:
+    return next((value for value in values if isinstance(value, str) and value), None)

@@ -1,0 +1,105 @@
+"""The user's own Python: how it is found, and how it is called without holding anything up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ForeignModuleError", "importable", "in_thread", "load"]
+
+
+class ForeignModuleError(ImportError):
+    """Another module of this name is loaded already; the message says from where."""
+
+
+def load(dotted: str, folder: Path) -> Any:
+    """Return what `package.module:name` stands for, imported from a folder.
+
+    The folder comes first for as long as the import takes: the user's modules win there over
+    installed ones of the same name, and nowhere else. Raises whatever the import raises,
+    `AttributeError` if the module has no such name.
+    """
+    module_name, _, name = dotted.partition(":")
+    _refuse_foreign(module_name.partition(".")[0], folder)
+    entry = str(folder)
+    sys.path.insert(0, entry)
+    try:
+        found: Any = importlib.import_module(module_name)
+    finally:
+        sys.path.remove(entry)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Keep a folder at the end of the import path: agents import when they run, too."""
+    entry = str(folder)
+    sys.path.append(entry)
+    try:
+        yield
+    finally:
+        # The last one: whoever entered the same folder before still needs theirs.
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
+
+
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a thread of its own and return what it returns, or raise what it raises.
+
+    Nothing can stop a thread. One whose answer is no longer awaited runs on, unheard, and does not
+    keep the process from ending: hence no pool, which waits for its threads.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(value)
+        else:
+            answer.set_exception(error)
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = context.run(function, *arguments)
+        except BaseException as raised:  # noqa: BLE001 - whatever it is, the caller gets it
+            error = _raisable(raised)
+        try:
+            loop.call_soon_threadsafe(settle, value, error)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits
+
+    threading.Thread(target=run, name="kindlm-agent", daemon=True).start()
+    return await answer
+
+
+def _raisable(error: BaseException) -> BaseException:
+    # A future refuses StopIteration.
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("StopIteration")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _refuse_foreign(package: str, folder: Path) -> None:
+    """Refuse a name under which a module of another folder is loaded: it would be used instead."""
+    loaded = sys.modules.get(package)
+    here = PathFinder.find_spec(package, [str(folder)])
+    if loaded is None or here is None or here.origin is None:
+        return
+    origin = getattr(loaded, "__file__", None)
+    if origin is not None and Path(origin).resolve() != Path(here.origin).resolve():
+        raise ForeignModuleError(f"a module {package!r} is loaded from {origin} already")

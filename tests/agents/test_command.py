@@ -1,0 +1,242 @@
+"""Programs as agents: what they print, how they end, and that nothing of them stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kindlm.errors import ErrorCode
+from kindlm.suite import Command
+from kindlm.transcript import ToolCall, ToolUse
+
+
+@pytest.fixture
+def run(make, ask, tmp_path):
+    """Run a Python program as an agent and return the result of one message."""
+
+    def run(program: str, *arguments: str, timeout_s: float = 20.0, environ=None, env=None):
+        (tmp_path / "agent.py").write_text(textwrap.dedent(program))
+        words = ("python", "agent.py", *arguments)
+        command = Command(words, str(tmp_path), env or {})
+
+        async def talk():
+            async with make(command, **(environ or {"PATH": os.environ["PATH"]})) as agent:
+                return await agent.send(ask("ignored", timeout_s=timeout_s))
+
+        return asyncio.run(talk())
+
+    return run
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended and is not collected yet does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def assert_ended(pids: list[int]) -> None:
+    """Fail unless the processes end: a kill is certain, and takes a moment."""
+    deadline = time.monotonic() + 20
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a process was left running"
+        time.sleep(0.01)
+
+
+def test_what_is_printed_is_the_answer(run, success):
+    reply = success(run("print('Order A1 is refunded.')\nprint('Anything else?')"))
+    assert reply.text == "Order A1 is refunded.\nAnything else?"
+    assert reply.tool_uses == ()
+    assert reply.latency_ms > 0
+
+
+def test_tool_calls_are_reported_in_lines_of_their_own(run, success):
+    program = """
+        import json
+        print("Let me see.")
+        print(json.dumps({"kindlm": "tool_call", "name": "lookup",
+                          "arguments": {"id": "A1"}, "response": 0}))
+        print(json.dumps({"kindlm": "tool_call", "id": "mine", "name": "refund"}))
+        print("Done.")
+    """
+    reply = success(run(program))
+    assert reply.text == "Let me see.\nDone."
+    assert reply.tool_uses == (
+        ToolUse(ToolCall("cmd_tc_0", "lookup", {"id": "A1"}), 0, "agent"),
+        ToolUse(ToolCall("mine", "refund", {}), None, "agent"),
+    )
+    assert '"kindlm"' in reply.raw
+
+
+def test_a_json_answer_is_what_checks_look_at(run, success):
+    program = """
+        import json
+        print(json.dumps({"kindlm": "output_json", "value": {"mood": "gut, schön"}}))
+    """
+    reply = success(run(program))
+    assert reply.text == '{"mood":"gut, schön"}'
+    assert reply.warnings == ()
+
+
+def test_text_beside_a_json_answer_is_told_of(run, success):
+    reply = success(run("""print('hm'); print('{"kindlm": "output_json", "value": null}')"""))
+    assert reply.text == "null"
+    assert "output_json" in reply.warnings[0]
+
+
+def test_arguments_are_single_words_and_never_seen_by_a_shell(run, success):
+    hostile = 'it\'s; $(touch pwned) "x" `id` *'
+    reply = success(run("import sys; print(sys.argv[1:])", hostile))
+    assert reply.text == repr([hostile])
+
+
+def test_the_environment_is_the_given_one_with_that_of_the_command(run, success):
+    program = "import os; print(os.environ.get('A'), os.environ.get('B'), os.environ.get('HOME'))"
+    reply = success(run(program, environ={"A": "1", "B": "1"}, env={"B": "2"}))
+    assert reply.text == "1 2 None"
+
+
+def test_it_runs_in_its_folder_with_this_python_and_without_input(run, success, tmp_path):
+    program = "import os, sys; print(os.getcwd(), sys.executable, repr(sys.stdin.read()), sep='|')"
+    reply = success(run(program))
+    assert reply.text == f"{tmp_path.resolve()}|{sys.executable}|''"
+
+
+def test_a_crash_is_an_error_with_the_last_words(run, failure):
+    error = failure(run("print('half an answer'); raise SystemExit('no such order')"))
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "exit code 1" in error.message
+    assert "no such order" in error.message
+    assert "half an answer" in error.details["body"]
+    assert error.details["retryable"] is False
+
+
+def test_a_signal_that_ended_it_is_named(run, failure):
+    error = failure(run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"))
+    assert "SIGSEGV" in error.message
+
+
+def test_escapes_that_it_prints_do_not_reach_messages(run, failure):
+    error = failure(run(r"import sys; sys.exit('\x1b[31mred\x07')"))
+    assert "\x1b" not in error.message
+    assert "red" in error.message
+
+
+def test_much_output_is_read_whole(run, success):
+    reply = success(run("print('x' * 3_000_000)\nprint('end')"))
+    assert len(reply.text) == 3_000_004
+
+
+def test_endless_output_is_an_error(run, failure):
+    error = failure(run("while True: print('x' * 100_000)"))
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "10 MB" in error.message
+
+
+def test_bytes_that_are_no_text_do_no_harm(run, success):
+    program = "import sys; sys.stdout.buffer.write(b'caf\\xe9')"
+    assert success(run(program)).text == "caf\ufffd"
+
+
+@pytest.mark.parametrize("words", [("./no-such-program",), ("no-such-program", "x"), ("a\0b",)])
+def test_a_program_that_is_not_there_is_an_error(make, ask, failure, tmp_path, words):
+    async def talk():
+        async with make(Command(words, str(tmp_path))) as agent:
+            return await agent.send(ask())
+
+    error = failure(asyncio.run(talk()))
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "could not be started" in error.message
+
+
+GRANDCHILD = """
+    import os, signal, subprocess, sys, time
+    {prelude}
+    child = subprocess.Popen(
+        [sys.executable, "-c", {child!r}], stdout=subprocess.PIPE if {own_pipe} else None
+    )
+    if {own_pipe}:
+        child.stdout.readline()
+    open("pids", "w").write(f"{{os.getpid()}} {{child.pid}}")
+    print("started", flush=True)
+    {then}
+"""
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+
+
+def program_with_child(*, then: str, child: str = SLEEP, own_pipe: bool = True, prelude: str = ""):
+    return GRANDCHILD.format(then=then, child=child, own_pipe=own_pipe, prelude=prelude)
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(pid) for pid in (folder / "pids").read_text().split()]
+
+
+@pytest.mark.parametrize("child", [SLEEP, STUBBORN], ids=["polite", "stubborn"])
+def test_a_timeout_ends_the_program_and_its_children(run, failure, tmp_path, child):
+    program = program_with_child(then="time.sleep(600)", child=child)
+    error = failure(run(program, timeout_s=2.0))
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert error.details["retryable"] is False
+    assert len(pids(tmp_path)) == 2
+    assert_ended(pids(tmp_path))
+
+
+def test_a_program_that_ignores_the_polite_signal_is_killed(run, failure, tmp_path):
+    prelude = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    program = program_with_child(then="time.sleep(600)", prelude=prelude)
+    failure(run(program, timeout_s=2.0))
+    assert_ended(pids(tmp_path))
+
+
+@pytest.mark.parametrize("own_pipe", [True, False], ids=["own pipe", "shares our pipe"])
+def test_what_it_leaves_behind_is_ended_and_holds_nothing_up(run, success, tmp_path, own_pipe):
+    reply = success(run(program_with_child(then="pass", own_pipe=own_pipe)))
+    assert reply.text.startswith("started")
+    assert_ended(pids(tmp_path))
+
+
+def test_a_cancelled_conversation_ends_the_program(make, ask, tmp_path):
+    (tmp_path / "agent.py").write_text(textwrap.dedent(program_with_child(then="time.sleep(600)")))
+    command = Command(("python", "agent.py"), str(tmp_path))
+
+    async def talk():
+        async with make(command, PATH=os.environ["PATH"]) as agent:
+            sending = asyncio.create_task(agent.send(ask()))
+            while not (tmp_path / "pids").exists() or len(pids(tmp_path)) < 2:
+                await asyncio.sleep(0.02)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+
+    asyncio.run(talk())
+    assert_ended(pids(tmp_path))
+
+
+def test_the_program_can_end_politely(run, failure, tmp_path):
+    program = """
+        import signal, sys, time
+        def leave(*_):
+            open("left", "w").write("politely")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        time.sleep(600)
+    """
+    failure(run(program, timeout_s=1.5))
+    assert (tmp_path / "left").read_text() == "politely"
+
+
+def test_signals_of_this_process_are_as_they_were(run, success):
+    before = signal.getsignal(signal.SIGTERM)
+    success(run("print(1)"))
+    assert signal.getsignal(signal.SIGTERM) is before
