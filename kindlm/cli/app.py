@@ -10,11 +10,13 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, cast
 
 import typer
 
 from kindlm.cli import console
+from kindlm.cli.commands.baseline import baseline_app
 from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
 from kindlm.cli.commands.init import init_command
@@ -60,6 +62,7 @@ app = typer.Typer(
 )
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)
+app.add_typer(baseline_app, name="baseline")
 
 
 def _print_version(asked: bool) -> None:
@@ -92,7 +95,8 @@ def run(arguments: Sequence[str]) -> int:
     console.prepare_streams()
     console.set_verbose("--verbose" in arguments)
     try:
-        code = _invoke(arguments)
+        with _logging():
+            code = _invoke(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (`| head`) has seen enough.
@@ -111,6 +115,14 @@ def run(arguments: Sequence[str]) -> int:
         report_crash(error, os.environ)
         return 1
     return 0 if code == 0 else 1
+
+
+def _logging() -> AbstractContextManager[None]:
+    if not (os.environ.get("DEBUG") or os.environ.get("KINDLM_LOG")):
+        return nullcontext()
+    from kindlm.cli.logs import log_as_asked
+
+    return log_as_asked(os.environ)
 
 
 def _invoke(arguments: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from rich.text import Text
 from kindlm.engine.execution import Finished
 from kindlm.outcome import Status
 from kindlm.plan import Execution
+from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 
 __all__ = ["ProgressView", "make_progress"]
@@ -90,20 +91,22 @@ class _Lines(_Silent):
 
 
 class _Bar(_Silent):
-    """A bar with counts; what did not pass is printed above it as it happens."""
+    """A bar with counts, money spent and time left; above it, failures as they happen."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._counts: Counter[Status] = Counter()
+        self._spent_usd = 0.0
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            TextColumn("{task.fields[spent]}", style="dim"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
         )
-        self._task = self._progress.add_task("starting", total=None)
+        self._task = self._progress.add_task("starting", total=None, spent="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -117,6 +120,7 @@ class _Bar(_Silent):
 
     def finished(self, finished: Finished) -> None:
         self._counts[finished.status] += 1
+        self._spent_usd += finished.cost_usd
         if finished.status in (Status.FAILED, Status.ERRORED):
             self._progress.console.print(_failure(finished), soft_wrap=True)
         shown = [
@@ -124,7 +128,8 @@ class _Bar(_Silent):
             for status, (_, color) in _SIGNS.items()
             if self._counts[status]
         ]
-        self._progress.update(self._task, advance=1, description=", ".join(shown))
+        spent = money(self._spent_usd) if self._spent_usd else ""
+        self._progress.update(self._task, advance=1, description=", ".join(shown), spent=spent)
 
 
 def _repeats(execution: Execution) -> int:

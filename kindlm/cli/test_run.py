@@ -16,12 +16,15 @@ from kindlm.cli.dry_run import write_plan
 from kindlm.cli.history import fail_to_open, or_fail
 from kindlm.cli.interruption import stop_on_signals
 from kindlm.cli.loading import Loaded, default_paths, load_paths
+from kindlm.cli.logs import name_run
 from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.project import find_project
 from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
 from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.secrets import secret_values
 from kindlm.cli.session import RunRequest, new_run_id, open_log, run_session
 from kindlm.engine.execution import Finished
+from kindlm.engine.log import FieldLog
 from kindlm.engine.runner import Stop
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.run_view import RunView
@@ -31,6 +34,8 @@ from kindlm.reports.registry import ReportOptions
 from kindlm_store import EventLog, OpenError, WriteFailedError, open_reader
 
 __all__ = ["record_run", "report_run", "run_tests"]
+
+_log = FieldLog(__name__)
 
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
@@ -83,6 +88,7 @@ def record_run(
     is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
     that runs are compared with, and can be resumed.
     """
+    _name_run(run, request)
     try:
         log = open_log(request.database, request.suites, request.environ)
     except OpenError as error:
@@ -95,6 +101,17 @@ def record_run(
             show([_write_failed(error, request.database)], console)
         for name, problem in log.projection_errors().items():
             warn(f"The read model {name!r} could not be kept: {problem}", "Run: kindlm rebuild")
+
+
+def _name_run(run: str, request: RunRequest) -> None:
+    """Let log lines carry the run's id, and none of its secrets."""
+    keys = {
+        settings.api_key_env
+        for suite in request.suites
+        for settings in suite.providers.values()
+        if settings.api_key_env
+    }
+    name_run(run, secret_values(request.environ, keys))
 
 
 def report_run(
@@ -122,7 +139,9 @@ async def _run(
     fail_fast: bool,
 ) -> None:
     stop = Stop()
-    progress.planned(len(make_plan(request.suites, request.selection)))
+    planned = len(make_plan(request.suites, request.selection))
+    progress.planned(planned)
+    _log.info("The run starts", suites=len(request.suites), executions=planned)
 
     def observe(finished: Finished) -> None:
         progress.finished(finished)
@@ -131,6 +150,7 @@ async def _run(
 
     with stop_on_signals(stop, lambda line: note(line, console)):
         await run_session(request, run, log, observe, stop)
+    _log.info("The run ended", status=stop.reason or "complete")
 
 
 def _report_options(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kindlm.engine.calls import CallCounter
 from kindlm.engine.conversation import Conversation, first_messages
+from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import bounded, error_text, json_text, message_data
 from kindlm.engine.retry import call_with_retries
 from kindlm.errors import Err, ErrorCode, KindlmError
@@ -14,6 +15,8 @@ from kindlm.transcript import Cost, CostSource, Message, Role, Step, ToolUse, Tr
 from kindlm_store import Text
 
 __all__ = ["AgentConversation"]
+
+_log = FieldLog(__name__)
 
 
 class AgentConversation:
@@ -113,11 +116,13 @@ class AgentConversation:
                 messages=[message_data(message) for message in self._new],
             )
         )
+        _log.debug("Calling an agent", agent=self._name, call=number, attempt=attempt)
         return number
 
     def _record_replied(self, number: int, reply: AgentReply) -> None:
         first = len(self._transcript.tool_uses)
         cost = _cost(reply)
+        self._counter.spend(cost)
         self._recorder.record(
             AgentReplied(
                 call=number,
@@ -135,22 +140,36 @@ class AgentConversation:
                 warnings=list(reply.warnings),
             )
         )
+        _log.debug(
+            "The agent answered",
+            agent=self._name,
+            call=number,
+            latency_ms=round(reply.latency_ms, 3),
+        )
 
     def _record_failed(
         self, number: int, error: KindlmError, latency_ms: float, delay_s: float | None
     ) -> None:
         body = error.details.get("body")
-        self._recorder.record(
-            AgentFailed(
-                call=number,
-                error_code=error.code.name,
-                error_number=error.code,
-                status=error.details.get("status"),
-                message=error_text(error),
-                raw=Text(body) if body and self._suite.record_raw_bodies else None,
-                latency_ms=round(latency_ms, 3),
-                retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
-            )
+        payload = AgentFailed(
+            call=number,
+            error_code=error.code.name,
+            error_number=error.code,
+            status=error.details.get("status"),
+            message=error_text(error),
+            raw=Text(body) if body and self._suite.record_raw_bodies else None,
+            latency_ms=round(latency_ms, 3),
+            retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
+        )
+        self._recorder.record(payload)
+        _log.warning(
+            "The call failed",
+            code=error.code.name,
+            agent=self._name,
+            call=number,
+            http_status=payload.status,
+            latency_ms=payload.latency_ms,
+            retry_in_ms=payload.retry_in_ms,
         )
 
 

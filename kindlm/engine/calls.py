@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kindlm.engine.clients import Clients
+from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import error_text, fingerprint, message_data, tool_call_data
 from kindlm.engine.retry import call_with_retries
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -33,6 +34,8 @@ from kindlm_store import Text
 __all__ = ["Answered", "CallCounter", "Caller", "Context"]
 
 JUDGE_MAX_TOKENS = 512
+
+_log = FieldLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +61,23 @@ class Answered:
 
 
 class CallCounter:
-    """Numbers the calls of one execution from 1: of models, agents and judges, retries included."""
+    """Numbers the calls of one execution from 1: of models, agents and judges, retries included.
+
+    `spent_usd` is what they cost so far, as far as that is known.
+    """
 
     def __init__(self) -> None:
         self._last = 0
+        self.spent_usd = 0.0
 
     def next(self) -> int:
         """Return the number of the next call."""
         self._last += 1
         return self._last
+
+    def spend(self, cost: Cost) -> None:
+        """Count what a call cost."""
+        self.spent_usd += cost.usd or 0.0
 
 
 class Caller:
@@ -99,7 +110,7 @@ class Caller:
         result = await call_with_retries(
             lambda attempt: self._record_request(target, request, context, identity, attempt),
             partial(client.value.complete, request),
-            self._record_failure,
+            partial(self._record_failure, target.provider, request.model),
             retries=self._suite.retries,
             clock=self._clock,
         )
@@ -137,7 +148,7 @@ class Caller:
         result = await call_with_retries(
             lambda attempt: self._record_embedding(embedder, texts, attempt),
             lambda: embedder.embed(texts, timeout_s),
-            self._record_failure,
+            partial(self._record_failure, embedder.provider, embedder.model),
             retries=self._suite.retries,
             clock=self._clock,
         )
@@ -148,6 +159,7 @@ class Caller:
         # Vectors cost nothing going out: the price is that of the texts.
         spent = Usage(tokens, None if tokens is None else 0)
         cost = self._pricing.cost(embedder.provider, embedder.model, spent)
+        self._counter.spend(cost)
         self._recorder.record(
             ProviderResponded(
                 call=number,
@@ -209,10 +221,19 @@ class Caller:
             ],
         )
         self._recorder.record(payload)
+        _log.debug(
+            "Calling a model",
+            purpose=context.purpose,
+            provider=target.provider,
+            model=request.model,
+            call=number,
+            attempt=attempt,
+        )
         return number
 
     def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
         cost = self._cost(target, reply)
+        self._counter.spend(cost)
         payload = ProviderResponded(
             call=number,
             text=Text(reply.text),
@@ -228,6 +249,13 @@ class Caller:
             warnings=list(reply.warnings),
         )
         self._recorder.record(payload)
+        _log.debug(
+            "The model answered",
+            provider=target.provider,
+            model=target.model,
+            call=number,
+            latency_ms=payload.latency_ms,
+        )
         return Answered(reply, number, cost)
 
     def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
@@ -236,7 +264,13 @@ class Caller:
         return self._pricing.cost(target.provider, reply.model or target.model, reply.usage)
 
     def _record_failure(
-        self, number: int, error: KindlmError, latency_ms: float, delay: float | None
+        self,
+        provider: str,
+        model: str,
+        number: int,
+        error: KindlmError,
+        latency_ms: float,
+        delay: float | None,
     ) -> None:
         body = error.details.get("body")
         payload = ProviderFailed(
@@ -250,6 +284,16 @@ class Caller:
             retry_in_ms=None if delay is None else round(delay * 1000, 3),
         )
         self._recorder.record(payload)
+        _log.warning(
+            "The call failed",
+            code=error.code.name,
+            provider=provider,
+            model=model,
+            call=number,
+            http_status=payload.status,
+            latency_ms=payload.latency_ms,
+            retry_in_ms=payload.retry_in_ms,
+        )
 
 
 def _without(text: str, boundary: str) -> str:

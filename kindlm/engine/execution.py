@@ -22,6 +22,7 @@ from kindlm.engine.conversation import (
     ToolRecorder,
     first_messages,
 )
+from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ExecutionFinished, ExecutionStarted
@@ -46,6 +47,9 @@ from kindlm_store import Text
 __all__ = ["Doers", "Finished", "run_execution", "skip_execution", "subject"]
 
 
+_log = FieldLog(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class Doers:
     """The implementations of the ports that an execution works with."""
@@ -63,24 +67,35 @@ class Doers:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How an execution ended, for the progress that is shown while a run goes on."""
+    """How an execution ended, for the progress that is shown while a run goes on.
+
+    `cost_usd` is what all its calls cost, judges too, as far as that is known.
+    """
 
     execution: Execution
     status: Status
     error: KindlmError | None = None
     failed: tuple[CheckResult, ...] = ()
     latency_ms: float = 0.0
+    cost_usd: float = 0.0
 
 
 async def run_execution(execution: Execution, doers: Doers, *, attempt: int = 1) -> Finished:
     """Run one execution; when this returns, its end is on disk."""
+    with about_execution(subject(execution, attempt), execution.case.name, execution.target):
+        finished = await _run(execution, doers, attempt)
+        _log_end(finished)
+    return finished
+
+
+async def _run(execution: Execution, doers: Doers, attempt: int) -> Finished:
     recorder = doers.recorder.about(subject(execution, attempt))
     recorder.record(_start(execution, attempt))
     conversation = Conversation(Transcript(execution.case.prompt.system))
     results: list[CheckResult] = []
     error: KindlmError | None = None
+    counter = CallCounter()
     try:
-        counter = CallCounter()
         caller = Caller(
             execution.suite.suite, doers.clients, doers.pricing, recorder, doers.clock, counter
         )
@@ -94,7 +109,16 @@ async def run_execution(execution: Execution, doers: Doers, *, attempt: int = 1)
     recorder.record(_finish(conversation, status, error))
     await recorder.durable()
     failed = tuple(r for r in results if r.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE))
-    return Finished(execution, status, error, failed, conversation.transcript.latency_ms)
+    latency_ms = conversation.transcript.latency_ms
+    return Finished(execution, status, error, failed, latency_ms, counter.spent_usd)
+
+
+def _log_end(finished: Finished) -> None:
+    latency_ms = round(finished.latency_ms, 3)
+    if finished.error is None:
+        _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
+    else:
+        _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
 
 
 async def skip_execution(execution: Execution, run: Recorder) -> Finished:

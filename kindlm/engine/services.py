@@ -18,10 +18,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from kindlm.engine.log import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suite import Service
 
 __all__ = ["start_services"]
+
+_log = FieldLog(__name__)
 
 _TRIES = 5
 _KEPT_LINES = 20
@@ -44,9 +47,13 @@ async def start_services(
             started = await _start(service, ports, environ)
             if isinstance(started, Err):
                 failure = started.error
+                _log.error(
+                    "The service did not start", code=failure.code.name, service=service.name
+                )
                 break
             stack.push_async_callback(started.value.end)
             ports[service.name] = started.value.port
+            _log.info("The service is ready", service=service.name, port=started.value.port)
         yield Err(failure) if failure else Ok(ports)
 
 

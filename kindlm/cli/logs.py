@@ -1,0 +1,151 @@
+"""Log lines on standard error, for those who ask: `DEBUG=kindlm*`, `KINDLM_LOG=debug|info|…`.
+
+Lines say what happened, to whom and how long it took; never what was said. The code that logs
+gives a constant message and `fields`, and only fields of known names are written, so that no
+prompt, reply or body gets into a log by an oversight. Secrets are looked for all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from kindlm.cli.console import is_interactive, warn
+from kindlm.cli.secrets import secret_values
+
+__all__ = ["log_as_asked", "name_run"]
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_ROOT = "kindlm"
+_FIELDS = (
+    "execution",
+    "test",
+    "target",
+    "purpose",
+    "provider",
+    "model",
+    "agent",
+    "call",
+    "attempt",
+    "http_status",
+    "status",
+    "latency_ms",
+    "retry_in_ms",
+    "service",
+    "port",
+    "suites",
+    "executions",
+)
+"""What a line may say besides its message, in this order."""
+
+
+@contextmanager
+def log_as_asked(environ: Mapping[str, str]) -> Iterator[None]:
+    """Write log lines while the context lasts, as far as the environment asks for them."""
+    named = environ.get("KINDLM_LOG", "").lower()
+    level = _LEVELS.get(named)
+    if named and level is None:
+        warn(f"KINDLM_LOG={named} is no level.", f"Levels are: {', '.join(_LEVELS)}")
+    handler = _Handler(level, _patterns(environ), secret_values(environ, ()))
+    logger = logging.getLogger(_ROOT)
+    before = (logger.level, logger.propagate)
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
+def name_run(run: str, secrets: set[str]) -> None:
+    """Let all lines from now on carry the id of a run, and hold none of its secrets."""
+    for handler in logging.getLogger(_ROOT).handlers:
+        if isinstance(handler, _Handler):
+            handler.run_id = run
+            handler.hide(secrets)
+
+
+class _Handler(logging.Handler):
+    """Writes lines to whatever standard error is at the time: a progress bar may guard it."""
+
+    def __init__(self, level: int | None, patterns: list[str], secrets: set[str]) -> None:
+        super().__init__()
+        self.run_id: str | None = None
+        self._level = level
+        self._patterns = patterns
+        self._secrets: set[str] = set()
+        self._redact: Callable[[str], str] = str
+        self.hide(secrets)
+
+    def hide(self, secrets: set[str]) -> None:
+        """Take these values out of every line, too."""
+        from kindlm_store import Redactor
+
+        self._secrets |= secrets
+        self._redact = Redactor(self._secrets)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let through what the level or a pattern asks for."""
+        if self._level is not None and record.levelno >= self._level:
+            return True
+        name = record.name.replace(".", ":")
+        return any(fnmatchcase(name, pattern) for pattern in self._patterns)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; a stream that takes none is no reason to fail."""
+        try:
+            form = _plain if is_interactive(sys.stderr) else _json
+            sys.stderr.write(self._redact(form(record, self.run_id)) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return
+
+
+def _patterns(environ: Mapping[str, str]) -> list[str]:
+    """Return the patterns of `DEBUG` that are about kindlm: `kindlm*`, `kindlm:engine:*`, `*`."""
+    named = environ.get("DEBUG", "").replace(",", " ").split()
+    return [pattern for pattern in named if pattern == "*" or pattern.startswith(_ROOT)]
+
+
+def _values(record: logging.LogRecord, run: str | None) -> dict[str, Any]:
+    fields: Mapping[str, Any] = getattr(record, "fields", {})
+    known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
+    values = {
+        "level": record.levelname.lower(),
+        "code": fields.get("code"),
+        "message": record.getMessage(),
+        "run_id": run,
+        "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+        "logger": record.name,
+    }
+    return values | known
+
+
+def _json(record: logging.LogRecord, run: str | None) -> str:
+    return json.dumps(_values(record, run))
+
+
+def _plain(record: logging.LogRecord, run: str | None) -> str:
+    values = _values(record, run)
+    time = values["timestamp"][11:23]
+    told = {
+        name: value
+        for name, value in values.items()
+        if value is not None and name not in ("level", "message", "timestamp", "logger", "run_id")
+    }
+    details = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+    return f"{time} {values['level']:<7} {values['message']}  {details}".rstrip()

@@ -1,0 +1,73 @@
+"""Progress: a bar for who watches, lines for who does not."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kindlm.cli.progress import make_progress
+from kindlm.engine.execution import Finished
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.outcome import Status
+from kindlm.plan import Execution, make_plan
+from kindlm.suite import Case, Prompt, Suite
+
+ESCAPE = "\x1b"
+
+
+@pytest.fixture
+def executions() -> list[Execution]:
+    case = Case("greets\x1b[2J", Prompt("Hi"), targets=("gpt",), repeat=3)
+    suite = Suite(
+        name="support",
+        project="shop",
+        front_end="kindlm",
+        path="kindlm.yaml",
+        config_hash="0123456789ab",
+        config_text="{}",
+        providers={},
+        models={},
+        cases=(case,),
+        gates=(),
+    )
+    return list(make_plan([suite]))
+
+
+def watch(executions: list[Execution], console: Console, **fields: Any) -> None:
+    with make_progress(console, shown=True) as progress:
+        progress.planned(len(executions))
+        for execution in executions:
+            progress.finished(Finished(execution, **fields))
+
+
+def test_the_bar_shows_counts_money_and_failures(executions: list[Execution]) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    error = KindlmError(ErrorCode.PROVIDER_TIMEOUT, "It took too long.")
+    watch(executions, console, status=Status.ERRORED, error=error, cost_usd=0.5)
+    shown = out.getvalue()
+    assert "3 errored" in shown
+    assert "3/3" in shown
+    assert "$1.50" in shown
+    assert shown.count("It took too long.") == 3
+
+
+def test_what_costs_nothing_shows_no_money(executions: list[Execution]) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    watch(executions, console, status=Status.PASSED)
+    assert "$" not in out.getvalue()
+
+
+def test_without_a_terminal_each_test_has_a_line_when_its_repeats_have_ended(
+    executions: list[Execution],
+) -> None:
+    out = io.StringIO()
+    watch(executions, Console(file=out, width=120), status=Status.PASSED)
+    (line,) = out.getvalue().splitlines()
+    assert "greets" in line
+    assert "3/3 passed" in line
+    assert ESCAPE not in line
