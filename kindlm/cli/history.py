@@ -13,7 +13,14 @@ from kindlm.cli.console import fail
 from kindlm.cli.project import Project, find_project
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
 
-__all__ = ["existing_history", "fail_to_open", "open_history", "open_run", "or_fail"]
+__all__ = [
+    "existing_history",
+    "fail_to_open",
+    "open_history",
+    "open_run",
+    "or_fail",
+    "require_read_models",
+]
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
@@ -44,7 +51,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
     except OpenError as error:
         fail_to_open(error)
     with closing(connection):
-        _require_read_models(connection)
+        require_read_models(connection)
         try:
             yield connection
         except sqlite3.DatabaseError as error:
@@ -84,7 +91,7 @@ def fail_to_open(error: Exception) -> NoReturn:
     )
 
 
-def _require_read_models(connection: sqlite3.Connection) -> None:
+def require_read_models(connection: sqlite3.Connection) -> None:
     """End the command if the tables that reports read are not those that this code knows."""
     from kindlm.projections import PROJECTIONS
     from kindlm_store.projector import problem_of, read_states

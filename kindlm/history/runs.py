@@ -9,7 +9,7 @@ from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
-__all__ = ["RunRow", "find_run", "list_runs"]
+__all__ = ["RunRow", "find_run", "latest_finished", "list_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,16 @@ SELECT l.run AS id, l.label, l.started_at, l.ended, l.passed,
 """
 
 
+_LATEST_FINISHED = """
+SELECT r.id FROM runs r
+ WHERE r.ended = 'finished' AND r.mode = 'live'
+   AND (:suite IS NULL OR EXISTS (
+          SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite))
+ ORDER BY r.started_at DESC, r.id
+ LIMIT 1
+"""
+
+
 def list_runs(
     db: sqlite3.Connection,
     *,
@@ -90,6 +100,21 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     if len(starting) == 1:
         return Ok(starting[0])
     return Err(_ambiguous(wanted, starting) if starting else _unknown(wanted))
+
+
+def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
+    """Return the newest live run that is complete, of those that hold a suite if one is named."""
+    found = db.execute(_LATEST_FINISHED, {"suite": suite}).fetchone()
+    if found:
+        return Ok(found[0])
+    of_suite = "" if suite is None else f" of suite {suite!r}"
+    return Err(
+        KindlmError(
+            ErrorCode.CONFIG_NOT_FOUND,
+            f"No run{of_suite} has finished yet.",
+            "List the recorded runs: kindlm runs",
+        )
+    )
 
 
 def _row(values: dict[str, Any]) -> RunRow:

@@ -1,0 +1,61 @@
+"""The list of baselines as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.cells import cell_len
+
+from kindlm.history.baselines import Baseline
+from kindlm.reports.untrusted import one_line
+
+__all__ = ["baselines_json", "baselines_table"]
+
+_HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
+
+
+def baselines_json(baselines: Sequence[Baseline]) -> str:
+    """Return the baselines for programs."""
+    listed = [
+        {
+            "project": baseline.project,
+            "suite": baseline.suite,
+            "label": baseline.label or None,
+            "run": baseline.run,
+            "setAt": baseline.set_at,
+            "setBy": baseline.set_by,
+            "active": baseline.active,
+        }
+        for baseline in baselines
+    ]
+    return (
+        json.dumps({"schemaVersion": 1, "baselines": listed}, ensure_ascii=False, indent=2) + "\n"
+    )
+
+
+def baselines_table(baselines: Sequence[Baseline]) -> str:
+    """Return the baselines for people: one line each, an arrow before those that are active."""
+    lines = [_HEADER, *(_cells(baseline) for baseline in baselines)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    return "".join(
+        "  ".join(
+            cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
+        ).rstrip()
+        + "\n"
+        for line in lines
+    )
+
+
+def _cells(baseline: Baseline) -> tuple[str, ...]:
+    when = datetime.fromisoformat(baseline.set_at).astimezone()
+    return (
+        "→" if baseline.active else "",
+        one_line(baseline.suite),
+        one_line(baseline.label),
+        one_line(baseline.run),
+        when.strftime("%Y-%m-%d %H:%M"),
+        one_line(baseline.set_by),
+        one_line(baseline.project),
+    )

@@ -1,0 +1,239 @@
+"""Setting and removing baselines: what `kindlm baseline set` and `remove` record."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from kindlm.cli.console import fail, note, warn
+from kindlm.cli.history import existing_history, fail_to_open, or_fail, require_read_models
+from kindlm.cli.journal import author, new_journal
+from kindlm.cli.project import run_environment
+from kindlm.cli.secrets import secret_values
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import BaselineRemoved, BaselineSet, new_event
+from kindlm.history.baselines import (
+    Baseline,
+    active_baseline,
+    corruption,
+    last_change,
+    list_baselines,
+    no_baseline,
+)
+from kindlm.history.comparison import results_of
+from kindlm.history.run_view import RunView
+from kindlm.history.runs import find_run, latest_finished
+from kindlm.outcome import Status
+from kindlm.projections import PROJECTIONS
+from kindlm_store import EventLog, NewEvent, OpenError, Redactor
+
+__all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]
+
+_REPORT_LIMIT = 256 * 1024 * 1024
+
+
+def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
+    """Make a run the baseline of its suites, or of one of them; tell what it was before."""
+    with _open_log(database) as (log, db):
+        run = or_fail(named_run(db, wanted, suite))
+        view = RunView(db, run)
+        if view.info.ended != "finished":
+            fail([_not_finished(run, view.status)])
+        chosen = or_fail(suites_of(db, run, suite))
+        problems = [error for _, name in chosen if (error := corruption(db, run, name))]
+        if problems:
+            fail(problems)
+        before = [active_baseline(db, *key) for key in chosen]
+        events = [
+            _event(db, BaselineSet(project=p, suite=s, run=run, label=label or None, by=author()))
+            for p, s in chosen
+        ]
+        log.append(new_journal(), events)
+        for (_, name), previous in zip(chosen, before, strict=True):
+            _tell_set(run, name, label, previous)
+        _warn_of_gaps(db, view, {name for _, name in chosen})
+
+
+def remove_baseline(
+    database: Path | None, suite: str | None, label: str | None, project: str | None
+) -> None:
+    """Remove one baseline: the active one, or that of a label; tell which counts now."""
+    with _open_log(database) as (log, db):
+        found = or_fail(_to_remove(db, suite, label, project))
+        payload = BaselineRemoved(
+            project=found.project, suite=found.suite, label=found.label or None, by=author()
+        )
+        log.append(new_journal(), [_event(db, payload)])
+        now = active_baseline(db, found.project, found.suite)
+    note(f"{found.suite}: run {_named(found)} is no baseline any more.")
+    if now is None:
+        note("There is none now: drift is not checked. Set one: kindlm baseline set")
+    else:
+        note(f"The baseline is run {_named(now)} now.")
+
+
+def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
+    """Return the run that a user names, also by a file with its JSON report.
+
+    Without a name it is the newest one that finished, of those that hold the suite.
+    """
+    if wanted is None:
+        return latest_finished(db, suite)
+    found = find_run(db, wanted)
+    path = Path(wanted)
+    if isinstance(found, Ok) or not path.is_file():
+        return found
+    reported = _reported_run(path)
+    return found if reported is None else find_run(db, reported)
+
+
+def _reported_run(path: Path) -> str | None:
+    """Return the run that a file is the JSON report of; None if it is none."""
+    try:
+        if path.stat().st_size > _REPORT_LIMIT:
+            return None
+        report = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    run = report.get("run") if isinstance(report, dict) else None
+    identity = run.get("id") if isinstance(run, dict) else None
+    return identity if isinstance(identity, str) else None
+
+
+@contextmanager
+def _open_log(database: Path | None) -> Iterator[tuple[EventLog, sqlite3.Connection]]:
+    """Open the history to write to it, and to read what it holds."""
+    project = existing_history(database)
+    environ = run_environment([project.root], os.environ)
+    try:
+        log = EventLog.open(
+            project.database,
+            projections=PROJECTIONS,
+            redact=Redactor(secret_values(environ, ())),
+        )
+    except OpenError as error:
+        fail_to_open(error)
+    with log, closing(log.reader()) as reader:
+        require_read_models(reader)
+        yield log, reader
+
+
+def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:
+    """Return the event, later than what is known of the suite.
+
+    The clock of the machine that set a baseline may be ahead of this one: what follows it
+    nevertheless counts after it.
+    """
+    event = new_event(payload)
+    known = last_change(db, payload.project, payload.suite)
+    if known is None or known < event.at:
+        return event
+    later = datetime.fromisoformat(known) + timedelta(microseconds=1)
+    return replace(event, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[list[tuple[str, str]]]:
+    """Return project and name of the suites that were tested in a run, or of the one named."""
+    rows = db.execute(
+        "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
+        (run,),
+    )
+    found = [(row[0], row[1]) for row in rows]
+    chosen = [key for key in found if suite is None or key[1] == suite]
+    return Ok(chosen) if chosen else Err(_no_suite(run, suite, [name for _, name in found]))
+
+
+def _to_remove(
+    db: sqlite3.Connection, suite: str | None, label: str | None, project: str | None
+) -> Result[Baseline]:
+    found = [
+        baseline
+        for baseline in list_baselines(db, suite)
+        if (baseline.active if label is None else baseline.label == label)
+        and project in (None, baseline.project)
+    ]
+    if len(found) == 1:
+        return Ok(found[0])
+    if found:
+        return Err(_ambiguous(found))
+    return Err(_none_set(label) if suite is None else no_baseline(suite))
+
+
+def _tell_set(run: str, suite: str, label: str, before: Baseline | None) -> None:
+    name = f"run {run} ({label})" if label else f"run {run}"
+    if before is None:
+        was = "there was none before"
+    elif (before.run, before.label) == (run, label):
+        was = "as it was before"
+    else:
+        was = f"it was run {_named(before)}"
+    note(f"{suite}: {name} is the baseline now; {was}.")
+
+
+def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
+    """Say what a baseline does not hold: tests that were not run, or did not pass."""
+    for suite in view.suites:
+        if suite.name not in suites:
+            continue
+        results = results_of(db, view.id, suite.name).values()
+        untested = sum(result.pass_rate is None for result in results)
+        if untested:
+            warn(
+                f"{suite.name}: {untested} of its {len(results)} tests did not run in it, and have"
+                " no baseline."
+            )
+        bad = sum(result.status in (Status.FAILED, Status.ERRORED) for result in results)
+        if bad:
+            warn(
+                f"{suite.name}: {bad} of its tests did not pass in it. What they said is what"
+                " drift is measured from all the same."
+            )
+
+
+def _named(baseline: Baseline) -> str:
+    return f"{baseline.run} ({baseline.label})" if baseline.label else baseline.run
+
+
+def _not_finished(run: str, status: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The run {run} is {status}: only a run that finished can be a baseline.",
+        "List the recorded runs: kindlm runs",
+    )
+
+
+def _no_suite(run: str, suite: str | None, known: list[str]) -> KindlmError:
+    if suite is None or not known:
+        message = f"The run {run} tested no suite."
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR, message, "Choose another: kindlm runs"
+        )
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The run {run} tested no suite {suite!r}.",
+        f"Its suites are: {', '.join(known)}",
+    )
+
+
+def _none_set(label: str | None) -> KindlmError:
+    which = f"baseline {label!r}" if label else "baseline"
+    return KindlmError(
+        ErrorCode.BASELINE_NOT_FOUND, f"No {which} is set.", "List them: kindlm baseline list"
+    )
+
+
+def _ambiguous(found: list[Baseline]) -> KindlmError:
+    several_suites = len({baseline.suite for baseline in found}) > 1
+    named = sorted({b.suite if several_suites else b.project for b in found})
+    option, of = ("--suite", "suites") if several_suites else ("--project", "projects")
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"There are baselines of several {of}: {', '.join(named)}.",
+        f"Name one: kindlm baseline remove {option} NAME",
+    )

@@ -1,0 +1,430 @@
+"""`kindlm baseline`: setting, listing, comparing and removing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from kindlm.events import BaselineSet, new_event
+from kindlm_store import NewEvent
+
+CLOCK_AHEAD = "2999-01-01T00:00:00.000000Z"
+
+
+def record(
+    history: Any,
+    make: Any,
+    run: str,
+    passed: str = "yyy",
+    *,
+    suites: tuple[str, ...] = ("support",),
+    tests: tuple[str, ...] = ("greets",),
+    output: str = "Hi there.",
+    **fields: Any,
+) -> Any:
+    """Record a run of one target; `passed` says y or n for each repeat of each test."""
+    writer = history.run(run, **fields)
+    for ordinal, suite in enumerate(suites):
+        writer.suite(suite, tests=[make.planned(test, repeat=len(passed)) for test in tests])
+        for test in tests:
+            for repeat, good in enumerate(passed, start=1):
+                outcome = make.passed() if good == "y" else make.failed()
+                writer.execution(
+                    test, suite=ordinal, repeat=repeat, output=output, assertions=(outcome,)
+                )
+    return writer
+
+
+@pytest.fixture
+def baseline(kindlm: Any, history: Any) -> Any:
+    """Run `kindlm baseline` on the history."""
+
+    def call(action: str, *arguments: str) -> Any:
+        return kindlm("baseline", action, *arguments, "--db", history.path)
+
+    return call
+
+
+def listed(baseline: Any) -> list[tuple[str, str | None, str, bool]]:
+    report = json.loads(baseline("list", "--format", "json").out)
+    return [(b["suite"], b["label"], b["run"], b["active"]) for b in report["baselines"]]
+
+
+def journal(history: Any) -> list[tuple[str, dict[str, Any]]]:
+    events = history.log.read(types=["baseline.set", "baseline.removed"])
+    return [(event.type, event.data) for event in events]
+
+
+class TestSet:
+    def test_the_newest_run_that_finished_becomes_the_baseline_of_its_suites(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1", suites=("support", "sales")).finish()
+        record(history, make, "run2").interrupt()
+
+        outcome = baseline("set")
+
+        assert outcome.code == 0
+        assert outcome.out == ""
+        assert "support: run run1 is the baseline now; there was none before." in outcome.err
+        assert listed(baseline) == [
+            ("sales", None, "run1", True),
+            ("support", None, "run1", True),
+        ]
+
+    def test_who_set_it_is_recorded(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1").finish()
+
+        baseline("set")
+
+        ((kind, data),) = journal(history)
+        assert kind == "baseline.set"
+        assert re.fullmatch(r"[^@]+@[^@]+", data["by"])
+        (event,) = history.log.read(types=["baseline.set"])
+        assert event.stream.startswith("journal/")
+
+    def test_it_says_what_it_was_before(self, baseline: Any, history: Any, make: Any) -> None:
+        for run in ("run1", "run2"):
+            record(history, make, run).finish()
+        baseline("set", "run1", "--label", "v1")
+
+        assert "it was run run1 (v1)." in baseline("set").err
+        assert listed(baseline) == [
+            ("support", None, "run2", True),
+            ("support", "v1", "run1", False),
+        ]
+        assert "as it was before" in baseline("set").err
+
+    def test_of_one_suite_alone(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1", suites=("support", "sales")).finish()
+        record(history, make, "run2").finish()
+
+        assert baseline("set", "--suite", "sales").code == 0
+
+        assert listed(baseline) == [("sales", None, "run1", True)]
+
+    def test_a_json_report_names_its_run(
+        self, kindlm: Any, baseline: Any, history: Any, make: Any, here: Any
+    ) -> None:
+        for run in ("run1", "run2"):
+            record(history, make, run).finish()
+        report = kindlm("report", "run1", "--format", "json", "--db", history.path).out
+        (here / "results.json").write_text(report, encoding="utf-8")
+
+        assert baseline("set", "results.json", "--label", "v1").code == 0
+
+        assert listed(baseline) == [("support", "v1", "run1", True)]
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("run2",), "only a run that finished"),
+            (("nothing",), "There is no run"),
+            (("run1", "--suite", "sales"), "Its suites are: support"),
+            (("--suite", "sales"), "No run of suite 'sales' has finished"),
+            (("broken.json",), "There is no run"),
+        ],
+    )
+    def test_what_can_not_be_one_is_refused(
+        self,
+        baseline: Any,
+        history: Any,
+        make: Any,
+        here: Any,
+        arguments: tuple[str, ...],
+        words: str,
+    ) -> None:
+        record(history, make, "run1").finish()
+        record(history, make, "run2").interrupt()
+        (here / "broken.json").write_text('{"run": [', encoding="utf-8")
+
+        outcome = baseline("set", *arguments)
+
+        assert outcome.code == 1
+        assert words in outcome.err
+        assert journal(history) == []
+
+    def test_a_run_with_nothing_in_it_is_refused(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        writer = history.run("run1")
+        writer.skipped_suite()
+        writer.finish()
+
+        assert "tested no suite" in baseline("set").err
+
+    def test_gaps_are_told(self, baseline: Any, history: Any, make: Any) -> None:
+        writer = history.run("run1")
+        tests = [make.planned("greets"), make.planned("waves", selected=False)]
+        writer.suite(tests=tests)
+        writer.execution("greets", assertions=(make.failed(),))
+        writer.finish()
+
+        outcome = baseline("set")
+
+        assert outcome.code == 0
+        assert "1 of its 2 tests did not run" in outcome.err
+        assert "1 of its tests did not pass" in outcome.err
+
+    def test_it_counts_although_another_clock_was_ahead(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        for run in ("run1", "run2"):
+            record(history, make, run).finish()
+        event = new_event(BaselineSet(project="shop", suite="support", run="run1", by="me@ahead"))
+        early = NewEvent(event.type, event.data, at=CLOCK_AHEAD)
+        history.log.append("journal/ahead", [early])
+
+        assert baseline("set", "run2").code == 0
+        assert listed(baseline) == [("support", None, "run2", True)]
+        assert baseline("remove").code == 0
+        assert listed(baseline) == []
+
+
+class TestRemove:
+    def test_the_run_stays(self, kindlm: Any, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1").finish()
+        baseline("set")
+
+        outcome = baseline("remove")
+
+        assert outcome.code == 0
+        assert "run run1 is no baseline any more" in outcome.err
+        assert "kindlm baseline set" in outcome.err
+        assert listed(baseline) == []
+        assert kindlm("show", "run1", "--db", history.path).code == 0
+
+    def test_the_one_before_counts_again(self, baseline: Any, history: Any, make: Any) -> None:
+        for run in ("run1", "run2"):
+            record(history, make, run).finish()
+        baseline("set", "run1", "--label", "v1")
+        baseline("set", "run2")
+
+        assert "The baseline is run run1 (v1) now." in baseline("remove").err
+        assert baseline("remove", "--label", "v1").code == 0
+        assert listed(baseline) == []
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("--suite", "nothing"), 'Baseline not found for suite "nothing"'),
+            (("--label", "v9"), "No baseline 'v9' is set"),
+            ((), "several suites: sales, support"),
+        ],
+    )
+    def test_which_one_has_to_be_clear(
+        self,
+        baseline: Any,
+        history: Any,
+        make: Any,
+        arguments: tuple[str, ...],
+        words: str,
+    ) -> None:
+        record(history, make, "run1", suites=("support", "sales")).finish()
+        baseline("set")
+
+        outcome = baseline("remove", *arguments)
+
+        assert outcome.code == 1
+        assert words in outcome.err
+        assert len(listed(baseline)) == 2
+        assert baseline("remove", "--suite", "sales").code == 0
+        assert listed(baseline) == [("support", None, "run1", True)]
+
+    def test_projects_that_share_a_history_are_told_apart(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1").finish()
+        baseline("set")
+        payload = BaselineSet(project="other", suite="support", run="run1", by="me")
+        history.log.append("journal/other", [new_event(payload)])
+
+        assert "several projects: other, shop" in baseline("remove").err
+        assert baseline("remove", "--project", "other").code == 0
+        assert listed(baseline) == [("support", None, "run1", True)]
+
+
+class TestList:
+    def test_the_active_one_has_an_arrow(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1").finish()
+        baseline("set", "--label", "v1\x1b[2J")
+        baseline("set")
+
+        lines = baseline("list").out.splitlines()
+
+        assert [line.split()[0] for line in lines] == ["SUITE", "→", "support"]
+        assert "\x1b" not in "".join(lines)
+
+    def test_none_is_set(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1").finish()
+
+        outcome = baseline("list")
+
+        assert (outcome.code, outcome.out) == (0, "")
+        assert "kindlm baseline set" in outcome.err
+
+    def test_without_a_history_it_says_so(self, kindlm: Any) -> None:
+        for action in ("list", "set", "compare", "remove"):
+            outcome = kindlm("baseline", action)
+            assert (outcome.code, outcome.out) == (1, "")
+            assert "kindlm test" in outcome.err
+
+    def test_without_an_action_it_shows_how_it_is_used(self, kindlm: Any) -> None:
+        outcome = kindlm("baseline")
+
+        assert (outcome.code, outcome.out) == (1, "")
+        for action in ("set", "list", "compare", "remove"):
+            assert action in outcome.err
+
+
+class TestCompare:
+    @pytest.mark.parametrize(
+        ("before", "after", "word", "code"),
+        [
+            ("yyy", "yyy", "unchanged", 0),
+            ("yyy", "yyn", "regressed", 1),
+            ("yyn", "yyy", "improved", 0),
+            ("yn", "yyyyynnnnn", "unchanged", 0),
+        ],
+    )
+    def test_pass_rates_decide(
+        self,
+        baseline: Any,
+        history: Any,
+        make: Any,
+        before: str,
+        after: str,
+        word: str,
+        code: int,
+    ) -> None:
+        record(history, make, "run1", before).finish()
+        record(history, make, "run2", after).finish()
+        baseline("set", "run1")
+
+        outcome = baseline("compare")
+
+        assert outcome.code == code
+        assert "baseline run1 → run run2" in outcome.out
+        assert f"{word}: " in outcome.out
+        assert f"1 {word}" in outcome.out
+
+    def test_what_changed_is_told(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1").finish()
+        record(history, make, "run2", "ynn", output="Go away.").finish()
+        baseline("set", "run1")
+
+        out = " ".join(baseline("compare").out.split())
+
+        assert "passed 100 % of 3 → failed 33.3 % of 3" in out
+        assert "new: CONTAINS_FAILED" in out
+        assert "the output is another one" in out
+
+    def test_a_removed_test_fails_and_a_new_one_does_not(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1", tests=("greets", "waves")).finish()
+        record(history, make, "run2", tests=("greets", "nods")).finish()
+        baseline("set", "run1")
+
+        outcome = baseline("compare")
+
+        assert outcome.code == 1
+        assert "✗ waves" in outcome.out
+        assert "1 unchanged, 1 added, 1 removed" in outcome.out
+        baseline("set", "run2")
+        assert baseline("compare").code == 0
+
+    def test_what_was_not_selected_is_not_run(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1", tests=("greets", "waves")).finish()
+        writer = history.run("run2")
+        writer.suite(tests=[make.planned("greets"), make.planned("waves", selected=False)])
+        writer.execution(assertions=(make.passed(),))
+        writer.finish()
+        baseline("set", "run1")
+
+        outcome = baseline("compare")
+
+        assert outcome.code == 0
+        assert "1 unchanged, 1 not run" in outcome.out
+
+    def test_a_named_run_with_a_named_baseline(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1", "n").finish()
+        record(history, make, "run2", "y").finish()
+        record(history, make, "run3", "y").finish()
+        baseline("set", "run1", "--label", "old")
+        baseline("set", "run2")
+
+        assert "1 unchanged" in baseline("compare").out
+        assert "1 improved" in baseline("compare", "run3", "--label", "old").out
+        assert "1 regressed" in baseline("compare", "run1").out
+        assert "the baseline itself" in baseline("compare", "run2").out
+
+    def test_suites_without_one_are_named(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1", suites=("support", "sales")).finish()
+        baseline("set", "--suite", "support")
+
+        outcome = baseline("compare")
+        assert outcome.code == 0
+        assert "sales: no baseline" in outcome.err
+        asked = baseline("compare", "--suite", "sales")
+        assert (asked.code, asked.out) == (1, "")
+        assert 'Baseline not found for suite "sales"' in asked.err
+
+    def test_no_baseline_at_all_is_an_error(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1").finish()
+
+        outcome = baseline("compare", "--verbose")
+
+        assert (outcome.code, outcome.out) == (1, "")
+        assert 'Baseline not found for suite "support"' in outcome.err
+        assert "Run: kindlm baseline set" in outcome.err
+        assert "500" in outcome.err
+
+    def test_a_baseline_that_is_gone_is_told_and_others_are_compared(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1", suites=("support", "sales")).finish()
+        baseline("set", "--suite", "sales")
+        payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
+        history.log.append("journal/other", [new_event(payload)])
+
+        outcome = baseline("compare", "--verbose")
+
+        assert outcome.code == 1
+        assert "501" in outcome.err
+        assert "1 unchanged" in outcome.out
+
+    def test_a_suite_that_could_not_be_loaded_is_no_success(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1").finish()
+        baseline("set")
+        writer = record(history, make, "run2")
+        writer.skipped_suite("broken")
+        writer.finish()
+
+        outcome = baseline("compare")
+
+        assert outcome.code == 1
+        assert "broken: the suite could not be loaded" in outcome.err
+
+    def test_of_a_run_that_was_stopped_the_rest_is_not_run(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1", tests=("greets", "waves")).finish()
+        baseline("set")
+        writer = history.run("run2")
+        writer.suite(tests=[make.planned("greets"), make.planned("waves")])
+        writer.execution(assertions=(make.passed(),))
+        writer.interrupt()
+
+        outcome = baseline("compare", "run2")
+
+        assert outcome.code == 0
+        assert "interrupted" in outcome.err
+        assert "1 unchanged, 1 not run" in outcome.out
