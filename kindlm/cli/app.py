@@ -17,7 +17,6 @@ import typer
 
 from kindlm.cli import console
 from kindlm.cli.commands.baseline import baseline_app
-from kindlm.cli.commands.baseline import baseline_app
 from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
 from kindlm.cli.commands.init import init_command
@@ -63,7 +62,6 @@ app = typer.Typer(
 )
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)
-app.add_typer(baseline_app, name="baseline")
 app.add_typer(baseline_app, name="baseline")
 
 
