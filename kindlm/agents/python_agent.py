@@ -156,9 +156,8 @@ class PythonAgent:
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function, in a thread unless it is async, and await what it gives."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - the method itself is asked about
-    ):
+    its_call = getattr(type(function), "__call__", None)  # noqa: B004 - is that method async?
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(its_call):
         return await function(*arguments)
     value = await in_thread(function, *arguments)
     return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,335 @@
+"""Agents in the user's own Python: how they are found, called, left, and how they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from kindlm.errors import ErrorCode
+from kindlm.ports import AgentReply
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+
+SYSTEM = Message(Role.SYSTEM, "Be kind.")
+
+
+@pytest.fixture
+def module(tmp_path, request):
+    """Write a module and return its name; what was imported from the folder is forgotten after."""
+    name = f"agent_{abs(hash(request.node.nodeid))}"
+
+    def write(source: str, file: str | None = None) -> str:
+        path = tmp_path / (file or f"{name}.py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+        return name
+
+    yield write
+    for loaded, found in list(sys.modules.items()):
+        if str(getattr(found, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[loaded]
+
+
+@pytest.fixture
+def talk(make, ask, tmp_path):
+    """Send requests to an agent and return the results."""
+
+    def talk(endpoint: str, *requests, **options):
+        async def run():
+            target = AgentTarget("mine", "python", endpoint, {}, options)
+            async with make(target, tmp_path) as agent:
+                return [await agent.send(request) for request in requests or [ask()]]
+
+        return asyncio.run(run())
+
+    return talk
+
+
+@pytest.fixture
+def refused(tmp_path, failure):
+    from kindlm.agents.registry import make_agent
+
+    def refused(endpoint: str, headers=None, **options):
+        target = AgentTarget("mine", "python", endpoint, headers or {}, options)
+        return failure(make_agent(target, environ={}, root=tmp_path))
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def agent(message): return f'You said {message}'",
+        "async def agent(message): return f'You said {message}'",
+        "agent = 'You said {}'.format",
+        """
+        def agent():
+            return lambda message: f'You said {message}'
+        """,
+        """
+        async def agent():
+            async def answer(message): return f'You said {message}'
+            return answer
+        """,
+        """
+        class agent:
+            def send(self, message): return f'You said {message}'
+        """,
+        """
+        class agent:
+            async def __call__(self, message): return f'You said {message}'
+        """,
+        """
+        class Shop:
+            async def send(self, request): return f'You said {request.messages[-1].text}'
+        agent = Shop()
+        """,
+        """
+        from kindlm.ports import AgentRequest
+        def agent(it: AgentRequest): return f'You said {it.messages[-1].text}'
+        """,
+        """
+        from __future__ import annotations
+        import kindlm.ports
+        def agent(it: kindlm.ports.AgentRequest): return f'You said {it.messages[-1].text}'
+        """,
+    ],
+)
+def test_an_agent_may_be_written_in_many_ways(module, talk, success, source):
+    (result,) = talk(f"{module(source)}:agent")
+    assert success(result).text == "You said Hello"
+
+
+def test_what_makes_an_agent_makes_one_for_each_conversation(module, talk, ask, success):
+    name = module("""
+        def make():
+            heard = []
+            def agent(message):
+                heard.append(message)
+                return " ".join(heard)
+            return agent
+    """)
+    for _ in range(2):
+        results = talk(f"{name}:make", ask("one"), ask("one", "two"))
+        assert [success(result).text for result in results] == ["one", "one two"]
+
+
+def test_a_value_is_read_like_the_body_of_an_http_agent(module, talk, success):
+    name = module("""
+        def agent(message):
+            return {
+                "answer": "Done.",
+                "tool_calls": [{"name": "refund", "arguments": {"id": "A1"}, "result": False}],
+                "usage": {"input_tokens": 3, "output_tokens": 4},
+                "cost": 0.5,
+                "model": "m-1",
+            }
+    """)
+    (result,) = talk(f"{name}:agent")
+    reply = success(result)
+    assert reply.text == "Done."
+    assert reply.tool_uses == (ToolUse(ToolCall("call_0", "refund", {"id": "A1"}), False, "agent"),)
+    assert (reply.usage, reply.reported_cost_usd, reply.model) == (Usage(3, 4), 0.5, "m-1")
+    assert '"answer":"Done."' in reply.raw
+    assert reply.latency_ms > 0
+
+
+def test_a_path_says_where_the_text_is(module, talk, success):
+    name = module("def agent(message): return {'message': 'no', 'data': [{'say': 'yes'}]}")
+    (result,) = talk(f"{name}:agent", responsePath="data[0].say")
+    assert success(result).text == "yes"
+
+
+def test_a_reply_of_ours_is_taken_as_it_is(module, talk, success):
+    name = module("""
+        from kindlm.ports import AgentReply
+        def agent(message):
+            return AgentReply(text="t", raw="r", latency_ms=7.0, warnings=("w",))
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert success(result) == AgentReply(text="t", raw="r", latency_ms=7.0, warnings=("w",))
+
+
+def test_a_text_agent_gets_no_system_text_and_says_so(module, talk, ask, success):
+    name = module("def agent(message): return message")
+    (result,) = talk(f"{name}:agent", ask(SYSTEM, "Hello"))
+    assert success(result).text == "Hello"
+    assert "system prompt" in success(result).warnings[0]
+
+
+def test_an_agent_of_the_whole_request_gets_the_system_text(module, talk, ask, success):
+    name = module("def agent(request): return request.messages[0].text")
+    (result,) = talk(f"{name}:agent", ask(SYSTEM, "Hello"))
+    assert success(result).text == "Be kind."
+    assert success(result).warnings == ()
+
+
+@pytest.mark.parametrize("kind", ["", "a"])
+def test_an_agent_that_holds_something_is_left(module, talk, tmp_path, kind):
+    prefix = "async " if kind else ""
+    name = module(f"""
+        class Agent:
+            {prefix}def __{kind}enter__(self): return self
+            {prefix}def __{kind}exit__(self, *e): open({str(tmp_path / "left")!r}, "w").close()
+            def send(self, message): return message
+    """)
+    talk(f"{name}:Agent")
+    assert (tmp_path / "left").exists()
+
+
+def test_an_agent_that_cannot_be_left_spoils_nothing(module, talk, success, caplog):
+    name = module("""
+        class Agent:
+            def __enter__(self): return self
+            def __exit__(self, *e): raise RuntimeError("stuck")
+            def send(self, message): return message
+    """)
+    (result,) = talk(f"{name}:Agent")
+    assert success(result).text == "Hello"
+    assert "being left" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def agent(message): raise KeyError('order')",
+        "async def agent(message): raise KeyError('order')",
+        "def agent(): raise KeyError('order')",
+    ],
+)
+def test_an_exception_is_an_error_with_its_trace(module, talk, failure, source):
+    (result,) = talk(f"{module(source)}:agent")
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "KeyError" in error.message
+    assert error.details["retryable"] is False
+    assert "Traceback" in error.trace
+    assert "raise KeyError('order')" in error.trace
+
+
+@pytest.mark.parametrize("raised", ["SystemExit(3)", "StopIteration()", "TimeoutError('db')"])
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_no_exception_of_an_agent_gets_further(module, talk, failure, raised, prefix):
+    name = module(f"{prefix}def agent(message): raise {raised}")
+    (result,) = talk(f"{name}:agent")
+    assert failure(result).code is ErrorCode.PROVIDER_API_ERROR
+
+
+@pytest.mark.parametrize("value", ["None", "object()", "{1, 2}", "float('nan')", "b'bytes'"])
+def test_what_is_no_answer_is_an_error(module, talk, failure, value):
+    (result,) = talk(f"{module(f'def agent(message): return {value}')}:agent")
+    assert failure(result).code is ErrorCode.PROVIDER_API_ERROR
+
+
+def test_what_cannot_be_talked_to_is_an_error(module, talk, failure):
+    (result,) = talk(f"{module('def agent(): return 5')}:agent")
+    assert "`send`" in failure(result).message
+
+
+def test_a_timeout_cancels_an_async_agent(module, talk, ask, failure, tmp_path):
+    name = module(f"""
+        import asyncio
+        async def agent(message):
+            try:
+                await asyncio.sleep(600)
+            finally:
+                open({str(tmp_path / "cancelled")!r}, "w").close()
+    """)
+    (result,) = talk(f"{name}:agent", ask(timeout_s=0.2))
+    assert failure(result).code is ErrorCode.PROVIDER_TIMEOUT
+    assert (tmp_path / "cancelled").exists()
+
+
+def test_a_thread_that_is_not_awaited_any_more_keeps_nothing_waiting(module, talk, ask, failure):
+    name = module("""
+        import threading
+        gate = threading.Event()
+        def agent(message):
+            gate.wait(600)
+            return "late"
+    """)
+    (result,) = talk(f"{name}:agent", ask(timeout_s=0.2))
+    assert failure(result).code is ErrorCode.PROVIDER_TIMEOUT
+    left = [thread for thread in threading.enumerate() if thread.name == "kindlm-agent"]
+    assert all(thread.daemon for thread in left)
+    sys.modules[name].gate.set()
+    for thread in left:
+        thread.join(20)
+
+
+def test_many_sync_agents_run_at_once(module, make, ask, success, tmp_path):
+    name = module("""
+        import threading
+        all_here = threading.Barrier(40)
+        def agent(message):
+            all_here.wait(60)
+            return message
+    """)
+    target = AgentTarget("mine", "python", f"{name}:agent")
+
+    async def one():
+        async with make(target, tmp_path) as agent:
+            return await agent.send(ask())
+
+    async def run():
+        return await asyncio.gather(*(one() for _ in range(40)))
+
+    assert {success(result).text for result in asyncio.run(run())} == {"Hello"}
+
+
+def test_the_folder_is_importable_while_needed_and_no_longer(module, talk, success, tmp_path):
+    module("WORD = 'later'", "helper_of_agent.py")
+    name = module("""
+        def agent(message):
+            from helper_of_agent import WORD
+            return WORD
+    """)
+    before = list(sys.path)
+    (result,) = talk(f"{name}:agent")
+    assert success(result).text == "later"
+    assert sys.path == before
+
+
+def test_an_agent_may_stand_in_a_folder_of_its_own(module, talk, success):
+    module("def agent(message): return 'in there'", "deep/agent_in_there.py")
+    (result,) = talk("agent_in_there:agent", path="deep")
+    assert success(result).text == "in there"
+
+
+def test_a_module_of_another_folder_is_not_mistaken(module, talk, refused, success, tmp_path):
+    module("def agent(message): return 'one'", "one/agent_twin.py")
+    module("def agent(message): return 'two'", "two/agent_twin.py")
+    (result,) = talk("agent_twin:agent", path="one")
+    assert success(result).text == "one"
+    error = refused("agent_twin:agent", path="two")
+    assert str(tmp_path / "one") in error.message
+
+
+@pytest.mark.parametrize("endpoint", ["agent", "agent.py", "a b:c", ":agent", "agent:", "agent:1"])
+def test_an_endpoint_must_be_a_dotted_name(refused, endpoint):
+    error = refused(endpoint)
+    assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+    assert "package.module:function" in (error.hint or "")
+
+
+def test_what_cannot_be_imported_is_told_with_the_reason(module, refused):
+    name = module("import no_such_module_anywhere\ndef agent(m): return m")
+    error = refused(f"{name}:agent")
+    assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+    assert "no_such_module_anywhere" in error.message
+    assert "Traceback" in error.trace
+    assert "nothing" in refused(f"{module('x = 1')}_:nothing").message
+
+
+def test_a_name_that_is_not_there_is_told(module, refused):
+    assert "agnet" in refused(f"{module('def agent(m): return m')}:agnet").message
+
+
+def test_options_and_headers_of_other_adapters_are_refused(refused):
+    assert refused("m:a", respnsePath="x").hint == "Did you mean 'responsePath'?"
+    assert "`path`" in refused("m:a", path=5).message
+    assert "`headers`" in refused("m:a", {"X": "1"}).message
