@@ -1,0 +1,191 @@
+"""The vectors of suites that are about drift and baselines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+from kindlm.checks import CheckRunner
+from kindlm.checks.drift_methods import cosine_similarity
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.baselines import output_of
+from kindlm.history.comparison import (
+    Change,
+    Identity,
+    TestComparison,
+    TestResult,
+    compare_tests,
+    results_of,
+)
+from kindlm.outcome import CheckResult, Outcome
+from kindlm.ports import CheckContext, Embed, Embedding, ModelReply, Question
+from kindlm.suite import Expectation
+from kindlm.transcript import Step, Transcript, Turn
+
+Vector = dict[str, Any]
+
+# Where kindlm decides otherwise than a vector: the rule, the outcome, and the score.
+DRIFT_DEPARTURES: Final[dict[str, tuple[str, Outcome, float | None]]] = {
+    "assertion/drift-001": (
+        "without a baseline there is nothing to decide: skipped, and says what to do",
+        Outcome.SKIPPED,
+        None,
+    ),
+    "assertion/drift-018": (
+        "values are compared as JSON: the order of keys never matters",
+        Outcome.PASSED,
+        1,
+    ),
+    "assertion/drift-025": ("drift is clipped to [0, 1]", Outcome.PASSED, 0),
+}
+
+# The same failure by another name.
+SAME_CODE: Final = {
+    "DRIFT_PARSE_ERROR": {"JUDGE_EVAL_ERROR", "ASSERTION_EVAL_ERROR", "DRIFT_EXCEEDED"},
+    "INTERNAL_ERROR": {"ASSERTION_EVAL_ERROR"},
+}
+
+FILES: Final = "a baseline is a recorded run, chosen: never a file of its own"
+
+DEFAULTS: Final = {"maxScore": 0.15, "method": "judge", "fields": None}
+
+
+class Judge:
+    """Gives the replies of a vector in turn, the last one again and again."""
+
+    def __init__(self, replies: list[dict[str, str]]) -> None:
+        self._replies = replies
+        self._asked = 0
+
+    async def __call__(self, question: Question) -> Result[ModelReply]:
+        reply = self._replies[min(self._asked, len(self._replies) - 1)]
+        self._asked += 1
+        if "throw" in reply:
+            return Err(KindlmError(ErrorCode.PROVIDER_API_ERROR, reply["throw"]))
+        return Ok(ModelReply(reply["text"], reply["text"], 1.0))
+
+
+def embedder(vectors: list[Any] | None) -> Embed | None:
+    if vectors is None:
+        return None
+
+    async def embed(texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
+        if "throw" in vectors:
+            return Err(KindlmError(ErrorCode.PROVIDER_API_ERROR, "throw"))
+        return Ok((Embedding(tuple(map(tuple, vectors)), 1.0), "provider/model"))
+
+    return embed
+
+
+def measure(case: dict[str, Any]) -> CheckResult:
+    params = DEFAULTS | case["expect"]["baseline"]["drift"]
+    context = CheckContext(
+        Judge(case.get("replies", [])), embedder(case.get("embeddings")), case["baseline_text"]
+    )
+    transcript = Transcript(turns=(Turn("", (Step(case["output_text"]),)),))
+    expectation = Expectation("drift", "drift", params)
+    (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+    return result
+
+
+@pytest.mark.vectors("suite.jsonl", "assertion/drift")
+def test_drift(vector: Vector) -> None:
+    if "expect" not in vector["input"]:
+        similarity = cosine_similarity(vector["input"]["a"], vector["input"]["b"])
+        assert similarity == pytest.approx(vector["expected"]["similarity"])
+        return
+    result = measure(vector["input"])
+
+    if vector["id"] in DRIFT_DEPARTURES:
+        _, outcome, score = DRIFT_DEPARTURES[vector["id"]]
+        assert (result.outcome, result.score) == (outcome, score)
+        return
+    (expected,) = vector["expected"]["results"]
+    assert (result.outcome is Outcome.PASSED) == expected["passed"]
+    if "code" in expected:
+        assert result.failure_code is not None
+        assert result.failure_code.value in SAME_CODE.get(expected["code"], {expected["code"]})
+    if "drift_score" in expected:
+        assert result.score == pytest.approx(1 - expected["drift_score"])
+    elif result.outcome is Outcome.INCONCLUSIVE:
+        assert result.score is None
+    if "mismatched" in expected and not expected["passed"]:
+        known = result.expected.get("fields", {}).keys() | result.actual.get("fields", {}).keys()
+        assert known == set(expected["mismatched"])
+
+
+def results(case: dict[str, Any]) -> dict[Identity, TestResult]:
+    return {
+        Identity(*key.rsplit("::", 1)): TestResult(
+            test["passRate"],
+            test["runCount"],
+            failure_codes=frozenset(test["failureCodes"]),
+            output=test["outputText"],
+        )
+        for key, test in case.items()
+    }
+
+
+def name(test: TestComparison) -> str:
+    return "::".join(test.test)
+
+
+@pytest.mark.vectors("suite.jsonl", "baseline")
+def test_baselines(vector: Vector, history: Any, make: Any) -> None:
+    operation = vector["input"]["op"]
+    if operation == "compare":
+        check_comparison(vector)
+    elif operation == "build":
+        check_recorded(vector, history, make)
+    else:
+        pytest.skip(FILES)
+
+
+def check_comparison(vector: Vector) -> None:
+    compared = compare_tests(*(results(vector["input"][key]) for key in ("baseline", "current")))
+
+    def of(*changes: Change) -> dict[str, TestComparison]:
+        return {name(test): test for test in compared if test.change in changes}
+
+    expected = vector["expected"]
+    assert of(Change.REGRESSED).keys() == {test["testName"] for test in expected["regressions"]}
+    for test in expected["regressions"]:
+        found = of(Change.REGRESSED)[test["testName"]]
+        assert found.new_failure_codes == sorted(test["newFailureCodes"])
+        assert found.fails
+    assert of(Change.IMPROVED).keys() == {test["testName"] for test in expected["improvements"]}
+    assert of(Change.UNCHANGED).keys() == {test["testName"] for test in expected["unchanged"]}
+    assert of(Change.ADDED).keys() == set(expected["newTests"])
+    assert of(Change.REMOVED).keys() == set(expected["removedTests"])
+
+
+def check_recorded(vector: Vector, history: Any, make: Any) -> None:
+    """What a baseline holds of each test, when the run is recorded and then chosen."""
+    tests = vector["input"]["aggregated"]
+    writer = history.run("run1")
+    planned = [
+        make.planned(test["testCaseName"], test["modelId"], repeat=test["runCount"])
+        for test in tests
+    ]
+    writer.suite("s", tests=planned)
+    for test in tests:
+        for repeat, run in enumerate(test["runs"], start=1):
+            good = all(assertion["passed"] for assertion in run["assertions"])
+            writer.execution(
+                test["testCaseName"],
+                test["modelId"],
+                repeat=repeat,
+                output=run["outputText"],
+                assertions=(make.passed() if good else make.failed(),),
+            )
+    writer.finish()
+    db = history.reader()
+
+    expected = vector["expected"]["results"]
+    assert {"::".join(key) for key in results_of(db, "run1", "s")} == expected.keys()
+    for key, test in expected.items():
+        output = output_of(db, "run1", "s", *key.rsplit("::", 1))
+        assert (output or "") == test["outputText"]
