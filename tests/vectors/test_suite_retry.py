@@ -1,0 +1,71 @@
+"""The vectors of suites that are about trying again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from kindlm.engine.retry import call_with_retries, retry_delay
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+Vector = dict[str, Any]
+
+DEPARTURES: Final[dict[str, str]] = {}
+
+
+class Clock:
+    """A clock whose waits take no time."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+
+
+@pytest.mark.vectors("suite.jsonl", "retry", departures=DEPARTURES)
+def test_retries(vector: Vector) -> None:
+    given, expected = vector["input"], vector["expected"]
+    if given["case"] == "delay":
+        assert delay_ms(given) == pytest.approx(expected["delay_ms"])
+        return
+    result, calls = asyncio.run(call(given["outcomes"], given["max_retries"]))
+    assert calls == expected["calls"]
+    if isinstance(result, Ok):
+        assert expected["result"] == "ok"
+    else:
+        assert expected["result"] == {"error": result.error.message}
+
+
+def delay_ms(given: Vector) -> float:
+    after = given["retry_after_ms"]
+    seconds = retry_delay(
+        given["attempt"],
+        None if after is None else after / 1000,
+        given["random"],
+        base_s=given["base_ms"] / 1000,
+        max_s=given["max_ms"] / 1000,
+    )
+    return seconds * 1000
+
+
+async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
+    """Call something that comes out as the vector says; return the last result and the calls."""
+    coming = iter(outcomes)
+    calls = 0
+
+    async def once() -> Result[str]:
+        nonlocal calls
+        calls += 1
+        outcome = next(coming)
+        if outcome == "ok":
+            return Ok(outcome)
+        details = {"retryable": outcome == "retryable"}
+        return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, outcome, details=details))
+
+    result = await call_with_retries(
+        lambda attempt: attempt, once, lambda *failure: None, retries=retries, clock=Clock()
+    )
+    return result, calls
