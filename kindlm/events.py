@@ -44,6 +44,7 @@ __all__ = [
     "RunFinished",
     "RunInterrupted",
     "RunLabelled",
+    "RunOptions",
     "RunResumed",
     "RunSealed",
     "RunStarted",
@@ -92,6 +93,22 @@ class GitState(Data):
     dirty: bool = False
 
 
+class RunOptions(Data):
+    """What a run was asked for on the command line; a key that is absent was left to the suites."""
+
+    paths: list[str] = []
+    suite: str | None = None
+    test: str | None = None
+    tags: list[str] = []
+    models: list[str] = []
+    repeat: int | None = None
+    gate: str | None = None
+    concurrency: int | None = None
+    timeout_ms: int | None = None
+    failed: bool = False
+    fail_fast: bool = False
+
+
 class RunStarted(Payload):
     """A run began. First event of a run's stream."""
 
@@ -105,6 +122,7 @@ class RunStarted(Payload):
     git: GitState | None = None
     ci: str | None = Field(default=None, description="the CI service that ran it")
     versions: dict[str, str] = Field(description="kindlm, Python and the provider SDKs")
+    options: RunOptions | None = Field(default=None, description="what the user asked for")
     source_run: str | None = Field(default=None, description="the run this one was derived from")
 
 
@@ -157,6 +175,9 @@ class SuiteSkipped(Payload):
     error_code: str
     error_number: int
     message: Authored
+    hint: Authored | None = None
+    line: int | None = None
+    column: int | None = None
 
 
 class RunResumed(Payload):
@@ -254,6 +275,11 @@ class ProviderRequested(Payload):
     attempt: int = Field(default=1, description="from 1; the engine's retries count up")
     fingerprint: str = Field(description="identity of the whole request, without secrets")
     parameters: dict[str, float | int | None] = {}
+    stop_sequences: Authored | None = Field(default=None, description="JSON")
+    response_schema: str | None = Field(default=None, description="name of the demanded form")
+    assertion: int | None = Field(
+        default=None, description="index of the assertion that a judge is asked for"
+    )
     after: int | None = Field(
         default=None,
         description="the call whose answer this continues; 0 for the first messages of the"
@@ -405,6 +431,9 @@ class AssertionEvaluated(Payload):
     trace: Authored | None = Field(default=None, description="traceback of a check that crashed")
     duration_ms: float = 0.0
     line: int | None = Field(default=None, description="line of the file that asked for it")
+    turn: int | None = Field(
+        default=None, description="it looked at the conversation up to this message of the user"
+    )
 
 
 class ExecutionFinished(Payload):
@@ -418,7 +447,7 @@ class ExecutionFinished(Payload):
     hint: str | None = None
     trace: Authored | None = Field(default=None, description="traceback of a crash")
     output: Authored | None = None
-    turns: int = Field(default=0, description="answers of the target")
+    answers: int = Field(default=0, description="answers of the target, tool rounds included")
     latency_ms: float = 0.0
     input_tokens: int | None = Field(default=None, alias="gen_ai.usage.input_tokens")
     output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")

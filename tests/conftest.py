@@ -184,7 +184,7 @@ class RunWriter:
                     error=Text(error[2]) if error else None,
                     hint=error[3] if error else None,
                     output=None if output is None or skipped else Text(output),
-                    turns=0 if output is None or skipped else 1 + bool(tools),
+                    answers=0 if output is None or skipped else 1 + bool(tools),
                     latency_ms=0.0 if skipped else latency_ms,
                     input_tokens=None if skipped else tokens[0],
                     output_tokens=None if skipped else tokens[1],

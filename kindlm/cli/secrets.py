@@ -5,11 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["secret_values"]
+from kindlm import events
+from kindlm.errors import ErrorCode
+from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
+
+__all__ = ["secret_values", "vocabulary"]
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _SHORTEST = 8
 """Shorter values are no secrets worth the name, and would be found in ordinary words."""
+
+
+def vocabulary() -> frozenset[str]:
+    """Return the words that events are made of: no value among them protects anything."""
+    words: set[str] = set()
+    for model in _models(events.Payload) | _models(events.Data):
+        for name, field in model.model_fields.items():
+            words |= {name, field.alias or name}
+            if name == "type" and isinstance(field.default, str):
+                words.add(field.default)
+    for enum in (Outcome, Status, FailureCode, Role, FinishReason, CostSource, ToolProblemKind):
+        words |= {member.value for member in enum}
+    return frozenset(words | set(ErrorCode.__members__))
+
+
+def _models(base: type[events.Data]) -> set[type[events.Data]]:
+    found = set(base.__subclasses__())
+    return found.union(*(_models(model) for model in found))
 
 
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:
@@ -24,4 +47,10 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         for name, value in environ.items()
         if name in named or _SECRET_NAME.search(name)
     }
-    return {value for value in values if len(value) >= _SHORTEST}
+    # A variable such as CACHE_KEY=config_hash must not take the names out of our own events.
+    words = vocabulary()
+    return {
+        value
+        for value in values
+        if len(value) >= _SHORTEST and not any(value in word for word in words)
+    }

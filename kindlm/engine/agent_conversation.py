@@ -37,6 +37,7 @@ class AgentConversation:
         recorder: Recorder,
         clock: Clock,
         counter: CallCounter,
+        deadline: float,
     ) -> None:
         self._case = case
         self._suite = suite
@@ -47,6 +48,7 @@ class AgentConversation:
         self._recorder = recorder
         self._clock = clock
         self._counter = counter
+        self._deadline = deadline
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
@@ -78,6 +80,7 @@ class AgentConversation:
             lambda: self._agent.send(request),
             self._record_failed,
             retries=self._suite.retries,
+            deadline=self._deadline,
             clock=self._clock,
         )
         if isinstance(result, Err):
@@ -130,7 +133,7 @@ class AgentConversation:
                 tool_calls=[
                     _tool_call(index, use) for index, use in enumerate(reply.tool_uses, first)
                 ],
-                model=reply.model,
+                model=bounded(reply.model) if reply.model else None,
                 input_tokens=reply.usage.input_tokens,
                 output_tokens=reply.usage.output_tokens,
                 latency_ms=round(reply.latency_ms, 3),
@@ -182,7 +185,7 @@ def _cost(reply: AgentReply) -> Cost:
 def _tool_call(index: int, use: ToolUse) -> AgentToolCallData:
     return AgentToolCallData(
         index=index,
-        id=use.call.id,
+        id=bounded(use.call.id),
         name=bounded(use.call.name),
         arguments=json_text(use.call.arguments),
         response=json_text(use.response),

@@ -12,7 +12,14 @@ from functools import partial
 
 from kindlm.engine.clients import Clients
 from kindlm.engine.log import FieldLog
-from kindlm.engine.recording import error_text, fingerprint, message_data, tool_call_data
+from kindlm.engine.recording import (
+    bounded,
+    error_text,
+    fingerprint,
+    json_text,
+    message_data,
+    tool_call_data,
+)
 from kindlm.engine.retry import call_with_retries
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
@@ -91,7 +98,11 @@ class Caller:
         recorder: Recorder,
         clock: Clock,
         counter: CallCounter,
+        deadline: float,
     ) -> None:
+        # The index of the assertion that is being evaluated; its calls are recorded with it.
+        self.assertion = 0
+        self._deadline = deadline
         self._suite = suite
         self._clients = clients
         self._pricing = pricing
@@ -112,6 +123,7 @@ class Caller:
             partial(client.value.complete, request),
             partial(self._record_failure, target.provider, request.model),
             retries=self._suite.retries,
+            deadline=self._deadline,
             clock=self._clock,
         )
         if isinstance(result, Err):
@@ -150,6 +162,7 @@ class Caller:
             lambda: embedder.embed(texts, timeout_s),
             partial(self._record_failure, embedder.provider, embedder.model),
             retries=self._suite.retries,
+            deadline=self._deadline,
             clock=self._clock,
         )
         if isinstance(result, Err):
@@ -185,6 +198,7 @@ class Caller:
                 call=number,
                 attempt=attempt,
                 fingerprint=fingerprint(embedder.provider, request),
+                assertion=self.assertion,
                 messages=[message_data(message) for message in messages],
             )
         )
@@ -214,6 +228,9 @@ class Caller:
             attempt=attempt,
             fingerprint=identity,
             parameters={name: value for name, value in numbers.items() if value is not None},
+            stop_sequences=json_text(params.stop_sequences) if params.stop_sequences else None,
+            response_schema=request.response_schema.name if request.response_schema else None,
+            assertion=None if context.purpose is Purpose.TEST else self.assertion,
             after=context.after,
             messages=[
                 message_data(message, text=_without(message.text, context.boundary))
@@ -239,7 +256,7 @@ class Caller:
             text=Text(reply.text),
             tool_calls=[tool_call_data(call) for call in reply.tool_calls],
             finish_reason=reply.finish_reason,
-            model=reply.model,
+            model=bounded(reply.model) if reply.model else None,
             input_tokens=reply.usage.input_tokens,
             output_tokens=reply.usage.output_tokens,
             latency_ms=round(reply.latency_ms, 3),

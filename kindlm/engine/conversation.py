@@ -92,7 +92,7 @@ class ToolRecorder:
                 index=index,
                 call=number,
                 name=data.name,
-                call_id=call.id,
+                call_id=data.id,
                 arguments=data.arguments,
             )
         )
@@ -100,7 +100,7 @@ class ToolRecorder:
         self._recorder.record(
             ToolSimulated(
                 index=index,
-                call_id=call.id,
+                call_id=data.id,
                 rule=answer.rule,
                 response=json_text(answer.response),
                 problems=[problem_data(problem) for problem in answer.problems],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -83,42 +83,9 @@ class Finished:
 async def run_execution(execution: Execution, doers: Doers, *, attempt: int = 1) -> Finished:
     """Run one execution; when this returns, its end is on disk."""
     with about_execution(subject(execution, attempt), execution.case.name, execution.target):
-        finished = await _run(execution, doers, attempt)
+        finished = await _Attempt(execution, doers, attempt).run()
         _log_end(finished)
     return finished
-
-
-async def _run(execution: Execution, doers: Doers, attempt: int) -> Finished:
-    recorder = doers.recorder.about(subject(execution, attempt))
-    recorder.record(_start(execution, attempt))
-    conversation = Conversation(Transcript(execution.case.prompt.system))
-    results: list[CheckResult] = []
-    error: KindlmError | None = None
-    counter = CallCounter()
-    try:
-        caller = Caller(
-            execution.suite.suite, doers.clients, doers.pricing, recorder, doers.clock, counter
-        )
-        conversation = await _converse(execution, caller, doers, recorder, counter)
-        error = conversation.error
-        if conversation.is_checkable:
-            await _check(execution, conversation.transcript, caller, doers, recorder, results)
-    except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-        error = _crash(crash)
-    status = Status.ERRORED if error else execution_status([r.outcome for r in results])
-    recorder.record(_finish(conversation, status, error))
-    await recorder.durable()
-    failed = tuple(r for r in results if r.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE))
-    latency_ms = conversation.transcript.latency_ms
-    return Finished(execution, status, error, failed, latency_ms, counter.spent_usd)
-
-
-def _log_end(finished: Finished) -> None:
-    latency_ms = round(finished.latency_ms, 3)
-    if finished.error is None:
-        _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
-    else:
-        _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
 
 
 async def skip_execution(execution: Execution, run: Recorder) -> Finished:
@@ -135,102 +102,153 @@ def subject(execution: Execution, attempt: int) -> str:
     return f"{execution.id}.{attempt}"
 
 
-async def _converse(
-    execution: Execution, caller: Caller, doers: Doers, recorder: Recorder, counter: CallCounter
-) -> Conversation:
-    talk = _conversation(execution, caller, doers, recorder, counter)
-    if isinstance(talk, Err):
-        return Conversation(Transcript(execution.case.prompt.system), talk.error)
-    timeout_ms = execution.suite.suite.execution_timeout_ms
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            await talk.value.hold()
-    except TimeoutError:
-        return replace(talk.value.state, error=_deadline(timeout_ms))
-    return talk.value.state
+class _Attempt:
+    """One attempt of an execution, and what came of it so far."""
 
-
-def _conversation(
-    execution: Execution, caller: Caller, doers: Doers, recorder: Recorder, counter: CallCounter
-) -> Result[ModelConversation | AgentConversation]:
-    """Return the conversation that fits the target: a model, a live agent, or a command."""
-    suite, case = execution.suite.suite, execution.case
-    model = suite.models.get(execution.target)
-    if case.command is None and model is not None:
-        simulator = doers.simulators(case.tools)
-        tools = ToolRecorder(simulator, recorder, doers.clock)
-        return Ok(ModelConversation(case, model, simulator, caller, tools, suite.timeout_ms / 1000))
-    target = case.command or suite.agents[execution.target]
-    agent = doers.agents(target)
-    if isinstance(agent, Err):
-        return agent
-    return Ok(
-        AgentConversation(
-            case,
-            suite,
-            agent.value,
-            name=execution.target,
-            adapter=target.adapter if isinstance(target, AgentTarget) else "command",
-            conversation=uuid4().hex,
-            recorder=recorder,
-            clock=doers.clock,
-            counter=counter,
+    def __init__(self, execution: Execution, doers: Doers, number: int) -> None:
+        self._execution = execution
+        self._suite = execution.suite.suite
+        self._case = execution.case
+        self._doers = doers
+        self._number = number
+        self._recorder = doers.recorder.about(subject(execution, number))
+        self._counter = CallCounter()
+        self._timeout_s = self._suite.execution_timeout_ms / 1000
+        self._deadline = doers.clock.monotonic() + self._timeout_s
+        self._caller = Caller(
+            self._suite,
+            doers.clients,
+            doers.pricing,
+            self._recorder,
+            doers.clock,
+            self._counter,
+            self._deadline,
         )
-    )
+        self._conversation = Conversation(Transcript(self._case.prompt.system))
+        self._results: list[CheckResult] = []
 
+    async def run(self) -> Finished:
+        """Converse and check, and record how it ended."""
+        self._recorder.record(self._start())
+        error = await self._guarded()
+        status = Status.ERRORED if error else execution_status([r.outcome for r in self._results])
+        self._recorder.record(_finish(self._conversation, status, error))
+        await self._recorder.durable()
+        undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+        return Finished(
+            self._execution,
+            status,
+            error,
+            tuple(result for result in self._results if result.outcome in undone),
+            self._conversation.transcript.latency_ms,
+            self._counter.spent_usd,
+        )
 
-async def _check(
-    execution: Execution,
-    transcript: Transcript,
-    caller: Caller,
-    doers: Doers,
-    recorder: Recorder,
-    results: list[CheckResult],
-) -> None:
-    """Evaluate all expectations; `results` has those that came before a crash, too."""
-    context = _context(execution, caller, doers)
-    for expectation in execution.case.expectations:
-        started = doers.clock.monotonic()
-        found = await doers.checker.evaluate(expectation, transcript, context)
-        duration_ms = (doers.clock.monotonic() - started) * 1000 / max(len(found), 1)
-        line = expectation.where.line if expectation.where else None
-        for result in found:
-            recorder.record(
-                assertion_event(result, len(results), duration_ms=duration_ms, line=line)
+    async def _guarded(self) -> KindlmError | None:
+        """Do the work within its time; return the error that makes the execution errored."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._converse()
+                if self._conversation.is_checkable:
+                    await self._check()
+        except TimeoutError:
+            return _too_slow(self._suite.execution_timeout_ms)
+        except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
+            return _crash(crash)
+        return self._conversation.error
+
+    async def _converse(self) -> None:
+        talk = self._talk()
+        if isinstance(talk, Err):
+            self._conversation = Conversation(self._conversation.transcript, talk.error)
+            return
+        try:
+            await talk.value.hold()
+        finally:
+            self._conversation = talk.value.state
+
+    def _talk(self) -> Result[ModelConversation | AgentConversation]:
+        """Return the conversation that fits the target: a model, a live agent, or a command."""
+        case, doers = self._case, self._doers
+        model = self._suite.models.get(self._execution.target)
+        if case.command is None and model is not None:
+            simulator = doers.simulators(case.tools)
+            tools = ToolRecorder(simulator, self._recorder, doers.clock)
+            timeout_s = self._suite.timeout_ms / 1000
+            return Ok(ModelConversation(case, model, simulator, self._caller, tools, timeout_s))
+        target = case.command or self._suite.agents[self._execution.target]
+        agent = doers.agents(target)
+        if isinstance(agent, Err):
+            return agent
+        return Ok(
+            AgentConversation(
+                case,
+                self._suite,
+                agent.value,
+                name=self._execution.target,
+                adapter=target.adapter if isinstance(target, AgentTarget) else "command",
+                conversation=uuid4().hex,
+                recorder=self._recorder,
+                clock=doers.clock,
+                counter=self._counter,
+                deadline=self._deadline,
             )
-            results.append(result)
+        )
 
+    async def _check(self) -> None:
+        """Evaluate all expectations; those before a crash or the end of the time are kept."""
+        context = self._context()
+        transcript = self._conversation.transcript
+        clock = self._doers.clock
+        for expectation in self._case.expectations:
+            self._caller.assertion = len(self._results)
+            started = clock.monotonic()
+            found = await self._doers.checker.evaluate(expectation, transcript, context)
+            duration_ms = (clock.monotonic() - started) * 1000 / max(len(found), 1)
+            for result in found:
+                event = assertion_event(
+                    result, len(self._results), expectation, duration_ms=duration_ms
+                )
+                self._recorder.record(event)
+                self._results.append(result)
 
-def _context(execution: Execution, caller: Caller, doers: Doers) -> CheckContext:
-    """Return what checks may use; the baseline is looked up only where drift is checked."""
-    if not any(expectation.kind == "drift" for expectation in execution.case.expectations):
-        return CheckContext(ask=caller.ask)
-    suite = execution.suite.suite
+    def _context(self) -> CheckContext:
+        """Return what checks may use; the baseline is looked up only where drift is checked."""
+        ask = self._caller.ask
+        if not any(expectation.kind == "drift" for expectation in self._case.expectations):
+            return CheckContext(ask)
+        lookup, suite = self._doers.baselines, self._suite
+        run = lookup.run(suite.project, suite.name)
+        if isinstance(run, Err):
+            return CheckContext(ask, self._embed, baseline_error=run.error)
+        if run.value is None:
+            return CheckContext(ask, self._embed)
+        text = lookup.output(run.value, suite.name, self._case.name, self._execution.target)
+        return CheckContext(ask, self._embed, baseline=text)
 
-    async def embed(texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
-        embedder = doers.embedders(suite, execution.target)
+    async def _embed(self, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
+        embedder = self._doers.embedders(self._suite, self._execution.target)
         if isinstance(embedder, Err):
             return embedder
-        found = await caller.embed(embedder.value, texts)
+        found = await self._caller.embed(embedder.value, texts)
         name = f"{embedder.value.provider}/{embedder.value.model}"
         return found if isinstance(found, Err) else Ok((found.value, name))
 
-    baseline = doers.baselines.run(suite.project, suite.name)
-    if isinstance(baseline, Err):
-        return CheckContext(caller.ask, embed, baseline_error=baseline.error)
-    if baseline.value is None:
-        return CheckContext(caller.ask, embed)
-    text = doers.baselines.output(baseline.value, suite.name, execution.case.name, execution.target)
-    return CheckContext(caller.ask, embed, baseline=text)
+    def _start(self) -> ExecutionStarted:
+        return ExecutionStarted(
+            **_identity(self._execution),
+            attempt=self._number,
+            messages=[message_data(message) for message in first_messages(self._case)],
+            tools=tools_text(self._case.tools),
+        )
 
 
-def _start(execution: Execution, attempt: int) -> ExecutionStarted:
-    return ExecutionStarted(
-        **_identity(execution),
-        attempt=attempt,
-        messages=[message_data(message) for message in first_messages(execution.case)],
-        tools=tools_text(execution.case.tools),
-    )
+def _log_end(finished: Finished) -> None:
+    latency_ms = round(finished.latency_ms, 3)
+    if finished.error is None:
+        _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
+    else:
+        _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
 
 
 def _identity(execution: Execution) -> dict[str, Any]:
@@ -258,7 +276,7 @@ def _finish(
         hint=error.hint if error else None,
         trace=Text(error.trace) if error and error.trace else None,
         output=Text(transcript.text) if steps else None,
-        turns=len(steps),
+        answers=len(steps),
         latency_ms=round(transcript.latency_ms, 3),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -278,7 +296,7 @@ def _crash(crash: Exception) -> KindlmError:
     )
 
 
-def _deadline(timeout_ms: int) -> KindlmError:
+def _too_slow(timeout_ms: int) -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_TIMEOUT,
         f"The execution took longer than {timeout_ms} ms.",

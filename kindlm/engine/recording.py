@@ -17,7 +17,7 @@ from kindlm.events import (
 )
 from kindlm.outcome import CheckResult
 from kindlm.ports import ModelRequest, ToolDefinition
-from kindlm.suite import SimulatedTool
+from kindlm.suite import Expectation, SimulatedTool
 from kindlm.transcript import Message, ToolCall, ToolProblem
 from kindlm_store import Text
 
@@ -52,7 +52,7 @@ def tool_call_data(call: ToolCall) -> ToolCallData:
     """Return a tool call as it is recorded, with what the model wrote if that was no JSON."""
     malformed = call.malformed is not None
     return ToolCallData(
-        id=call.id,
+        id=bounded(call.id),
         name=bounded(call.name),
         arguments=Text(call.malformed) if call.malformed is not None else json_text(call.arguments),
         malformed=malformed,
@@ -90,7 +90,7 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
         "provider": provider,
         "model": request.model,
         "messages": [
-            [m.role, m.text, [[c.id, c.name, c.arguments] for c in m.tool_calls], m.tool_call_id]
+            [m.role, m.text, [_call(c) for c in m.tool_calls], m.tool_call_id, m.prefill]
             for m in request.messages
         ],
         "params": [
@@ -110,7 +110,7 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
 
 
 def assertion_event(
-    result: CheckResult, index: int, *, duration_ms: float, line: int | None
+    result: CheckResult, index: int, expectation: Expectation, *, duration_ms: float
 ) -> AssertionEvaluated:
     """Return the event of one assertion's outcome."""
     return AssertionEvaluated(
@@ -131,8 +131,13 @@ def assertion_event(
         reasoning=Text(result.reasoning) if result.reasoning else None,
         trace=Text(result.trace) if result.trace else None,
         duration_ms=round(duration_ms, 3),
-        line=line,
+        line=expectation.where.line if expectation.where else None,
+        turn=expectation.turn,
     )
+
+
+def _call(call: ToolCall) -> list[Any]:
+    return [call.id, call.name, call.arguments if call.malformed is None else call.malformed]
 
 
 def _optional_json(value: Any) -> Text | None:

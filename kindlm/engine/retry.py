@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock
 
 __all__ = ["BASE_DELAY_S", "MAX_DELAY_S", "call_with_retries", "retry_delay"]
@@ -41,9 +42,10 @@ async def call_with_retries(
     failed: Callable[[int, KindlmError, float, float | None], None],
     *,
     retries: int,
+    deadline: float,
     clock: Clock,
 ) -> Result[tuple[int, T]]:
-    """Call until there is an answer, an error that no try can mend, or no try left.
+    """Call until there is an answer, an error that no try can mend, or no try or time left.
 
     Args:
         started: is told of each try (from 1) before it is made, and returns the call's number.
@@ -51,6 +53,7 @@ async def call_with_retries(
         failed: is told the number of a try that failed, the error, its latency in milliseconds,
             and after how many seconds the next try comes, None if none does.
         retries: how many tries there are after the first.
+        deadline: when the execution is over, by the clock: no wait goes beyond it.
         clock: measures and waits.
 
     Returns:
@@ -60,16 +63,30 @@ async def call_with_retries(
     while True:
         number = started(attempt + 1)
         begun = clock.monotonic()
-        result = await call()
+        try:
+            result = await call()
+        except asyncio.CancelledError:
+            failed(number, _cut_off(), (clock.monotonic() - begun) * 1000, None)
+            raise
         if isinstance(result, Ok):
             return Ok((number, result.value))
         latency_ms = (clock.monotonic() - begun) * 1000
         delay = _delay(result.error, attempt, retries)
+        if delay is not None and clock.monotonic() + delay >= deadline:
+            delay = None
         failed(number, result.error, latency_ms, delay)
         if delay is None:
             return Err(result.error)
         await clock.sleep(delay)
         attempt += 1
+
+
+def _cut_off() -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_TIMEOUT,
+        "The call was cut off before it was answered: the time of the execution was over, or the"
+        " run was stopped.",
+    )
 
 
 def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:

@@ -25,7 +25,7 @@ TARGETS = "SELECT target FROM planned_tests WHERE suite = ? GROUP BY target ORDE
 EXECUTIONS = """
 SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.status, e.messages,
        o.body AS output, e.error_code, e.error_number, x.body AS error, e.hint, t.body AS trace,
-       e.turns, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
+       e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
        e.finish_reason, e.warnings
   FROM executions e
   LEFT JOIN contents o ON o.ref = e.output_ref
@@ -101,5 +101,5 @@ SELECT (SELECT avg(mean) FROM (
           JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
          WHERE e.run = :run AND a.kind = 'drift') AS drift,
        (SELECT avg(latency_ms) FROM executions
-         WHERE run = :run AND status <> 'skipped' AND turns > 0) AS latency
+         WHERE run = :run AND status <> 'skipped' AND answers > 0) AS latency
 """

@@ -137,7 +137,7 @@ class ExecutionView:
     error: str | None
     hint: str | None
     trace: str | None
-    turns: int
+    answers: int
     latency_ms: float | None
     input_tokens: int | None
     output_tokens: int | None

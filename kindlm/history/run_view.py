@@ -235,7 +235,7 @@ def _execution(row: sqlite3.Row) -> ExecutionView:
     values["status"] = Status(row["status"]) if row["status"] else None
     values["messages"] = tuple(json.loads(row["messages"]))
     values["warnings"] = tuple(json.loads(row["warnings"] or "[]"))
-    values["turns"] = row["turns"] or 0
+    values["answers"] = row["answers"] or 0
     return ExecutionView(**values)
 
 

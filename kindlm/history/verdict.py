@@ -167,7 +167,16 @@ def _cost(gate: Gate, metrics: SuiteMetrics) -> GateResult:
     if metrics.unknown_costs:
         calls = "1 call is" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls are"
         reason = f"the price of {calls} not known; add it under `prices`"
-        return _undecided(gate, metrics, reason)
+        # Not for want of something to measure: an unknown cost may be any cost.
+        return GateResult(
+            gate.name,
+            gate.threshold,
+            None,
+            not gate.written,
+            gate.written,
+            reason,
+            not gate.written,
+        )
     if metrics.cost_usd is None:
         return _undecided(gate, metrics, "nothing was spent")
     return _result(gate, spent, True, f"spent ${spent:.4f}")

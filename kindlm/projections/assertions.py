@@ -39,6 +39,7 @@ def _evaluated(event: RecordedEvent) -> Iterator[Operation]:
             "trace_ref": text_ref(data, "trace"),
             "duration_ms": data["duration_ms"],
             "line": data.get("line"),
+            "turn": data.get("turn"),
         },
     )
 
@@ -68,6 +69,7 @@ ASSERTIONS = Projection(
                 "trace_ref": "TEXT",
                 "duration_ms": "REAL",
                 "line": "INTEGER",
+                "turn": "INTEGER",
             },
             primary_key=("execution", "attempt", "position"),
             foreign_keys={

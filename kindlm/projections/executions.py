@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindlm.projections.naming import (
+    attempt_number,
     execution_id,
     execution_number,
     json_column,
@@ -37,7 +38,7 @@ _COLUMNS = {
     "error_ref": "TEXT",
     "hint": "TEXT",
     "trace_ref": "TEXT",
-    "turns": "INTEGER",
+    "answers": "INTEGER",
     "latency_ms": "REAL",
     "input_tokens": "INTEGER",
     "output_tokens": "INTEGER",
@@ -71,7 +72,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
     data = event.data
     yield Update(
         "executions",
-        {"id": execution_id(event)},
+        {"id": execution_id(event), "attempt": attempt_number(event)},
         {
             "status": data["status"],
             "finished_at": event.at,
@@ -81,7 +82,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
             "error_ref": text_ref(data, "error"),
             "hint": data.get("hint"),
             "trace_ref": text_ref(data, "trace"),
-            "turns": data["turns"],
+            "answers": data["answers"],
             "latency_ms": data["latency_ms"],
             "input_tokens": data.get("gen_ai.usage.input_tokens"),
             "output_tokens": data.get("gen_ai.usage.output_tokens"),

@@ -69,8 +69,13 @@ def _labelled(event: RecordedEvent) -> Iterator[Operation]:
 
 
 def _sealed(event: RecordedEvent) -> Iterator[Operation]:
-    row = {"run": event.data["run"], "head": event.data["head"], "sealed_at": event.at}
-    yield Upsert("seals", {"run": row["run"]}, row)
+    row = {
+        "run": event.data["run"],
+        "head": event.data["head"],
+        "sealed_at": event.at,
+        "event": str(event.id),
+    }
+    yield Upsert("seals", {"run": row["run"]}, row, newest=("sealed_at", "event"))
 
 
 RUNS = Projection(
@@ -118,7 +123,7 @@ RUNS = Projection(
         ),
         Table(
             "seals",
-            {"run": "TEXT", "head": "TEXT", "sealed_at": "TEXT"},
+            {"run": "TEXT", "head": "TEXT", "sealed_at": "TEXT", "event": "TEXT"},
             primary_key=("run",),
             foreign_keys={"run": ("runs", "id")},
         ),

@@ -65,6 +65,8 @@ def _skipped(event: RecordedEvent) -> Iterator[Operation]:
             "error_code": data["error_code"],
             "error_number": data["error_number"],
             "error_ref": text_ref(data, "message"),
+            "hint_ref": text_ref(data, "hint"),
+            "line": data.get("line"),
         },
     )
 
@@ -92,6 +94,8 @@ SUITES = Projection(
                 "error_code": "TEXT",
                 "error_number": "INTEGER",
                 "error_ref": "TEXT",
+                "hint_ref": "TEXT",
+                "line": "INTEGER",
             },
             primary_key=("id",),
             foreign_keys={"run": ("runs", "id"), "config_ref": ("contents", "ref")},

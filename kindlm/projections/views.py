@@ -1,6 +1,6 @@
 """Views: what a person reads in Datasette or asks in SQL. Texts are joined in, sums are made.
 
-Of an execution with several attempts the views show the last one; its spend is that of all.
+Of an execution with several attempts the views show the last one; `spend` has that of all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["VIEWS"]
 _EXECUTION_LOG = """
 SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
        e.status, o.body AS output, e.error_code, x.body AS error, e.hint,
-       e.turns, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
+       e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
        e.started_at, e.finished_at
   FROM executions e
   JOIN suites s ON s.id = e.suite
@@ -66,9 +66,9 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal, p.line
        sum(e.id IS NOT NULL AND e.status IS NULL) AS unfinished,
        1.0 * sum(e.status = 'passed')
            / nullif(sum(e.status IN ('passed', 'failed', 'errored')), 0) AS pass_rate,
-       avg(CASE WHEN e.turns > 0 THEN e.latency_ms END) AS latency_avg_ms,
+       avg(CASE WHEN e.answers > 0 THEN e.latency_ms END) AS latency_avg_ms,
        -- a sum with an unknown part is unknown
-       CASE WHEN count(e.cost_usd) = sum(e.turns > 0) THEN sum(e.cost_usd) END AS cost_usd
+       CASE WHEN count(e.cost_usd) = sum(e.answers > 0) THEN sum(e.cost_usd) END AS cost_usd
   FROM planned_tests p
   JOIN suites s ON s.id = p.suite
   LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target

@@ -28,6 +28,8 @@ __all__ = [
     "tool_parameters",
 ]
 
+_MOST_TOKENS = 2**53
+
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
     """A body that is no answer; the message says what is wrong with it."""
@@ -147,8 +149,13 @@ def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
 
 
 def token_count(value: Any) -> int | None:
-    """Return a reported number of tokens, None for anything that is no number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return a reported number of tokens, None for anything that can be none.
+
+    A number that is negative, or larger than a database holds, was not counted by anybody.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < _MOST_TOKENS else None
 
 
 def error_message(body: Any) -> str | None:

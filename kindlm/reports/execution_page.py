@@ -62,15 +62,15 @@ def _figures(execution: ExecutionView) -> Iterator[str]:
     yield execution.status.value if execution.status else "never finished"
     if execution.attempt > 1:
         yield f"attempt {execution.attempt}"
-    if execution.turns:
-        yield count(execution.turns, "turn")
-    if execution.latency_ms and execution.turns:
+    if execution.answers:
+        yield count(execution.answers, "answer")
+    if execution.latency_ms and execution.answers:
         yield duration(execution.latency_ms)
     if execution.input_tokens is not None:
         yield f"{execution.input_tokens:,} tokens in, {execution.output_tokens or 0:,} out"
     if execution.cost_usd is not None:
         yield f"{money(execution.cost_usd)} ({execution.cost_source})"
-    elif execution.turns:
+    elif execution.answers:
         yield "cost unknown"
     if execution.finish_reason:
         yield f"finish reason {execution.finish_reason}"

@@ -185,7 +185,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
         "error": _error(execution, mask),
         "output": mask.text(execution.output),
         "toolCalls": [_tool_call(call, mask) for call in tool_calls],
-        "turns": execution.turns,
+        "turns": execution.answers,
         "latencyMs": execution.latency_ms,
         "costUsd": execution.cost_usd,
         "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},

@@ -69,12 +69,16 @@ class QueueClient:
         self.running = 0
         self.most_at_once = 0
         self.gate: asyncio.Event | None = None
+        self.never_answers = False
+        self.silent_after: int | None = None
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         self.requests.append(request)
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
         try:
+            if self.never_answers or len(self.requests) > (self.silent_after or 1_000_000):
+                await asyncio.Event().wait()
             await (self.gate.wait() if self.gate else asyncio.sleep(0))
         finally:
             self.running -= 1

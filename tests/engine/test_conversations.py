@@ -76,7 +76,7 @@ class TestFollowUps:
         finished = bench.execute(make.case(follow_ups=("a", "b")))
         assert finished.status is Status.ERRORED
         (end,) = bench.events("execution.finished")
-        assert end.data["turns"] == 1
+        assert end.data["answers"] == 1
         assert bench.text(end.data["output"]) == ""
 
     def test_a_prefill_belongs_to_the_first_answer_alone(self, bench, make):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from kindlm.engine.recording import fingerprint
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
 from kindlm.suite import Expectation, ModelTarget, Prompt
@@ -229,3 +232,55 @@ class TestJudge:
         (event,) = bench.events("assertion.evaluated")
         assert event.data["gen_ai.evaluation.score.label"] == "inconclusive"
         assert event.data["failure_code"] == "JUDGE_EVAL_ERROR"
+
+
+def test_a_wait_that_goes_beyond_the_time_of_the_execution_is_not_waited_for(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=True, retry_after=86_400.0))
+    finished = bench.execute(make.case(), execution_timeout_ms=300_000)
+    assert finished.error is not None
+    assert finished.error.code is ErrorCode.PROVIDER_RATE_LIMIT
+    assert bench.clock.slept == []
+
+
+def test_a_call_that_the_end_of_the_time_cuts_off_is_recorded_as_failed(bench, make):
+    bench.client.never_answers = True
+    finished = bench.execute(make.case(), execution_timeout_ms=50)
+    assert finished.error is not None
+    assert finished.error.code is ErrorCode.PROVIDER_TIMEOUT
+    (failed,) = bench.events("provider.failed")
+    assert failed.data["error_code"] == "PROVIDER_TIMEOUT"
+    rows = bench.log.reader().execute("SELECT status FROM provider_calls").fetchall()
+    assert [tuple(row) for row in rows] == [("failed",)]
+
+
+def test_a_judge_that_never_answers_ends_with_the_time_of_the_execution(bench, make):
+    bench.queue(make.reply("Hello there"))
+    bench.client.silent_after = 1
+    params = {"criteria": "Is kind", "minScore": 0.7, "model": None, "rubric": None}
+    judge = Expectation("judge", "Is kind", params)
+    case = make.case(expectations=(make.contains("hello"), judge))
+    finished = bench.execute(case, execution_timeout_ms=50)
+    assert finished.status is Status.ERRORED
+    assert len(bench.events("assertion.evaluated")) == 1
+
+
+def test_a_judge_call_names_the_assertion_it_was_made_for(bench, make):
+    bench.queue(make.reply("Hello there"), make.reply('{"score": 0.9, "reasoning": "warm"}'))
+    params = {"criteria": "Is kind", "minScore": 0.7, "model": None, "rubric": None}
+    judge = Expectation("judge", "Is kind", params, turn=1)
+    bench.execute(make.case(expectations=(make.contains("hello"), judge)))
+    test, judging = bench.events("provider.requested")
+    assert "assertion" not in test.data
+    assert judging.data["assertion"] == 1
+    assert bench.events("assertion.evaluated")[1].data["turn"] == 1
+
+
+def test_what_differs_only_in_malformed_arguments_is_another_request(bench, make):
+    bench.queue(make.reply("", ToolCall("c", "t", {}, malformed='{"id": ')), make.reply("ok"))
+    bench.execute(make.case())
+    first = bench.events("provider.requested")[1].data["fingerprint"]
+    request = bench.client.requests[1]
+    other = ToolCall("c", "t", {}, malformed='{"no": ')
+    changed = [replace(m, tool_calls=(other,)) if m.tool_calls else m for m in request.messages]
+    assert fingerprint("p", request) == first
+    assert fingerprint("p", replace(request, messages=tuple(changed))) != first
