@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
 import typer
 
@@ -22,7 +22,6 @@ from kindlm.errors import KindlmError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from kindlm.config import Diagnostic
 
@@ -123,22 +122,32 @@ def fail(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
 
 
 def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> None:
-    """Show errors and warnings: what happened, how to fix it, and where it is."""
+    """Show errors and warnings: what happened, how to fix it, where it is, where to read more.
+
+    Of several errors with the same code, the last one says where to read more.
+    """
+    from kindlm.cli.problems import render_problem
+
     out = console or make_console()
-    for problem in problems:
-        out.print(_rendered(problem, is_verbose()))
+    found = [_parts(problem) for problem in problems]
+    last = {part.error.code: part for part in found if not part.warning}
+    for part in found:
+        refer = last.get(part.error.code) is part
+        shown = render_problem(
+            part.error,
+            warning=part.warning,
+            source_line=part.source_line,
+            refer=refer,
+            verbose=is_verbose(),
+        )
+        out.print(shown)
 
 
 def warn(message: str, hint: str | None = None, console: Console | None = None) -> None:
     """Show a warning."""
-    from rich.text import Text
+    from kindlm.cli.problems import render_warning
 
-    from kindlm.reports.untrusted import visible
-
-    lines = Text.assemble(("! ", "yellow"), visible(message))
-    if hint:
-        lines.append(f"\n  {visible(hint)}")
-    (console or make_console()).print(lines)
+    (console or make_console()).print(render_warning(message, hint))
 
 
 def note(message: str, console: Console | None = None) -> None:
@@ -148,14 +157,15 @@ def note(message: str, console: Console | None = None) -> None:
     (console or make_console()).print(visible(message))
 
 
-def _rendered(problem: KindlmError | Diagnostic, verbose: bool) -> Text:
-    from kindlm.cli.problems import render_problem
+class _Parts(NamedTuple):
+    """What is shown of a problem."""
 
+    error: KindlmError
+    warning: bool
+    source_line: str | None
+
+
+def _parts(problem: KindlmError | Diagnostic) -> _Parts:
     if isinstance(problem, KindlmError):
-        return render_problem(problem, verbose=verbose)
-    return render_problem(
-        problem.error,
-        warning=problem.severity == "warning",
-        source_line=problem.source_line,
-        verbose=verbose,
-    )
+        return _Parts(problem, False, None)
+    return _Parts(problem.error, problem.severity == "warning", problem.source_line)

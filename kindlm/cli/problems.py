@@ -10,7 +10,10 @@ from rich.text import Text
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.reports.untrusted import visible
 
-__all__ = ["render_problem"]
+__all__ = ["REFERENCE", "render_problem", "render_warning"]
+
+REFERENCE = "docs/errors.md"
+"""The page that says of each code what produces it and what to do."""
 
 _SOURCE_WIDTH = 160
 """Characters of a source line that are shown; a line can be as long as a file may be."""
@@ -23,18 +26,34 @@ def render_problem(
     *,
     warning: bool = False,
     source_line: str | None = None,
+    refer: bool = False,
     verbose: bool = False,
 ) -> Text:
-    """Return an error, or a warning, as the lines a user sees; all texts made harmless."""
-    sign, style = ("! ", "bold yellow") if warning else ("✗ ", "bold red")
-    lines = [Text(sign + visible(error.message), style=style)]
-    if error.hint:
-        lines.append(Text(f"  {visible(error.hint)}"))
+    """Return an error, or a warning, as the lines a user sees; all texts made harmless.
+
+    With `refer`, the last line says where to read more.
+    """
+    lines = _head(error.message, error.hint, warning=warning)
     if error.where is not None:
         lines += _place(error.where, source_line)
     if verbose:
         lines += _details(error)
+    if refer:
+        lines.append(Text(f"  See: {REFERENCE}#{error.code.name.lower()}", style="dim"))
     return Text("\n").join(lines)
+
+
+def render_warning(message: str, hint: str | None) -> Text:
+    """Return a warning that is about no place in a file, as the lines a user sees."""
+    return Text("\n").join(_head(message, hint, warning=True))
+
+
+def _head(message: str, hint: str | None, *, warning: bool) -> list[Text]:
+    sign, style = ("! ", "bold yellow") if warning else ("✗ ", "bold red")
+    lines = [Text(sign + visible(message), style=style)]
+    if hint:
+        lines.append(Text(f"  {visible(hint)}"))
+    return lines
 
 
 def _place(where: SourceLocation, source_line: str | None) -> Iterator[Text]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kindlm.cli.loading import Loaded
 from kindlm.config import Diagnostic
+from kindlm.reports.figures import count
 
 __all__ = ["ValidationSummary", "summarise", "validation_json"]
 
@@ -22,11 +23,10 @@ class ValidationSummary:
 
     def __str__(self) -> str:
         """Return the counts as one line."""
-        found = [_count(self.errors, "error"), _count(self.warnings, "warning")]
+        found = [count(self.errors, "error"), count(self.warnings, "warning")]
         problems = ", ".join(text for text in found if not text.startswith("0 "))
         return (
-            f"{_count(self.files, 'file')}, {_count(self.tests, 'test')}:"
-            f" {problems or 'no problems'}"
+            f"{count(self.files, 'file')}, {count(self.tests, 'test')}: {problems or 'no problems'}"
         )
 
 
@@ -71,7 +71,3 @@ def _diagnostic(found: Diagnostic) -> dict[str, object]:
         "message": error.message,
         "hint": error.hint,
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -13,6 +13,7 @@ from kindlm.cli.history import existing_history, fail_to_open, or_fail
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.runs import find_run
 from kindlm.history.sealing import SEALED_HEADS
+from kindlm.reports.figures import count
 from kindlm.reports.untrusted import one_line
 from kindlm_store import (
     OpenError,
@@ -76,18 +77,18 @@ def _tell(found: Verification, streams: list[tuple[str, int, str]], out: TextIO)
         problems.setdefault(problem.stream, []).append(problem)
     for name, version, head in streams:
         wrong = problems.pop(name, [])
-        out.write(f"{_sign(not wrong, color)} {one_line(name)}  {version} events  {head}\n")
+        out.write(
+            f"{_sign(not wrong, color)} {one_line(name)}  {count(version, 'event')}  {head}\n"
+        )
         _tell_problems(wrong, out)
     for stream, wrong in problems.items():
         out.write(f"{_sign(False, color)} {one_line(stream or 'texts')}\n")
         _tell_problems(wrong, out)
     erased = f", {found.erased} erased" if found.erased else ""
-    count = len(found.problems)
-    verdict = "all as recorded" if found.ok else f"{count} problem{'s' if count != 1 else ''}"
-    out.write(
-        f"{found.streams} streams, {found.events} events, {found.texts} texts{erased},"
-        f" {found.heads} noted heads: {verdict}\n"
-    )
+    verdict = "all as recorded" if found.ok else count(len(found.problems), "problem")
+    counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
+    texts = f"{count(found.texts, 'text')}{erased}"
+    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}\n")
 
 
 def _tell_problems(problems: list[Problem], out: TextIO) -> None:

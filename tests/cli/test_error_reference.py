@@ -1,0 +1,87 @@
+"""docs/errors.md holds every code, with its number, its cause and what to do; nothing made up."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kindlm
+from kindlm.cli.problems import REFERENCE, render_problem
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.outcome import FailureCode
+
+CHECKOUT = Path(__file__).parents[2]
+PAGE = (CHECKOUT / REFERENCE).read_text("utf-8")
+SOURCES = {
+    path: path.read_text("utf-8")
+    for path in Path(kindlm.__file__).parent.rglob("*.py")
+    if path.name != "errors.py"
+}
+
+
+class Entry(NamedTuple):
+    number: int
+    cause: str
+    fix: str
+
+
+def entries() -> dict[str, Entry]:
+    found = {}
+    for section in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]:
+        name, _, rest = section.partition("\n")
+        paragraphs = [text.strip() for text in rest.partition("\n## ")[0].strip().split("\n\n")]
+        number, _, cause = paragraphs[0].partition(". ")
+        found[name] = Entry(int(number), cause, " ".join(paragraphs[1:]))
+    return found
+
+
+ENTRIES = entries()
+
+
+def test_every_code_is_there_with_its_number() -> None:
+    assert {name: entry.number for name, entry in ENTRIES.items()} == {
+        code.name: code.value for code in ErrorCode
+    }
+
+
+@pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
+def test_a_code_is_produced_or_marked_as_not_produced_yet(code: ErrorCode) -> None:
+    produced = any(re.search(rf"ErrorCode\.{code.name}\b", text) for text in SOURCES.values())
+    entry = ENTRIES[code.name]
+    assert produced is not entry.cause.startswith("Not produced yet")
+    assert not produced or (entry.cause and entry.fix)
+
+
+@pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
+def test_an_error_names_the_section_of_its_code(code: ErrorCode) -> None:
+    shown = render_problem(KindlmError(code, "x"), refer=True).plain
+    page, _, anchor = shown.partition("See: ")[2].partition("#")
+    headings = re.findall(r"^#+ (.+)$", PAGE, flags=re.MULTILINE)
+    assert (CHECKOUT / page).is_file()
+    assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def test_every_code_of_an_assertion_is_there() -> None:
+    table = PAGE.partition("## Codes of assertions")[2]
+    assert re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) == list(FailureCode)
+
+
+def test_one_reference_is_enough_for_many_errors_of_a_kind(kindlm: Any, here: Path) -> None:
+    (here / "kindlm.yaml").write_text("kindlm: 1\nmodles: []\nprmpts: {}\n", "utf-8")
+    errors = kindlm("validate").err
+    assert errors.count("✗ ") > 1
+    assert errors.count("See: ") == 1
+    assert errors.rstrip().endswith("See: docs/errors.md#config_validation_error")
+
+
+def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:
+    kindlm("init")
+    text = (here / "kindlm.yaml").read_text("utf-8")
+    (here / "kindlm.yaml").write_text(f"{text}\nupload: {{ enabled: true }}\n", "utf-8")
+    warned = kindlm("validate")
+    assert warned.code == 0
+    assert "! " in warned.err
+    assert "See: " not in warned.err
