@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kindlm.agents.failures import Who, bad_option
+from kindlm.agents.failures import Who
 from kindlm.agents.options import unknown_name
-from kindlm.errors import Err, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.ports import Agent
 from kindlm.suite import AgentTarget, Command
 
@@ -41,14 +41,15 @@ def make_agent(
         root: the folder from which an agent in Python is imported.
 
     Returns:
-        The agent, not yet opened; or the error of an adapter that is not known, or of options that
-        it does not take (CONFIG_VALIDATION_ERROR).
+        The agent, not yet opened; or the error of an adapter that is not known
+        (PROVIDER_NOT_FOUND), or of options that it does not take (CONFIG_VALIDATION_ERROR).
     """
     where = _COMMAND if isinstance(target, Command) else _MAKERS.get(target.adapter)
     if where is None:
         assert isinstance(target, AgentTarget)
         hint = unknown_name(target.adapter, ADAPTERS)
-        return Err(bad_option(Who(target.id), f"unknown adapter {target.adapter!r}", hint))
+        message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     module, _, name = where.partition(":")
     maker: Maker = getattr(import_module(module), name)
     return maker(target, environ, root)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.http_client import UNREACHABLE, open_client
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.failures import Endpoint
+from kindlm.providers.ollama_host import host_url
 from kindlm.providers.ollama_wire import WIRE
+from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ProviderSettings
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["OllamaTransport", "advise", "ollama_client", "ollama_endpoint"]
+__all__ = ["ollama_client", "ollama_embedder"]
 
-_BASE_URL = "http://127.0.0.1:11434"
-_PORT = 11434
+_EMBEDDING_MODEL = "nomic-embed-text"
 _CLIENTS = 8
 _CONNECTIONS = 4
 _NOT_FOUND = 404
@@ -32,15 +33,35 @@ def ollama_client(
     settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
 ) -> OllamaClient:
     """Make a client; a key, where one is configured, is for a gateway or Ollama's own cloud."""
-    endpoint = ollama_endpoint(settings, key, environ)
-    return OllamaClient(endpoint, WireClient(endpoint, WIRE, OllamaTransport(endpoint)))
+    endpoint = _endpoint(settings, key, environ)
+    return OllamaClient(endpoint, WireClient(endpoint, WIRE, _Transport(endpoint)))
 
 
-def ollama_endpoint(
+def ollama_embedder(
     settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
-) -> Endpoint:
+) -> WireEmbedder:
+    """Make an embedder with the embedding model that most users of Ollama have."""
+    endpoint = _endpoint(settings, key, environ)
+    return WireEmbedder(
+        endpoint,
+        _EMBEDDING_WIRE,
+        _EMBEDDING_MODEL,
+        partial(_Transport, endpoint, clients=1),
+        advise=partial(_advise, endpoint=endpoint, model=_EMBEDDING_MODEL),
+    )
+
+
+def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
+    found = body.get("embeddings")
+    return found if isinstance(found, list) else None
+
+
+_EMBEDDING_WIRE = EmbeddingWire("/api/embed", _vectors, ("prompt_eval_count",))
+
+
+def _endpoint(settings: ProviderSettings, key: str | None, environ: Mapping[str, str]) -> Endpoint:
     """Return where Ollama is: `baseUrl`, else OLLAMA_HOST, else the usual port of this machine."""
-    base_url = settings.base_url or _from_host(environ.get("OLLAMA_HOST", "").strip())
+    base_url = settings.base_url or host_url(environ.get("OLLAMA_HOST", ""))
     return Endpoint(settings.name, base_url.rstrip("/"), settings.api_key_env, key or "")
 
 
@@ -56,14 +77,14 @@ class OllamaClient:
         result = await self._wire.complete(request)
         if isinstance(result, Ok):
             return result
-        return Err(advise(result.error, self._endpoint, request.model))
+        return Err(_advise(result.error, self._endpoint, request.model))
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._wire.aclose()
 
 
-class OllamaTransport:
+class _Transport:
     """Implements `client.Transport` with a few clients of few connections, the idlest first."""
 
     def __init__(self, endpoint: Endpoint, clients: int = _CLIENTS) -> None:
@@ -101,7 +122,7 @@ class OllamaTransport:
         self._in_flight[index] -= 1
 
 
-def advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
+def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
     """Return the error with what to do about it where Ollama is not started or lacks the model."""
     if error.details.get("status") == _NOT_FOUND and model in error.message:
         return replace(error, hint=f"Fetch the model: ollama pull {model}")
@@ -109,28 +130,3 @@ def advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
         where = f"providers.{endpoint.provider}.baseUrl"
         return replace(error, hint=f"Start Ollama: ollama serve, or check {where}")
     return error
-
-
-def _from_host(host: str) -> str:
-    """Return the URL that OLLAMA_HOST stands for; it is read as Ollama reads it.
-
-    It may lack the scheme, the port or the host, and may be the address that a server listens on.
-    """
-    if not host:
-        return _BASE_URL
-    has_scheme = "://" in host
-    parts = urlsplit(host if has_scheme else f"http://{host}")
-    name = parts.hostname or "127.0.0.1"
-    if name in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound: this replaces it
-        name = "127.0.0.1"
-    netloc = f"[{name}]" if ":" in name else name
-    port = _port(parts) or (None if has_scheme else _PORT)
-    address = netloc if port is None else f"{netloc}:{port}"
-    return f"{parts.scheme}://{address}{parts.path}"
-
-
-def _port(parts: SplitResult) -> int | None:
-    try:
-        return parts.port
-    except ValueError:  # Ollama itself takes the usual port then
-        return _PORT

@@ -15,7 +15,7 @@ from kindlm.ports import ModelClient
 from kindlm.providers.failures import missing_key, unusable_key
 from kindlm.suite import ProviderSettings
 
-__all__ = ["make_client"]
+__all__ = ["check_settings", "make_client"]
 
 Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], ModelClient]
 
@@ -38,14 +38,19 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     where = _MAKERS.get(settings.type)
     if where is None:
         return Err(_unknown(settings))
-    if settings.base_url is not None and not _is_http_url(settings.base_url):
-        return Err(_bad_url(settings))
-    key = _key(settings, environ)
+    key = check_settings(settings, environ)
     if isinstance(key, Err):
         return key
     module, _, name = where.partition(":")
     maker: Maker = getattr(import_module(module), name)
     return Ok(maker(settings, key.value, environ))
+
+
+def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[str | None]:
+    """Return the key of a provider that can be called, None if it does without."""
+    if settings.base_url is not None and not _is_http_url(settings.base_url):
+        return Err(_bad_url(settings))
+    return _key(settings, environ)
 
 
 def _key(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[str | None]:

@@ -27,7 +27,7 @@ def refused(failure):
 
 def test_an_unknown_adapter_gets_the_nearest(refused):
     error = refused("htpt")
-    assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+    assert error.code is ErrorCode.PROVIDER_NOT_FOUND
     assert "'shop'" in error.message
     assert error.hint == "Did you mean 'http'?"
 
