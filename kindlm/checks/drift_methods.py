@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kindlm.checks.echoes import is_echo
 from kindlm.checks.field_diff import Field, compare_fields
 from kindlm.checks.json_text import parse_json
 from kindlm.checks.judge_prompts import drift_question, new_token
@@ -40,9 +41,15 @@ async def by_judge(baseline: str, current: str, context: CheckContext) -> Result
         return _unavailable(f"The judge could not be asked: {reply.error.message}")
     text = reply.value.text
     try:
-        return Ok(parse_drift(text))
+        measured = parse_drift(text)
     except ValueError as error:
         return _unavailable(f"The judge measured no drift: {error}. It answered {shown(text)}.")
+    if is_echo("driftScore", measured.drift, measured.reasoning or "", (baseline, current)):
+        return _unavailable(
+            "The judge measured no drift: it repeated a measurement that stands in what it was to "
+            f"compare. It answered {shown(text)}."
+        )
+    return Ok(measured)
 
 
 async def by_embedding(baseline: str, current: str, context: CheckContext) -> Result[Measured]:

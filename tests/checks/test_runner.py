@@ -112,6 +112,10 @@ def test_every_check_of_the_suite_format_is_found() -> None:
         "keywords_allow",
         "tool_called",
         "tool_not_called",
+        "tool_strict",
+        "trajectory",
+        "latency",
+        "cost",
         "judge",
         "drift",
     }

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
 import pytest
 
 from kindlm.checks import CheckRunner
+from kindlm.checks.judge import parse_judgement
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import Expectation, SimulatedTool, ToolAnswer
-from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 
 Vector = dict[str, Any]
 
@@ -44,6 +46,9 @@ DEPARTURES: Final = {
     "assertion/judge-007": Departure(
         "a judgement is one JSON object and nothing else", frozenset({"JUDGE_EVAL_ERROR"})
     ),
+    "assertion/latency-004": Departure(
+        "what was not reported is not 0: nobody knows", frozenset({"ASSERTION_EVAL_ERROR"})
+    ),
 }
 
 SIMULATION_DEPARTURES: Final = {
@@ -51,8 +56,12 @@ SIMULATION_DEPARTURES: Final = {
     "tool_sim-014": ("the order of keys never matters", ["hit"]),
 }
 
-# The same failure by another name: what a judge answered cannot be read, or it did not answer.
-SAME_CODE: Final = {"JUDGE_PARSE_ERROR": "JUDGE_EVAL_ERROR"}
+# The same failure by another name: what a judge answered cannot be read, or it did not answer; an
+# answer that came too late for the test is not one that never came.
+SAME_CODE: Final = {
+    "JUDGE_PARSE_ERROR": "JUDGE_EVAL_ERROR",
+    "PROVIDER_TIMEOUT": "LATENCY_EXCEEDED",
+}
 
 DEFAULT_PII: Final = [
     r"\b\d{3}-\d{2}-\d{4}\b",
@@ -92,11 +101,13 @@ def evaluate(
 
 def expectations_of(vector: Vector) -> Iterator[Expectation]:
     expect = vector["input"]["expect"]
+    defaults = {"minScore": 0.7, "passes": 3 if vector["input"].get("multi_pass") else 1}
     for kind, params in [
         *output_params(expect.get("output", {}), vector["input"].get("json_schema")),
         *guardrail_params(expect.get("guardrails", {})),
         *[tool_params(call) for call in expect.get("toolCalls", [])],
-        *[("judge", {"minScore": 0.7} | criterion) for criterion in expect.get("judge", [])],
+        *[("judge", defaults | criterion) for criterion in expect.get("judge", [])],
+        *[(kind, expect[kind]) for kind in ("latency", "cost") if kind in expect],
     ]:
         yield Expectation(kind, kind, params)
 
@@ -132,7 +143,16 @@ def transcript_of(vector: Vector) -> Transcript:
         ToolUse(ToolCall(f"call_{n}", call["name"], call["arguments"]), call.get("response"), "x")
         for n, call in enumerate(context.get("toolCalls", []))
     )
-    return Transcript(turns=(Turn("", (Step(context.get("outputText", ""), uses),)),))
+    if vector["area"] == "assertion/latency" and "latencyMs" not in context:
+        return Transcript()
+    usd = context.get("costUsd")
+    step = Step(
+        context.get("outputText", ""),
+        uses,
+        cost=Cost() if usd is None else Cost(usd, CostSource.COMPUTED),
+        latency_ms=context.get("latencyMs", 0.0),
+    )
+    return Transcript(turns=(Turn("", (step,)),))
 
 
 def codes_of(results: list[CheckResult]) -> set[str]:
@@ -168,6 +188,11 @@ def test_verdicts(vector: Vector) -> None:
             check_differences(results, expected["arg_diffs"])
 
 
+@pytest.mark.vectors("suite.jsonl", "assertion/latency", "assertion/cost")
+def test_limits(vector: Vector) -> None:
+    check_verdict(vector, evaluate(list(expectations_of(vector)), transcript_of(vector), Judge([])))
+
+
 def check_differences(results: list[CheckResult], arg_diffs: dict[str, Any]) -> None:
     (result,) = (result for result in results if result.outcome is Outcome.FAILED)
     expected, actual = result.expected["argsMatch"], result.actual["arguments"]
@@ -199,20 +224,50 @@ def test_personal_data(vector: Vector) -> None:
 def test_judge(vector: Vector) -> None:
     if "expect" not in vector["input"]:
         pytest.skip("a judge is always configured: the first model, if no other")
-    if vector["input"].get("multi_pass"):
-        pytest.skip("several passes of a judge are not served yet")
-    judge = Judge(vector["input"]["judge_replies"])
+    several = vector["input"].get("multi_pass")
+    replies = vector["input"]["judge_replies"]
+    judge = Judge(for_each_pass(replies) if several else replies)
 
-    results = evaluate(list(expectations_of(vector)), transcript_of(vector), judge)
+    (result,) = evaluate(list(expectations_of(vector)), transcript_of(vector), judge)
 
-    check_verdict(vector, results)
-    if results[0].outcome is Outcome.INCONCLUSIVE:
-        assert len(judge.asked) == 2, "it is asked once more before giving up"
+    if several:
+        check_median(vector, result)
     else:
-        assert len(judge.asked) == vector["expected"]["judge_calls"]
-        assert results[0].score == vector["expected"]["results"][0]["score"]
+        check_verdict(vector, [result])
+        lost = result.outcome is Outcome.INCONCLUSIVE
+        assert len(judge.asked) == (2 if lost else vector["expected"]["judge_calls"])
+        assert lost or result.score == vector["expected"]["results"][0]["score"]
     asked_for = vector["input"]["expect"]["judge"][0].get("model")
     assert {question.model for question in judge.asked} == {asked_for}
+
+
+def for_each_pass(replies: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return replies so that each is that of one pass: who gives no judgement is asked again."""
+    return [reply for reply in replies for _ in range(1 if is_judgement(reply) else 2)]
+
+
+def is_judgement(reply: dict[str, str]) -> bool:
+    try:
+        parse_judgement(reply.get("text", ""))
+    except ValueError:
+        return False
+    return True
+
+
+def check_median(vector: Vector, result: CheckResult) -> None:
+    """Hold a judge of several passes to a vector, and to two rules where vectors differ.
+
+    The median of an even number of scores is the mean of the middle two, not the upper one; half
+    of the passes or less decide nothing.
+    """
+    found = vector["expected"]["results"][0].get("multi_pass", {"passes": 3, "scores": []})
+    decided = 2 * len(found["scores"]) > found["passes"]
+    assert (result.outcome is not Outcome.INCONCLUSIVE) == decided
+    assert result.score == (pytest.approx(median(found["scores"])) if decided else None)
+    if not decided:
+        assert codes_of([result]) == {"JUDGE_EVAL_ERROR"}
+    elif result.score == vector["expected"]["results"][0]["score"]:
+        check_verdict(vector, [result])
 
 
 def simulated_tool(tool: dict[str, Any]) -> SimulatedTool:
