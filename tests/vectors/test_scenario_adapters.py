@@ -1,0 +1,115 @@
+"""The vectors of scenarios that are about agents under test, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kindlm.agents.registry import make_agent
+from kindlm.errors import Err, Ok, Result
+from kindlm.ports import AgentReply, AgentRequest
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role, ToolUse
+
+Vector = dict[str, Any]
+
+DEPARTURES: Final = {
+    "fab-http-020": "arguments may be JSON text",
+    "fab-http-021": "tool calls are read where OpenAI has them, too",
+    "fab-http-023": "usage is read under either spelling",
+    "fab-http-033": "a text is kept as it is",
+    "fab-http-034": "a text is kept as it is",
+    "fab-run-014": "a message is sent once",
+}
+# The parsers of the cases are functions of another language; ours are paths.
+PARSERS: Final = {"d -> d.data.answer": "data.answer"}
+
+
+@pytest.mark.vectors("scenario.jsonl", "adapter.http.request", departures=DEPARTURES)
+def test_request(vector: Vector) -> None:
+    given, expected = vector["input"], vector["expected"]
+    turns = (given["context"] or {"turns": []})["turns"]
+    messages = [Message(Role(role), text) for role, text in turns]
+    sent, _ = _exchange([*messages, Message(Role.USER, given["message"])], {}, b"{}", "", 200)
+    assert sent == [expected["body"]]
+
+
+@pytest.mark.vectors("scenario.jsonl", "runner+adapter.http", departures=DEPARTURES)
+def test_conversation(vector: Vector) -> None:
+    said: list[Message] = []
+    sent = []
+    for step in vector["input"]["steps"]:
+        text, _, answer = step.removeprefix("send ").partition(" -> ")
+        said.append(Message(Role.USER, text))
+        bodies, _ = _exchange(said, {}, b'{"message": "ok"}', "application/json", 200)
+        sent += bodies
+        said.append(Message(Role.ASSISTANT, answer))
+    assert sent == vector["expected"]["bodies"]
+
+
+@pytest.mark.vectors(
+    "scenario.jsonl", "adapter.http.response", "adapter.http.stream", departures=DEPARTURES
+)
+def test_response(vector: Vector) -> None:
+    given, expected = vector["input"], vector["expected"]
+    parser = given.get("config", {}).get("responseParser")
+    options = {} if parser is None else {"responsePath": PARSERS[parser]}
+    kind = given.get("content_type", "application/json")
+    body = _payload(given["body"], kind)
+    status = given.get("status", 200)
+    _, result = _exchange([Message(Role.USER, "hello")], options, body, kind, status)
+    assert isinstance(result, Err) == expected.get("raises", False), result
+    if isinstance(result, Err):
+        assert all(text in result.error.message for text in expected["mentions"])
+        return
+    reply = result.value
+    assert reply.text == expected["text"]
+    assert [_called(use) for use in reply.tool_uses] == expected["toolCalls"]
+    if "tokenUsage" in expected:
+        assert reply.usage.input_tokens == expected["tokenUsage"]["input"]
+        assert reply.usage.output_tokens == expected["tokenUsage"]["output"]
+
+
+def _payload(body: Any, kind: str) -> bytes:
+    """Return what went over the wire: a page stands for a body that is not JSON at all."""
+    raw = isinstance(body, str) and (kind != "application/json" or body.startswith("<"))
+    return (body if raw else json.dumps(body)).encode("utf-8")
+
+
+def _called(use: ToolUse) -> dict[str, Any]:
+    return {"name": use.call.name, "arguments": use.call.arguments}
+
+
+def _exchange(
+    messages: list[Message], options: Vector, body: bytes, kind: str, status: int
+) -> tuple[list[Any], Result[AgentReply]]:
+    """Send one message; return the bodies that arrived, and the result."""
+    arrived: list[Any] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = int(head.partition("content-length:")[2].split()[0])
+        arrived.append(json.loads(await reader.readexactly(length)))
+        told = f"content-type: {kind}\r\ncontent-length: {len(body)}\r\n"
+        writer.write(f"HTTP/1.1 {status} X\r\n{told}\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async def run() -> Result[AgentReply]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        target = AgentTarget("a", "http", url, {}, {"request": "messages", **options})
+        made = make_agent(target, environ={}, root=Path())
+        assert isinstance(made, Ok)
+        async with made.value as agent:
+            result = await agent.send(AgentRequest("c", tuple(messages), 20.0))
+        server.close()
+        await server.wait_closed()
+        return result
+
+    result = asyncio.run(run())
+    return arrived, result
