@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -76,17 +76,25 @@ class _Same:
 @lru_cache(maxsize=256)
 def _validator(key: _Same) -> Validator:
     from jsonschema import Draft202012Validator
-    from jsonschema.validators import extend, validator_for
+    from jsonschema.validators import validator_for
     from referencing import Registry
 
     schema = key.schema
     draft = validator_for(schema, default=Draft202012Validator)
-    known = {name: keyword for name, keyword in KEYWORDS.items() if name in draft.VALIDATORS}
-    bounded: type[Validator] = extend(draft, known)  # type: ignore[no-untyped-call]
     if isinstance(schema, Mapping):
         # With its `$schema`, a reference back to the root would leave the bounded keywords.
         schema = {name: part for name, part in schema.items() if name != "$schema"}
-    return bounded(schema, registry=Registry(), format_checker=draft.FORMAT_CHECKER)
+    return _bounded(draft)(schema, registry=Registry(), format_checker=draft.FORMAT_CHECKER)
+
+
+@cache
+def _bounded(draft: type[Validator]) -> type[Validator]:
+    """Return the validator of a draft with keywords whose patterns are bounded in time."""
+    from jsonschema.validators import extend
+
+    known = {name: keyword for name, keyword in KEYWORDS.items() if name in draft.VALIDATORS}
+    bounded: type[Validator] = extend(draft, known)  # type: ignore[no-untyped-call]
+    return bounded
 
 
 def _message(text: str) -> str:
