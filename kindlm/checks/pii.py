@@ -20,7 +20,7 @@ from kindlm.suite import Expectation
 from kindlm.transcript import ToolCall, Transcript
 from kindlm.wording import count, printable, shown
 
-__all__ = ["pii", "redacted"]
+__all__ = ["find_personal_data", "pii", "redacted"]
 
 # The card pattern of the suite format. Any 16 digits fit it; only what has a valid check digit
 # is taken for a card.
@@ -124,11 +124,11 @@ def _found(pattern: _Pattern, written: _Written, deadline: float) -> list[Eviden
     """Return where a pattern matches a text, as ranges of it: its values first, else its whole."""
     found: dict[tuple[int, int], str] = {}
     for value in written.values:
-        for start, end in _ranges(pattern, value, deadline):
+        for start, end in find_personal_data(pattern.text, value, deadline):
             match = value[start:end]
             found[_place(match, written.text, found)] = match
     if not found:
-        for start, end in _ranges(pattern, written.text, deadline):
+        for start, end in find_personal_data(pattern.text, written.text, deadline):
             found[start, end] = written.text[start:end]
     return [
         Evidence(written.source, start, end, pattern.name, redacted(match))
@@ -136,11 +136,16 @@ def _found(pattern: _Pattern, written: _Written, deadline: float) -> list[Eviden
     ]
 
 
-def _ranges(pattern: _Pattern, text: str, deadline: float) -> list[tuple[int, int]]:
-    is_card = pattern.text == _CARD_PATTERN
+def find_personal_data(pattern: str, text: str, deadline: float) -> list[tuple[int, int]]:
+    """Return the ranges of a text that a pattern matches, in order and without overlaps.
+
+    Of the card pattern only what is a card counts. `deadline` is a time of the monotonic clock.
+    Raises `PatternError` for a pattern that does not compile, or takes too long.
+    """
+    is_card = pattern == _CARD_PATTERN
     ranges: list[tuple[int, int]] = []
     # Overlapping, since a card may begin inside 16 digits that are none.
-    for start, end in matches_in(pattern.text, text, deadline, overlapped=is_card):
+    for start, end in matches_in(pattern, text, deadline, overlapped=is_card):
         if is_card and not _passes_luhn(text[start:end]):
             continue
         if not ranges or start >= ranges[-1][1]:

@@ -1,0 +1,145 @@
+"""`record.redactPii`: what patterns match does not get into the log, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.cli.personal_data import PersonalData, patterns_of
+from kindlm.suite import Case, Expectation, Prompt, Suite
+from kindlm_store import Text
+
+EMAIL = "jane.roe@example.com"
+CARD = "4111 1111 1111 1111"
+CARD_NUMBER = 4111111111111111
+
+
+def suite(*expectations: Expectation) -> Suite:
+    return Suite(
+        name="support",
+        project="shop",
+        front_end="kindlm",
+        path="kindlm.yaml",
+        config_hash="0123456789ab",
+        config_text="{}",
+        providers={},
+        models={},
+        cases=(Case("greets", Prompt("Hi"), targets=("gpt",), expectations=expectations),),
+        gates=(),
+    )
+
+
+@pytest.fixture
+def personal() -> PersonalData:
+    return PersonalData(patterns_of(suite()))
+
+
+def is_gone(text: str) -> bool:
+    return not any(part in text for part in (EMAIL, CARD, str(CARD_NUMBER)))
+
+
+def test_a_match_keeps_its_length_and_its_ends(personal: PersonalData) -> None:
+    assert personal.hide(f"Write to {EMAIL}!") == f"Write to ja{'*' * 16}om!"
+
+
+def test_texts_without_matches_stay_as_they_are(personal: PersonalData) -> None:
+    body = '{ "order":"A-17", "n": [1, 2.50, -3e4],  "t": "caf\\u00e9 \\"x\\"" }'
+    for text in (body, "", "[", "order 1234 5678 9012 3456", '"quoted" and more'):
+        assert personal.hide(text) == text
+
+
+@pytest.mark.parametrize("nested", [1, 2, 3])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_json_inside_json_is_looked_into(
+    personal: PersonalData, nested: int, ascii_only: bool
+) -> None:
+    value: Any = {"é": f"to\n{EMAIL}", "card": CARD_NUMBER, "n": 12, "list": [CARD, None]}
+    for _ in range(nested):
+        value = {"arguments": json.dumps(value, ensure_ascii=ascii_only)}
+    hidden = personal.hide(json.dumps(value))
+    assert is_gone(hidden)
+    for _ in range(nested):
+        hidden = json.loads(hidden)["arguments"]
+    assert json.loads(hidden)["n"] == 12
+    assert json.loads(hidden)["é"] == f"to\nja{'*' * 16}om"
+
+
+def test_what_is_escaped_is_found(personal: PersonalData) -> None:
+    escaped = EMAIL.replace("@", "\\u0040")
+    assert json.loads(personal.hide(f'{{"to": "{escaped}"}}')) == {"to": f"ja{'*' * 16}om"}
+
+
+def test_json_stays_json_where_a_pattern_takes_its_punctuation() -> None:
+    personal = PersonalData((r'"name": "[^"]*"',))
+    hidden = personal.hide('{"name": "Jane Roe"}')
+    assert "Jane" not in hidden
+    json.loads(hidden)
+
+
+def test_a_mask_that_still_matches_is_made_of_stars_alone() -> None:
+    assert PersonalData((r"\d{2,}",)).hide("born 19841231 there") == "born ******** there"
+
+
+def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
+    personal = PersonalData((r"^(a|a)*$",))
+    hidden = personal.hide("a" * 40 + "!")
+    assert "aaaa" not in hidden
+    assert "not recorded" in hidden
+
+
+def test_a_pattern_that_does_not_compile_hides_nothing() -> None:
+    assert PersonalData(("(",)).hide("(") == "("
+
+
+def test_the_patterns_of_the_tests_are_looked_for_too() -> None:
+    params = {
+        "denyPatterns": [r"\bC-\d{6}\b"],
+        "customPatterns": [{"name": "staff", "pattern": r"\bE-\d{4}\b"}],
+    }
+    personal = PersonalData(patterns_of(suite(Expectation("pii", "pii", params))))
+    assert personal.hide("C-123456, E-1234") == "C-****56, E-**34"
+    assert is_gone(personal.hide(EMAIL))
+
+
+def test_texts_of_an_event_are_hidden_and_names_stay(personal: PersonalData) -> None:
+    data = {
+        "test": EMAIL,
+        "text": Text(EMAIL),
+        "warnings": [EMAIL],
+        "messages": [{"text": Text(f"Hi {EMAIL}"), "role": "user"}],
+        "evidence": [{"excerpt": EMAIL, "start": 3}],
+        "call": 1,
+    }
+    hidden = personal.hide_in(data)
+    assert hidden["test"] == EMAIL
+    assert hidden["text"] == Text(f"ja{'*' * 16}om")
+    assert hidden["messages"][0]["role"] == "user"
+    assert is_gone(hidden["messages"][0]["text"].body)
+    assert is_gone(str((hidden["warnings"], hidden["evidence"])))
+    assert (hidden["call"], hidden["evidence"][0]["start"]) == (1, 3)
+
+
+texts = st.text(st.sampled_from('a1 @.-"\\{}[]:,\n') | st.characters(exclude_categories=["Cs"]))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.tuples(values, st.sampled_from([EMAIL, CARD, CARD_NUMBER])), st.booleans())
+def test_no_json_lets_anything_through(value: Any, ascii_only: bool) -> None:
+    personal = PersonalData(patterns_of(suite()))
+    hidden = personal.hide(json.dumps(value, ensure_ascii=ascii_only))
+    assert is_gone(hidden)
+    assert isinstance(json.loads(hidden), list)
+
+
+@given(texts, texts)
+def test_no_text_lets_an_address_through(before: str, after: str) -> None:
+    personal = PersonalData(patterns_of(suite()))
+    assert EMAIL not in personal.hide(f"{before} {EMAIL} {after}")
