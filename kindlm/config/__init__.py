@@ -1,6 +1,7 @@
 """kindlm.yaml: from a file to a `Suite`, or to diagnostics with line and column."""
 
 from kindlm.config.binding import bind_services, bind_suite
+from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.load import LoadedSuite, load_suite
 from kindlm.config.published import json_schema
@@ -10,6 +11,8 @@ __all__ = [
     "LoadedSuite",
     "bind_services",
     "bind_suite",
+    "credential_variables",
     "json_schema",
+    "literal_secrets",
     "load_suite",
 ]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.suite import Case, Prompt, ProviderSettings, Service, Suite
+from kindlm.suite import AgentTarget, Case, Command, Prompt, ProviderSettings, Service, Suite
 
 __all__ = ["bind_services", "bind_suite"]
+
+MAX_PLACES = 3
+"""Places that an error names; a test can have many rows."""
 
 _ASKS_A_MODEL = frozenset({"judge", "drift"})
 """Kinds of expectations that call a model besides the tested one."""
@@ -21,7 +25,7 @@ class _Values:
 
     environ: Mapping[str, str]
     ports: Mapping[str, int] | None
-    missing: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, dict[str, None]] = field(default_factory=dict)
     place: str = ""
 
     def __call__(self, name: str) -> str:
@@ -34,9 +38,7 @@ class _Values:
         else:
             value = self.environ.get(rest)
         if value is None:
-            places = self.missing.setdefault(name, [])
-            if self.place not in places:
-                places.append(self.place)
+            self.missing.setdefault(name, {})[self.place] = None
             return ""
         return value
 
@@ -50,8 +52,8 @@ def bind_suite(
 ) -> Result[Suite]:
     """Return the suite with environment variables and ports filled in.
 
-    What is not used needs no value: cases that are not selected or skipped, and providers that
-    neither they nor their judges call, stay as they are.
+    What is not used needs no value: cases that are not selected or skipped, providers that
+    neither they nor their judges call, and agents they do not run on, stay as they are.
 
     Args:
         suite: as it was loaded.
@@ -63,16 +65,25 @@ def bind_suite(
         The suite, or one error that names all variables without a value and where they are used.
     """
     values = _Values(environ, ports)
-    used = [case for case in suite.cases if not case.skip and _targets(case, selected)]
+    is_used = [not case.skip and bool(_targets(case, selected)) for case in suite.cases]
+    used = [case for case, wanted in zip(suite.cases, is_used, strict=True) if wanted]
     needed = _used_providers(suite, used, selected)
+    targets = {target for case in used for target in _targets(case, selected)}
     providers = {
         name: _bind_provider(item, values) if name in needed else item
         for name, item in suite.providers.items()
     }
-    cases = tuple(_bind_case(case, values) if case in used else case for case in suite.cases)
+    agents = {
+        name: _bind_agent(agent, values) if name in targets else agent
+        for name, agent in suite.agents.items()
+    }
+    cases = tuple(
+        _bind_case(case, values) if wanted else case
+        for case, wanted in zip(suite.cases, is_used, strict=True)
+    )
     if values.missing:
         return Err(_missing(suite, values.missing))
-    return Ok(replace(suite, providers=providers, cases=cases))
+    return Ok(replace(suite, providers=providers, agents=agents, cases=cases))
 
 
 def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[Service, ...]]:
@@ -116,7 +127,43 @@ def _bind_case(case: Case, values: _Values) -> Case:
         system=None if prompt.system is None else bind(prompt.system, values),
         prefill=None if prompt.prefill is None else bind(prompt.prefill, values),
     )
-    return case if bound == prompt else replace(case, prompt=bound)
+    follow_ups = tuple(bind(text, values) for text in case.follow_ups)
+    command = None if case.command is None else _bind_command(case.command, values)
+    if (bound, follow_ups, command) == (prompt, case.follow_ups, case.command):
+        # A suite of many rows is not copied for nothing.
+        return case
+    return replace(case, prompt=bound, follow_ups=follow_ups, command=command)
+
+
+def _bind_command(command: Command, values: _Values) -> Command:
+    return replace(
+        command,
+        words=tuple(bind(word, values) for word in command.words),
+        env={name: insert(text, values) for name, text in command.env.items()},
+    )
+
+
+def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:
+    values.place = f"agents.{agent.id}"
+    return replace(
+        agent,
+        endpoint=insert(agent.endpoint, values),
+        headers={name: insert(text, values) for name, text in agent.headers.items()},
+        options=_insert_in(agent.options, values),
+    )
+
+
+def _insert_in(value: Any, values: _Values) -> Any:
+    """Fill in all texts of a JSON value; its other placeholders are the adapter's."""
+    match value:
+        case str():
+            return insert(value, values)
+        case dict():
+            return {key: _insert_in(item, values) for key, item in value.items()}
+        case list():
+            return [_insert_in(item, values) for item in value]
+        case _:
+            return value
 
 
 def _bind_service(service: Service, values: _Values) -> Service:
@@ -129,10 +176,16 @@ def _bind_service(service: Service, values: _Values) -> Service:
     )
 
 
-def _missing(suite: Suite, missing: Mapping[str, list[str]]) -> KindlmError:
+def _some(places: list[str]) -> str:
+    more = len(places) - MAX_PLACES
+    return ", ".join(places[:MAX_PLACES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _missing(suite: Suite, missing: Mapping[str, Mapping[str, None]]) -> KindlmError:
     names = [name.removeprefix("env.") for name in missing]
     listed = "; ".join(
-        f"{name.removeprefix('env.')} (in {', '.join(places)})" for name, places in missing.items()
+        f"{name.removeprefix('env.')} (in {_some(list(places))})"
+        for name, places in missing.items()
     )
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,

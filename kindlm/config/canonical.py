@@ -2,7 +2,8 @@
 
 The hash covers the resolved configuration (defaults filled in, key order and comments gone), which
 gates the user wrote, and the content of every file it refers to. Placeholders for environment
-variables and ports are hashed as they stand, so that a secret or a free port never changes it.
+variables and ports are hashed as they stand, so that a secret or a free port never changes it; a
+credential that is written out in a header has a mark in its place.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from kindlm.config.credentials import hide_credentials
 from kindlm.config.schema import KindlmConfig
 
 __all__ = ["config_hash", "config_text", "resolved"]
@@ -24,13 +26,21 @@ HASH_LENGTH = 12
 def config_text(config: KindlmConfig, digests: Mapping[str, str]) -> str:
     """Return the resolved configuration in canonical JSON, as it is recorded."""
     document = {
-        "config": resolved(config),
+        "config": _recordable(resolved(config)),
         "gatesWritten": sorted(written_gates(config)),
         "files": dict(digests),
     }
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
+
+
+def _recordable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved configuration without the credentials of agents that are written out."""
+    agents = [
+        {**agent, "headers": hide_credentials(agent["headers"])} for agent in config["agents"]
+    ]
+    return {**config, "agents": agents}
 
 
 def config_hash(text: str) -> str:
@@ -52,11 +62,12 @@ def resolved(value: Any) -> Any:
     """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        return {
+        known = {
             fields[name].serialization_alias or fields[name].alias or name: resolved(item)
             for name, item in value.__dict__.items()
             if item is not None or name in value.model_fields_set
         }
+        return {**known, **resolved(value.model_extra or {})}
     if isinstance(value, list):
         return [resolved(item) for item in value]
     if isinstance(value, dict):

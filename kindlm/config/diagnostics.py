@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal
 
 from kindlm.config.document import Document
 from kindlm.config.places import Path, Position, dotted
+from kindlm.config.rows import RowProblem
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
 __all__ = ["Diagnostic", "Reporter", "Severity", "hint_for", "suggest"]
@@ -45,7 +48,13 @@ class Reporter:
     def __init__(self, file: str, document: Document) -> None:
         self._file = file
         self._document = document
+        self._credentials: tuple[str, ...] = ()
         self.diagnostics: list[Diagnostic] = []
+
+    def hide(self, credentials: Iterable[str]) -> None:
+        """Keep credentials that are written out in the file from being shown, from now on."""
+        # The longest first: one may be a part of another.
+        self._credentials = tuple(sorted(credentials, key=len, reverse=True))
 
     def error(
         self,
@@ -71,6 +80,20 @@ class Reporter:
         code = ErrorCode.CONFIG_VALIDATION_ERROR
         self._add("warning", code, path, message, hint, position, False, reason, details)
 
+    def error_in_rows(
+        self, path: Path, name: str, problem: RowProblem, *, reason: str = "rows"
+    ) -> None:
+        """Report an error in a file of rows that the value at `path` names."""
+        file = os.path.normpath(PurePath(self._file).parent / name)
+        where = SourceLocation(file, problem.line, 1)
+        details = {"reason": "limit" if problem.limit else reason}
+        code = ErrorCode.CONFIG_VALIDATION_ERROR
+        error = KindlmError(code, problem.message, problem.hint, where, details)
+        line = problem.source_line
+        self.diagnostics.append(
+            Diagnostic(error, "error", dotted(path), None if line is None else line[:MAX_SHOWN])
+        )
+
     def problems(self) -> None:
         """Report what is wrong with the text itself."""
         for problem in self._document.problems:
@@ -89,8 +112,11 @@ class Reporter:
         return SourceLocation(self._file, position.line, position.column)
 
     def sort_phase(self, start: int) -> None:
-        """Bring the diagnostics from number `start` on into the order of the file."""
-        self.diagnostics[start:] = sorted(self.diagnostics[start:], key=_place)
+        """Bring the diagnostics from number `start` on into the order of the file.
+
+        Those of other files follow.
+        """
+        self.diagnostics[start:] = sorted(self.diagnostics[start:], key=self._place)
 
     @property
     def has_errors(self) -> bool:
@@ -114,15 +140,26 @@ class Reporter:
         )
         hidden = secret or any(_SECRET.search(str(part)) for part in path[-1:])
         line = self._document.line(position.line) if position and not hidden else None
-        error = KindlmError(code, message, hint, where, {"reason": reason, **details})
-        self.diagnostics.append(
-            Diagnostic(error, severity, dotted(path), None if line is None else line[:MAX_SHOWN])
+        error = KindlmError(
+            code,
+            self._hidden(message),
+            None if hint is None else self._hidden(hint),
+            where,
+            {"reason": reason, **details},
         )
+        shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
+        self.diagnostics.append(Diagnostic(error, severity, dotted(path), shown))
 
+    def _hidden(self, text: str) -> str:
+        for credential in self._credentials:
+            text = text.replace(credential, "…")
+        return text
 
-def _place(diagnostic: Diagnostic) -> tuple[int, int]:
-    where = diagnostic.error.where
-    return (where.line or 0, where.column or 0) if where else (0, 0)
+    def _place(self, diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
+        where = diagnostic.error.where
+        if where is None:
+            return False, "", 0, 0
+        return where.file != self._file, where.file, where.line or 0, where.column or 0
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str | None:

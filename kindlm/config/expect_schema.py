@@ -1,4 +1,4 @@
-"""The `expect` section of a test."""
+"""The `expect` section of a test, and of a turn of its conversation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,44 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from kindlm.config.section import WHOLE, Count, Maybe, Pattern, Score, Section, Text
+from kindlm.config.section import (
+    EXTENSION,
+    WHOLE,
+    Count,
+    Maybe,
+    Pattern,
+    Positive,
+    Score,
+    Section,
+    Text,
+)
 from kindlm.config.values import refuse
 
-__all__ = ["DriftConfig", "ExpectConfig", "GuardrailsConfig", "OutputConfig", "ToolCallConfig"]
+__all__ = [
+    "CallCountConfig",
+    "DriftConfig",
+    "ExpectConfig",
+    "GuardrailsConfig",
+    "OutputConfig",
+    "ToolCallConfig",
+    "TrajectoryConfig",
+]
+
+MAX_PASSES = 20
 
 
 class OutputConfig(Section):
     """What is expected of the final text."""
 
-    format: Literal["text", "json"] = "text"
-    schema_file: Maybe[Text] = None
+    format: Literal["text", "json"] = Field(default="text", examples=["json"])
+    """With `json` the whole text must be JSON that fits `schemaFile`."""
+    schema_file: Maybe[Text] = Field(default=None, examples=["schemas/answer.json"])
     """JSON Schema that the output must fit, relative to this file. Required with format json."""
-    contains: list[str] = Field(default=[])
-    not_contains: list[str] = Field(default=[])
-    max_length: Maybe[Annotated[int, Field(gt=0), WHOLE]] = None
+    contains: list[str] = Field(default=[], examples=[["refund", "REF-5678"]])
+    """Texts that must all be in the output; case does not matter."""
+    not_contains: list[str] = Field(default=[], examples=[["error", "undefined"]])
+    """Texts of which none may be in the output; case does not matter."""
+    max_length: Maybe[Annotated[int, Field(gt=0), WHOLE]] = Field(default=None, examples=[500])
     """Most characters the output may have."""
 
     @model_validator(mode="after")
@@ -35,30 +58,36 @@ class OutputConfig(Section):
 class NamedPattern(Section):
     """A pattern of personal data with a name for reports."""
 
-    name: Text
-    pattern: Pattern
+    name: Text = Field(examples=["customer number"])
+    """What the report calls it."""
+    pattern: Pattern = Field(examples=[r"\bC-\d{6}\b"])
+    """Regular expression; case does not matter."""
 
 
 class PiiConfig(Section):
-    """No personal data in the output."""
+    """No personal data in the output, nor in the arguments of tool calls."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, examples=[False])
+    """`false` switches the check off."""
     deny_patterns: list[Pattern] = Field(
         default=[
             r"\b\d{3}-\d{2}-\d{4}\b",
             r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b",
             r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
-        ]
+        ],
+        examples=[[r"\b\d{3}-\d{2}-\d{4}\b"]],
     )
     """Replaces the defaults: US social security, credit card, e-mail."""
     custom_patterns: list[NamedPattern] = Field(default=[])
+    """Further patterns, with names."""
 
 
 class KeywordsConfig(Section):
     """Words that must, or must not, be in the output; case does not matter."""
 
-    deny: list[str] = Field(default=[])
-    allow: list[str] = Field(default=[])
+    deny: list[str] = Field(default=[], examples=[["not my problem"]])
+    """None of these may be in the output."""
+    allow: list[str] = Field(default=[], examples=[["sorry", "apologise"]])
     """At least one of these must be in the output."""
 
 
@@ -66,53 +95,152 @@ class GuardrailsConfig(Section):
     """What must never happen."""
 
     pii: Maybe[PiiConfig] = None
+    """No personal data. `pii: {}` checks with the defaults."""
     keywords: Maybe[KeywordsConfig] = None
+    """Forbidden and required words."""
 
 
 class JudgeConfig(Section):
-    """A criterion that a model judges."""
+    """A criterion that a model judges, with a score from 0 to 1."""
 
-    criteria: Text
-    min_score: Score = 0.7
-    model: Maybe[str] = None
-    """Id of the model that judges this criterion."""
-    rubric: Maybe[str] = None
+    criteria: Text = Field(examples=["Confirms the refund and is polite"])
+    """What the judge looks at, in plain words."""
+    min_score: Score = Field(default=0.7, examples=[0.9])
+    """Least score with which it passes."""
+    model: Maybe[str] = Field(default=None, examples=["judge"])
+    """Id of the model that judges this criterion; `defaults.judgeModel` by default."""
+    rubric: Maybe[str] = Field(default=None, examples=["1.0: both. 0.5: one of them. 0: none."])
+    """How to score; a general rubric by default."""
+    passes: Annotated[int, Field(ge=1, le=MAX_PASSES), WHOLE] = Field(
+        default=1, examples=[3], json_schema_extra=EXTENSION
+    )
+    """How often the judge is asked; the median of its scores counts."""
+
+
+class CallCountConfig(Section):
+    """How often a tool is called: at least `min`, at most `max` times."""
+
+    min: Maybe[Count] = Field(default=None, examples=[1])
+    """Least number of calls."""
+    max: Maybe[Count] = Field(default=None, examples=[2])
+    """Largest number of calls."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> CallCountConfig:
+        if self.min is None and self.max is None:
+            raise refuse("holds neither `min` nor `max`", "Add one of them")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise refuse(f"can never hold: min {self.min} is more than max {self.max}")
+        return self
 
 
 class ToolCallConfig(Section):
     """A tool call that is expected, or must not happen. All that is written holds of one call."""
 
-    tool: Text
-    should_not_call: bool = False
-    args_match: Maybe[dict[str, Any]] = None
+    tool: Text = Field(examples=["lookup_order"])
+    """Name of the tool."""
+    should_not_call: bool = Field(default=False, examples=[True])
+    """The tool must not be called; with `argsMatch`: not with such arguments."""
+    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that must be there; more are allowed, at every level."""
-    args_schema: Maybe[Text] = None
+    args_schema: Maybe[Text] = Field(default=None, examples=["schemas/lookup.json"])
     """JSON Schema file for the arguments, relative to this file."""
-    order: Maybe[Count] = None
+    order: Maybe[Count] = Field(default=None, examples=[0])
     """Position among all tool calls, from 0."""
-    response_contains: Maybe[str] = None
+    response_contains: Maybe[str] = Field(default=None, examples=["delivered"])
+    """Text that must be in the tool's answer."""
+    before: Maybe[Text] = Field(
+        default=None, examples=["issue_refund"], json_schema_extra=EXTENSION
+    )
+    """Name of a tool that is called later."""
+    after: Maybe[Text] = Field(default=None, examples=["log_in"], json_schema_extra=EXTENSION)
+    """Name of a tool that is called earlier."""
+    count: Maybe[CallCountConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    """How often the tool is called."""
+
+    @model_validator(mode="after")
+    def _is_about_another_tool(self) -> ToolCallConfig:
+        for key, other in (("before", self.before), ("after", self.after)):
+            if other == self.tool:
+                raise refuse(f"can never hold: {key} names the tool itself", "Name another tool")
+        return self
+
+
+class TrajectoryCallConfig(Section):
+    """A step of a trajectory."""
+
+    tool: Text = Field(examples=["issue_refund"])
+    """Name of the tool."""
+    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
+    """Arguments that must be there; more are allowed, at every level."""
+    count: Maybe[CallCountConfig] = None
+    """How often this step is taken; once by default."""
+
+
+class TrajectoryConfig(Section):
+    """The way through the tools as a whole."""
+
+    mode: Literal["strict", "in-order", "unordered", "subset", "superset"] = Field(
+        examples=["in-order"]
+    )
+    """`strict`: these calls and no others, in this order. `in-order`: these calls in this order,
+    others between them. `unordered`: these calls and no others, in any order. `subset`: no call
+    but these. `superset`: all of these, in any order, and others."""
+    calls: list[TrajectoryCallConfig]
+    """The calls that are compared with those that were made."""
 
 
 class DriftConfig(Section):
     """How far the output may be from the baseline's."""
 
-    max_score: Score = 0.15
-    method: Literal["judge", "embedding", "field-diff"] = "judge"
-    fields: Maybe[list[str]] = None
-    """Paths that field-diff compares, such as `response.action`."""
+    max_score: Score = Field(default=0.15, examples=[0.1])
+    """Largest drift that passes: 0 is the same, 1 is something else."""
+    method: Literal["judge", "embedding", "field-diff"] = Field(
+        default="judge", examples=["field-diff"]
+    )
+    """`judge`: a model compares. `embedding`: distance of meaning. `field-diff`: share of JSON
+    fields that differ."""
+    fields: Maybe[list[str]] = Field(default=None, examples=[["response.action"]])
+    """Paths that field-diff compares; all fields by default."""
 
 
 class BaselineConfig(Section):
     """Comparison with the baseline."""
 
     drift: Maybe[DriftConfig] = None
+    """Largest distance from the baseline's answer."""
+
+
+class LatencyConfig(Section):
+    """How long the answers may take."""
+
+    max_ms: Positive = Field(examples=[5000])
+    """Most milliseconds for all answers of one conversation together."""
+
+
+class CostConfig(Section):
+    """What one conversation may cost."""
+
+    max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
+    """Most US dollars, judges not counted. A cost that is not known is not taken for 0."""
 
 
 class ExpectConfig(Section):
     """What is expected of a conversation."""
 
     output: Maybe[OutputConfig] = None
+    """The final text."""
     guardrails: Maybe[GuardrailsConfig] = None
+    """What must never happen."""
     judge: list[JudgeConfig] = Field(default=[])
+    """Criteria that a model judges."""
     tool_calls: list[ToolCallConfig] = Field(default=[])
+    """Calls that are expected, or must not happen."""
     baseline: Maybe[BaselineConfig] = None
+    """Comparison with the baseline."""
+    trajectory: Maybe[TrajectoryConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    """All tool calls, as one way."""
+    latency: Maybe[LatencyConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    """How long the answers may take."""
+    cost: Maybe[CostConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    """What the conversation may cost."""

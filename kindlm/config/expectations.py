@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from kindlm.config.canonical import resolved
 from kindlm.config.expect_schema import (
     DriftConfig,
     ExpectConfig,
     GuardrailsConfig,
     OutputConfig,
     ToolCallConfig,
+    TrajectoryConfig,
 )
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.places import Path
+from kindlm.config.schema import TestConfig
+from kindlm.config.values import plain_number
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Expectation
 
@@ -26,20 +30,35 @@ MAX_LABEL = 200
 Where = Callable[[Path], SourceLocation]
 
 
-def compile_expectations(
-    expect: ExpectConfig, path: Path, files: ReferencedFiles, where: Where
-) -> tuple[Expectation, ...]:
-    """Return one expectation for each thing that is expected, in the order of the schema.
+Placed = tuple[Path, Expectation]
 
-    `path` is that of the section. Labels are unique for a kind: results are told apart by them.
+
+def compile_expectations(
+    test: TestConfig, path: Path, files: ReferencedFiles, where: Where
+) -> tuple[Expectation, ...]:
+    """Return one expectation for each thing that a test expects, in the order of the schema.
+
+    What the test itself expects looks at the whole conversation; what a message of the
+    conversation expects, at the turns up to the answer to it: the first message is turn 1.
+    Labels are unique for a kind: results are told apart by them.
     """
     return tuple(
         replace(expectation, where=where((*path, *place)))
-        for place, expectation in _unique_labels(_all(expect, files))
+        for place, expectation in _unique_labels(_of_test(test, files))
     )
 
 
-Placed = tuple[Path, Expectation]
+def _of_test(test: TestConfig, files: ReferencedFiles) -> Iterator[Placed]:
+    for place, expectation in _all(test.expect, files):
+        yield ("expect", *place), expectation
+    for index, follow_up in enumerate(test.conversation):
+        turn = index + 2
+        for place, expectation in _all(follow_up.expect, files):
+            label = f"turn {turn}: {expectation.label}"
+            yield (
+                ("conversation", index, "expect", *place),
+                replace(expectation, label=label, turn=turn),
+            )
 
 
 def _all(expect: ExpectConfig, files: ReferencedFiles) -> Iterator[Placed]:
@@ -55,10 +74,21 @@ def _all(expect: ExpectConfig, files: ReferencedFiles) -> Iterator[Placed]:
             "minScore": criterion.min_score,
             "model": criterion.model,
             "rubric": criterion.rubric,
+            "passes": criterion.passes,
         }
         yield ("judge", index), Expectation("judge", criterion.criteria, params)
     if expect.baseline is not None and expect.baseline.drift is not None:
         yield ("baseline", "drift"), _drift(expect.baseline.drift)
+    if expect.trajectory is not None:
+        yield ("trajectory",), _trajectory(expect.trajectory)
+    if expect.latency is not None:
+        limit = expect.latency.max_ms
+        params = {"maxMs": limit}
+        yield ("latency",), Expectation("latency", f"≤ {plain_number(limit)} ms", params)
+    if expect.cost is not None:
+        limit = expect.cost.max_usd
+        params = {"maxUsd": limit}
+        yield ("cost",), Expectation("cost", f"≤ ${plain_number(limit)}", params)
 
 
 def _output(output: OutputConfig, files: ReferencedFiles) -> Iterator[Placed]:
@@ -109,7 +139,18 @@ def _tool_call(call: ToolCallConfig, files: ReferencedFiles) -> Expectation:
         params["order"] = call.order
     if call.response_contains is not None:
         params["responseContains"] = call.response_contains
+    if call.before is not None:
+        params["before"] = call.before
+    if call.after is not None:
+        params["after"] = call.after
+    if call.count is not None:
+        params["count"] = resolved(call.count)
     return Expectation("tool_called", call.tool, params)
+
+
+def _trajectory(trajectory: TrajectoryConfig) -> Expectation:
+    params = {"mode": trajectory.mode, "calls": [resolved(call) for call in trajectory.calls]}
+    return Expectation("trajectory", trajectory.mode, params)
 
 
 def _drift(drift: DriftConfig) -> Expectation:

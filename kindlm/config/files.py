@@ -11,9 +11,12 @@ from typing import Any
 from kindlm.config.document import MAX_BYTES
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema
+from kindlm.config.rows import RowFile, read_rows
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 __all__ = ["ReferencedFiles", "safe_path"]
+
+MAX_ROW_BYTES = 64 * 1024 * 1024
 
 
 def safe_path(folder: Path, relative: str) -> Result[Path]:
@@ -43,31 +46,18 @@ class ReferencedFiles:
         self._folder = folder
         self._bytes: dict[str, Result[bytes]] = {}
         self._schemas: dict[str, Result[Any]] = {}
+        self._rows: dict[str, Result[RowFile]] = {}
+        self._digests: dict[str, str] = {}
 
     @property
     def digests(self) -> Mapping[str, str]:
         """SHA-256 of every file that could be read, by its path as written."""
-        return {
-            name: hashlib.sha256(result.value).hexdigest()
-            for name, result in sorted(self._bytes.items())
-            if isinstance(result, Ok)
-        }
+        return dict(sorted(self._digests.items()))
 
     def text(self, name: str) -> Result[str]:
         """Return a text file's content."""
         data = self._read(name)
-        if isinstance(data, Err):
-            return data
-        try:
-            text = data.value.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            return _error(
-                f'"{name}" is not UTF-8: byte {error.start} is not valid',
-                "Save the file with the encoding UTF-8",
-            )
-        if MARK in text:
-            return _error(f'"{name}" holds the noncharacter U+FDD0', "Remove it")
-        return Ok(text)
+        return data if isinstance(data, Err) else _decode(name, data.value)
 
     def schema(self, name: str) -> Result[Any]:
         """Return a JSON Schema document that is valid as such."""
@@ -76,26 +66,54 @@ class ReferencedFiles:
             self._schemas[name] = data if isinstance(data, Err) else parse_schema(name, data.value)
         return self._schemas[name]
 
+    def rows(self, name: str) -> Result[RowFile]:
+        """Return the rows of a CSV or JSON Lines file, and what is wrong with them."""
+        if name not in self._rows:
+            # Read past the other files, and not kept: it may be large.
+            data = self._load(name, MAX_ROW_BYTES)
+            text = data if isinstance(data, Err) else _decode(name, data.value)
+            self._rows[name] = text if isinstance(text, Err) else Ok(read_rows(name, text.value))
+        return self._rows[name]
+
     def _read(self, name: str) -> Result[bytes]:
         if name not in self._bytes:
-            path = safe_path(self._folder, name)
-            self._bytes[name] = path if isinstance(path, Err) else _read(name, path.value)
+            self._bytes[name] = self._load(name, MAX_BYTES)
         return self._bytes[name]
 
+    def _load(self, name: str, limit: int) -> Result[bytes]:
+        path = safe_path(self._folder, name)
+        data = path if isinstance(path, Err) else _read(name, path.value, limit)
+        if isinstance(data, Ok):
+            self._digests[name] = hashlib.sha256(data.value).hexdigest()
+        return data
 
-def _read(name: str, path: Path) -> Result[bytes]:
+
+def _decode(name: str, data: bytes) -> Result[str]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return _error(
+            f'"{name}" is not UTF-8: byte {error.start} is not valid',
+            "Save the file with the encoding UTF-8",
+        )
+    if MARK in text:
+        return _error(f'"{name}" holds the noncharacter U+FDD0', "Remove it")
+    return Ok(text)
+
+
+def _read(name: str, path: Path, limit: int) -> Result[bytes]:
     if not path.exists():
         return _error(f'The file "{name}" does not exist', f"It was looked for at {path}")
     if not path.is_file():
         return _error(f'"{name}" is not a file', f"It was looked for at {path}")
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except OSError as error:
         return _error(f'"{name}" cannot be read: {_reason(error)}', f"See the rights of {path}")
-    if len(data) > MAX_BYTES:
+    if len(data) > limit:
         return _error(
-            f'"{name}" is larger than {MAX_BYTES // 1024**2} MiB',
+            f'"{name}" is larger than {limit // 1024**2} MiB',
             "Use a smaller file",
             ErrorCode.CONFIG_VALIDATION_ERROR,
         )

@@ -57,5 +57,7 @@ def bind(rendered: str, lookup: Callable[[str], str]) -> str:
 
 
 def insert(template: str, lookup: Callable[[str], str]) -> str:
-    """Fill in all placeholders of a text that takes no variables, such as a URL."""
-    return _PLACEHOLDER.sub(lambda match: lookup(match[1]), template)
+    """Fill in what is known at run time in a text that takes no variables, such as a URL."""
+    return _PLACEHOLDER.sub(
+        lambda match: lookup(match[1]) if is_deferred(match[1]) else match[0], template
+    )

@@ -9,11 +9,13 @@ from typing import Any
 
 from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
+from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import MAX_BYTES, read_document
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.raw import section
 from kindlm.config.references import check_references
+from kindlm.config.requirements import check_requirements
 from kindlm.config.validation import validate
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import Suite
@@ -55,6 +57,7 @@ def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
     reporter = Reporter(str(path), document)
     reporter.problems()
     raw = document.value
+    reporter.hide(written_in(raw))
     suite = None
     if document.readable:
         suite = _load(raw, path, root, reporter)
@@ -65,6 +68,8 @@ def _load(raw: Any, path: Path, root: Path | None, reporter: Reporter) -> Suite 
     files = ReferencedFiles(path.parent)
     start = len(reporter.diagnostics)
     config = validate(raw, reporter)
+    if isinstance(raw, dict):
+        check_requirements(raw, reporter)
     reporter.sort_phase(start)
     start = len(reporter.diagnostics)
     if isinstance(raw, dict):
@@ -72,7 +77,9 @@ def _load(raw: Any, path: Path, root: Path | None, reporter: Reporter) -> Suite 
     reporter.sort_phase(start)
     failed = reporter.has_errors
     if config is not None:
-        warn(config, reporter)
+        start = len(reporter.diagnostics)
+        warn(config, raw, reporter, files)
+        reporter.sort_phase(start)
     if config is None or failed:
         return None
     return compile_suite(config, _identity(path, root), path.parent.resolve(), files, reporter)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kindlm.config.places import Path
 
-__all__ = ["Raw", "items", "section"]
+__all__ = ["Raw", "expectations", "items", "section", "texts", "walk"]
 
 Raw = Mapping[str, Any]
 
@@ -29,3 +29,28 @@ def section(raw: Any, *path: str) -> Raw:
     for part in path:
         raw = raw.get(part) if isinstance(raw, dict) else None
     return raw if isinstance(raw, dict) else {}
+
+
+def expectations(test: Raw) -> Iterator[tuple[Path, Raw]]:
+    """Yield the `expect` sections of a test: its own, then those of its conversation."""
+    yield ("expect",), section(test, "expect")
+    for path, turn in items(test, "conversation"):
+        yield (*path, "expect"), section(turn, "expect")
+
+
+def walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield a value and all that is in it, with paths. The reader has bounded the depth."""
+    yield path, value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from walk(item, (*path, index))
+
+
+def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield all texts in a value, with their paths."""
+    for place, item in walk(value, path):
+        if isinstance(item, str):
+            yield place, item

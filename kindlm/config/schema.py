@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
 
+from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.expect_schema import ExpectConfig
 from kindlm.config.section import (
     EXTENSION,
@@ -26,7 +27,14 @@ from kindlm.config.section import (
     Text,
     Url,
 )
-from kindlm.config.target_schema import ModelConfig, PriceConfig, ProviderConfig, ServeConfig
+from kindlm.config.target_schema import (
+    CommandLine,
+    ModelConfig,
+    PriceConfig,
+    ProviderConfig,
+    ServeConfig,
+)
+from kindlm.config.tool_schema import ToolConfig
 from kindlm.config.values import not_bool, refuse
 
 __all__ = [
@@ -35,7 +43,7 @@ __all__ = [
     "KindlmConfig",
     "PromptConfig",
     "TestConfig",
-    "ToolConfig",
+    "TurnConfig",
 ]
 
 MAX_TESTS = 1_000
@@ -51,9 +59,11 @@ def _with_other_spelling(schema: dict[str, Any]) -> None:
 class SuiteConfig(Section):
     """What the suite is called."""
 
-    name: Text
-    description: Maybe[str] = None
-    tags: list[str] = Field(default=[])
+    name: Text = Field(examples=["support"])
+    """Name of the suite, in reports and for baselines."""
+    description: Maybe[str] = Field(default=None, examples=["What the support agent must do"])
+    """What the suite is about."""
+    tags: list[str] = Field(default=[], examples=[["support"]])
     """Every test of the suite has these tags too."""
 
 
@@ -62,18 +72,23 @@ class PromptConfig(Section):
 
     model_config = ConfigDict(json_schema_extra=_with_other_spelling)
 
-    system: Maybe[str] = None
+    system: Maybe[str] = Field(default=None, examples=["You serve {{shop}}."])
+    """The system text."""
     system_file: Maybe[Text] = Field(
         default=None,
+        examples=["prompts/system.md"],
         validation_alias=AliasChoices("systemFile", "system_prompt_file"),
         serialization_alias="systemFile",
         json_schema_extra=EXTENSION,
     )
     """File with the system text, relative to this file."""
-    user: Maybe[Text] = None
-    user_file: Maybe[Text] = Field(default=None, json_schema_extra=EXTENSION)
+    user: Maybe[Text] = Field(default=None, examples=["{{message}}"])
+    """What the user says first. This or `userFile` is required."""
+    user_file: Maybe[Text] = Field(
+        default=None, examples=["prompts/user.md"], json_schema_extra=EXTENSION
+    )
     """File with the user's text, relative to this file."""
-    assistant: Maybe[str] = None
+    assistant: Maybe[str] = Field(default=None, examples=["{"])
     """The beginning of the answer, which the model continues (Anthropic)."""
 
     @model_validator(mode="after")
@@ -87,46 +102,67 @@ class PromptConfig(Section):
         return self
 
 
-class ToolAnswerConfig(Section):
-    """`then` is the answer to a call whose arguments match `when`."""
+class TurnConfig(Section):
+    """A further message of the user, sent after the answer to the one before."""
 
-    when: dict[str, Any]
-    then: Any
+    user: Text = Field(examples=["And now the other half, please."])
+    """What the user says; {{name}} stands for a variable of the test."""
+    expect: ExpectConfig = ExpectConfig()
+    """Looks at the conversation up to the answer to this message."""
 
 
-class ToolConfig(Section):
-    """A simulated tool."""
-
-    name: Text
-    description: Maybe[str] = None
-    parameters: Maybe[dict[str, Any]] = None
-    """JSON Schema of the arguments."""
-    responses: list[ToolAnswerConfig] = Field(default=[])
-    """The first that matches answers."""
-    default_response: Any = None
-    """The answer when nothing matches; null is an answer too."""
+def _prompt_or_command(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"required": ["prompt"]}, {"required": ["command"]}]
 
 
 class TestConfig(Section):
-    """One test."""
+    """One test: what is said to a model, an agent or a program, and what is expected of it."""
 
     __test__ = False
 
-    name: Text
-    prompt: Text
-    """A key of `prompts`."""
-    vars: dict[str, str] = Field(default={})
-    models: Maybe[list[str]] = None
-    """Ids of the models it runs on; all of them by default."""
-    repeat: Maybe[Repeat] = None
+    model_config = ConfigDict(json_schema_extra=_prompt_or_command)
+
+    name: Text = Field(examples=["refunds-a-double-charge"])
+    """Name of the test; unique in the suite."""
+    prompt: Maybe[Text] = Field(default=None, examples=["support"])
+    """A key of `prompts`. Required unless there is a `command`."""
+    vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
+    """Variables for the prompt, the conversation and the command."""
+    vars_from: Maybe[Text] = Field(
+        default=None, examples=["cases.csv"], json_schema_extra=EXTENSION
+    )
+    """CSV or JSON Lines file, relative to this file: the test becomes one for each row, and the
+    columns are variables, before those of `vars`. `[id]` is added to the name: the column `id`,
+    else the number of the row."""
+    command: Maybe[CommandLine] = Field(
+        default=None,
+        examples=["python agent.py --order {{order_id}}"],
+        json_schema_extra=EXTENSION,
+    )
+    """A program that is tested instead of a model or agent, in this file's folder. No shell: it is
+    split into words, and then variables are put into these."""
+    models: Maybe[list[str]] = Field(default=None, examples=[["gpt"]])
+    """Ids of the models and agents it runs on. By default all agents, or all models if there are no
+    agents."""
+    repeat: Maybe[Repeat] = Field(default=None, examples=[5])
+    """How often it runs on each of them; `defaults.repeat` by default."""
+    conversation: list[TurnConfig] = Field(default=[], json_schema_extra=EXTENSION)
+    """What the user says after the first answer, message by message."""
     tools: list[ToolConfig] = Field(default=[])
+    """Simulated tools that the model can call."""
+    strict_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
+    """A call that no answer is meant for, or that breaks its schema, fails the test;
+    `defaults.strictTools` by default."""
     expect: ExpectConfig
-    tags: list[str] = Field(default=[])
-    skip: bool = False
-    pass_rate: Maybe[Score] = Field(default=None, json_schema_extra=EXTENSION)
-    """Share of its repeats that must pass."""
+    """What is expected of the whole conversation; the output is the last answer."""
+    tags: list[str] = Field(default=[], examples=[["smoke"]])
+    """What it can be selected by."""
+    skip: bool = Field(default=False, examples=[True])
+    """Leave it out for now; reports show it as skipped."""
+    pass_rate: Maybe[Score] = Field(default=None, examples=[0.8], json_schema_extra=EXTENSION)
+    """Share of its repeats that must pass; `defaults.passRate` by default."""
     max_turns: Annotated[int, Field(ge=1, le=20), WHOLE] = Field(
-        default=10, json_schema_extra=EXTENSION
+        default=10, examples=[12], json_schema_extra=EXTENSION
     )
     """Most model calls in one conversation."""
 
@@ -134,87 +170,139 @@ class TestConfig(Section):
 class GatesConfig(Section):
     """Conditions on the suite as a whole."""
 
-    pass_rate_min: Score = 0.95
-    schema_failures_max: Count = 0
-    judge_avg_min: Maybe[Score] = None
-    drift_score_max: Maybe[Score] = None
-    pii_failures_max: Count = 0
-    keyword_failures_max: Count = 0
-    cost_max_usd: Maybe[Positive] = None
-    latency_max_ms: Maybe[Positive] = None
+    pass_rate_min: Score = Field(default=0.95, examples=[0.9])
+    """Least share of executions that pass. Written, it decides how many failures are tolerated."""
+    schema_failures_max: Count = Field(default=0, examples=[0])
+    """Most outputs that break their schema."""
+    judge_avg_min: Maybe[Score] = Field(default=None, examples=[0.8])
+    """Least mean score of all criteria."""
+    drift_score_max: Maybe[Score] = Field(default=None, examples=[0.15])
+    """Largest drift of any test."""
+    pii_failures_max: Count = Field(default=0, examples=[0])
+    """Most outputs with personal data."""
+    keyword_failures_max: Count = Field(default=0, examples=[0])
+    """Most violations of keywords."""
+    cost_max_usd: Maybe[Positive] = Field(default=None, examples=[2.5])
+    """Most US dollars for the suite, judges included. Once exceeded, nothing new is started."""
+    latency_max_ms: Maybe[Positive] = Field(default=None, examples=[8000])
+    """Largest mean latency of an execution, in milliseconds."""
 
 
 class ComplianceMetadata(Section):
     """What the compliance report says about the system under test."""
 
-    system_name: Maybe[str] = None
-    system_version: Maybe[str] = None
-    risk_level: Maybe[Literal["high", "limited", "minimal"]] = None
-    operator: Maybe[str] = None
-    intended_purpose: Maybe[str] = None
-    data_governance_notes: Maybe[str] = None
+    system_name: Maybe[str] = Field(default=None, examples=["ACME Support Agent"])
+    """What the system is called."""
+    system_version: Maybe[str] = Field(default=None, examples=["2.1.0"])
+    """Which version is tested."""
+    risk_level: Maybe[Literal["high", "limited", "minimal"]] = Field(
+        default=None, examples=["limited"]
+    )
+    """Its class of risk."""
+    operator: Maybe[str] = Field(default=None, examples=["ACME Corp"])
+    """Who runs it."""
+    intended_purpose: Maybe[str] = Field(default=None, examples=["Answers order inquiries"])
+    """What it is for."""
+    data_governance_notes: Maybe[str] = Field(default=None, examples=["No customer data is kept"])
+    """How its data is handled."""
 
 
 class ComplianceConfig(Section):
     """The compliance report."""
 
-    enabled: bool = False
-    framework: Literal["eu-ai-act", "custom"] = "eu-ai-act"
-    output_dir: str = "./compliance-reports"
+    enabled: bool = Field(default=False, examples=[True])
+    """Write the report after a run."""
+    framework: Literal["eu-ai-act", "custom"] = Field(default="eu-ai-act", examples=["custom"])
+    """What the report is arranged by."""
+    output_dir: str = Field(default="./compliance-reports", examples=["reports"])
+    """Folder for the reports."""
     metadata: Maybe[ComplianceMetadata] = None
+    """What it says about the system."""
 
 
 class UploadConfig(Section):
     """Uploading of results."""
 
-    enabled: bool = False
-    include_artifacts: bool = False
-    redact_patterns: list[Pattern] = Field(default=[])
-    api_url: Url = "https://api.kindlm.com/v1"
+    enabled: bool = Field(default=False, examples=[False])
+    """Upload after a run."""
+    include_artifacts: bool = Field(default=False, examples=[False])
+    """Upload prompts and outputs too."""
+    redact_patterns: list[Pattern] = Field(default=[], examples=[[r"\bC-\d{6}\b"]])
+    """What is made unreadable before."""
+    api_url: Url = Field(default="https://api.kindlm.com/v1", examples=["https://example.com/v1"])
+    """Where to."""
 
 
 class DefaultsConfig(Section):
     """What holds for every test that does not say otherwise."""
 
-    repeat: Repeat = 1
-    concurrency: Annotated[int, Field(ge=1, le=32), WHOLE] = 4
-    timeout_ms: Milliseconds = 60_000
-    """For one call of a provider."""
-    judge_model: Maybe[str] = None
+    repeat: Repeat = Field(default=1, examples=[3])
+    """How often a test runs on each of its targets."""
+    concurrency: Annotated[int, Field(ge=1, le=32), WHOLE] = Field(default=4, examples=[8])
+    """How many executions run at once."""
+    timeout_ms: Milliseconds = Field(default=60_000, examples=[30_000])
+    """Milliseconds for one call of a provider, an agent or a command."""
+    judge_model: Maybe[str] = Field(default=None, examples=["judge"])
     """Id of the model that judges; the first model by default."""
     retries: Annotated[int, Field(ge=0, le=10), WHOLE] = Field(
-        default=2, json_schema_extra=EXTENSION
+        default=2, examples=[0], json_schema_extra=EXTENSION
     )
     """How often a call that failed is tried again."""
-    pass_rate: Score = Field(default=1.0, json_schema_extra=EXTENSION)
-    execution_timeout_ms: Milliseconds = Field(default=300_000, json_schema_extra=EXTENSION)
-    """For one whole conversation."""
+    pass_rate: Score = Field(default=1.0, examples=[0.8], json_schema_extra=EXTENSION)
+    """Share of a test's repeats that must pass."""
+    execution_timeout_ms: Milliseconds = Field(
+        default=300_000, examples=[120_000], json_schema_extra=EXTENSION
+    )
+    """Milliseconds for one whole conversation."""
+    strict_tools: bool = Field(default=False, examples=[True], json_schema_extra=EXTENSION)
+    """Calls of simulated tools must meet an answer that is meant for them, and keep their
+    schema."""
 
 
 class RecordConfig(Section):
     """What is recorded."""
 
-    redact_pii: bool = False
-    raw_bodies: bool = True
+    redact_pii: bool = Field(default=False, examples=[True])
+    """Make personal data unreadable before it is recorded."""
+    raw_bodies: bool = Field(default=True, examples=[False])
+    """Keep what providers and agents answered, byte for byte."""
 
 
 class KindlmConfig(Section):
     """A kindlm test suite."""
 
-    kindlm: Annotated[Literal[1], BeforeValidator(not_bool)]
+    kindlm: Annotated[Literal[1], BeforeValidator(not_bool)] = Field(examples=[1])
     """Version of this format."""
-    project: Text
+    project: Text = Field(examples=["acme-support"])
+    """What the suite belongs to."""
     suite: SuiteConfig
-    providers: Annotated[dict[str, ProviderConfig], Field(min_length=1)]
-    models: Annotated[list[ModelConfig], Field(min_length=1, max_length=MAX_MODELS)]
-    prompts: Annotated[dict[str, PromptConfig], Field(min_length=1)]
+    """What the suite is called."""
+    providers: dict[str, ProviderConfig] = Field(default={})
+    """How to reach models, by name: `openai`, `anthropic`, `ollama`, `scripted`, or a name of your
+    own with a `type`. Required where models are."""
+    models: Annotated[list[ModelConfig], Field(max_length=MAX_MODELS)] = Field(default=[])
+    """The models that are tested, or that judge. Required unless only agents or commands are
+    tested."""
+    agents: Annotated[list[AgentConfig], Field(max_length=MAX_MODELS)] = Field(
+        default=[], json_schema_extra=EXTENSION
+    )
+    """The live agents that are tested. With agents, tests run on models only where their `models`
+    names them."""
+    prompts: dict[str, PromptConfig] = Field(default={})
+    """The messages that open conversations, by name. Required unless only commands are tested."""
     tests: Annotated[list[TestConfig], Field(min_length=1, max_length=MAX_TESTS)]
+    """The tests."""
     gates: GatesConfig = GatesConfig()
+    """Conditions on the suite as a whole."""
     compliance: Maybe[ComplianceConfig] = None
+    """The compliance report."""
     upload: UploadConfig = UploadConfig()
+    """Uploading of results."""
     defaults: DefaultsConfig = DefaultsConfig()
+    """What holds for every test that does not say otherwise."""
     serve: list[ServeConfig] = Field(default=[], json_schema_extra=EXTENSION)
     """Programs to start before the tests."""
     prices: dict[str, PriceConfig] = Field(default={}, json_schema_extra=EXTENSION)
     """Prices by model, beside or instead of the built-in ones."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
+    """What is recorded."""

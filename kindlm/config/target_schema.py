@@ -17,30 +17,52 @@ from kindlm.config.values import (
     refuse,
 )
 
-__all__ = ["ModelConfig", "PriceConfig", "ProviderConfig", "ReadyConfig", "ServeConfig"]
+__all__ = [
+    "CommandLine",
+    "ModelConfig",
+    "PriceConfig",
+    "ProviderConfig",
+    "ReadyConfig",
+    "ServeConfig",
+]
 
 Command = Annotated[str, Field(min_length=1), BeforeValidator(check_command)]
 Words = Annotated[list[Text], Field(min_length=1)]
+CommandLine = Annotated[
+    Annotated[Command, Tag(TEXT)] | Annotated[Words, Tag(LIST)],
+    Discriminator(
+        form_of,
+        custom_error_type="refused",
+        custom_error_message="must be a text or a list of texts",
+    ),
+]
 EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
 
 
 class ScriptedCallConfig(Section):
     """A tool call that a scripted provider makes."""
 
-    name: Text
-    arguments: dict[str, Any] = Field(default={})
+    name: Text = Field(examples=["lookup_order"])
+    """Name of the tool."""
+    arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "A1"}])
+    """What it is called with."""
 
 
 class ReplyConfig(Section):
     """One answer of a scripted provider: a text, tool calls, or an error."""
 
-    text: Maybe[str] = None
+    text: Maybe[str] = Field(default=None, examples=["You said: {{message}}"])
     """{{message}} stands for the last message of the user."""
     tool_calls: Maybe[list[ScriptedCallConfig]] = None
-    error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = None
-    retry_after: Maybe[Annotated[float, Field(ge=0)]] = None
-    """Seconds, with the error rate_limit."""
-    delay_ms: Maybe[Annotated[float, Field(ge=0)]] = None
+    """Tools that it calls."""
+    error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = Field(
+        default=None, examples=["rate_limit"]
+    )
+    """Fails like this instead of answering."""
+    retry_after: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[1])
+    """Seconds to wait, with the error rate_limit."""
+    delay_ms: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[200])
+    """Milliseconds that the answer takes."""
 
     @model_validator(mode="after")
     def _says_something(self) -> ReplyConfig:
@@ -55,14 +77,15 @@ class ProviderConfig(Section):
     """How to reach a provider."""
 
     type: Maybe[Literal["openai", "anthropic", "ollama", "scripted"]] = Field(
-        default=None, json_schema_extra=EXTENSION
+        default=None, examples=["openai"], json_schema_extra=EXTENSION
     )
-    """The wire format, for a provider with a name of your own."""
-    api_key_env: Maybe[EnvName] = None
-    """Name of the environment variable that holds the API key. Never the key itself."""
-    base_url: Maybe[Url] = None
+    """The wire format, for a provider with a name of your own; the name itself by default."""
+    api_key_env: Maybe[EnvName] = Field(default=None, examples=["OPENAI_API_KEY"])
+    """Name of the environment variable that holds the API key. Never the key itself. Required
+    for `openai` and `anthropic`."""
+    base_url: Maybe[Url] = Field(default=None, examples=["https://llm.example.com/v1"])
     """Base URL of a compatible API; may hold {{env.NAME}} and {{serve.NAME.port}}."""
-    organization: Maybe[str] = None
+    organization: Maybe[str] = Field(default=None, examples=["org-acme"])
     """Organization id (OpenAI)."""
     replies: Maybe[Annotated[list[ReplyConfig], Field(min_length=1)]] = Field(
         default=None, json_schema_extra=EXTENSION
@@ -73,52 +96,59 @@ class ProviderConfig(Section):
 class ParamsConfig(Section):
     """Sampling parameters."""
 
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.2
-    max_tokens: Annotated[int, Field(ge=1, le=128_000), WHOLE] = 1024
-    top_p: Maybe[Score] = None
-    stop_sequences: Maybe[list[str]] = None
-    seed: Maybe[Annotated[int, WHOLE]] = None
+    temperature: Annotated[float, Field(ge=0, le=2)] = Field(default=0.2, examples=[0])
+    """How freely the model chooses its words."""
+    max_tokens: Annotated[int, Field(ge=1, le=128_000), WHOLE] = Field(
+        default=1024, examples=[2048]
+    )
+    """Most tokens of one answer."""
+    top_p: Maybe[Score] = Field(default=None, examples=[0.9])
+    """Share of probability that the model chooses from."""
+    stop_sequences: Maybe[list[str]] = Field(default=None, examples=[["END"]])
+    """Texts that end the answer."""
+    seed: Maybe[Annotated[int, WHOLE]] = Field(default=None, examples=[42])
+    """For providers that can repeat themselves."""
 
 
 class ModelConfig(Section):
     """A model to test, or one that judges."""
 
-    id: Text
+    id: Text = Field(examples=["gpt"])
     """Your name for this model, used in reports."""
-    provider: Text
+    provider: Text = Field(examples=["openai"])
     """A key of `providers`."""
-    model: Text
+    model: Text = Field(examples=["gpt-4o"])
     """The model's name at its provider."""
     params: ParamsConfig = ParamsConfig()
-    role: Maybe[Literal["judge"]] = Field(default=None, json_schema_extra=EXTENSION)
+    """How it is asked. A default that the model does not take is left out with a warning."""
+    role: Maybe[Literal["judge"]] = Field(
+        default=None, examples=["judge"], json_schema_extra=EXTENSION
+    )
     """`judge`: this model only judges, tests do not run on it."""
 
 
 class PriceConfig(Section):
     """US dollars for a million tokens."""
 
-    input: Annotated[float, Field(ge=0)]
-    output: Annotated[float, Field(ge=0)]
+    input: Annotated[float, Field(ge=0)] = Field(examples=[0.5])
+    """For what the model reads."""
+    output: Annotated[float, Field(ge=0)] = Field(examples=[1.5])
+    """For what the model writes."""
 
 
 class ReadyConfig(Section):
     """A service is ready when it prints a line that contains `line`."""
 
-    line: Text
+    line: Text = Field(examples=["listening on"])
+    """Part of the line."""
 
 
 class ServeConfig(Section):
     """A program to start before the tests, on a free port: {{serve.NAME.port}} and PORT."""
 
-    name: Annotated[str, Field(pattern=r"^\w+$")]
-    command: Annotated[
-        Annotated[Command, Tag(TEXT)] | Annotated[Words, Tag(LIST)],
-        Discriminator(
-            form_of,
-            custom_error_type="refused",
-            custom_error_message="must be a text or a list of texts",
-        ),
-    ]
+    name: Annotated[str, Field(pattern=r"^\w+$")] = Field(examples=["agent"])
+    """What its port is called by."""
+    command: CommandLine = Field(examples=["python agent.py --port {{serve.agent.port}}"])
     """No shell: split as a shell would, or given as a list."""
     ready: Maybe[
         Annotated[
@@ -129,7 +159,9 @@ class ServeConfig(Section):
                 custom_error_message="must be a URL or a mapping with `line`",
             ),
         ]
-    ] = None
+    ] = Field(default=None, examples=["http://127.0.0.1:{{serve.agent.port}}/health"])
     """URL that answers once the service is ready, or the line it prints."""
-    env: dict[str, str] = Field(default={})
-    timeout_ms: Annotated[int, Field(ge=1), WHOLE] = 20_000
+    env: dict[str, str] = Field(default={}, examples=[{"MODE": "test"}])
+    """Environment variables for it, beside those of kindlm."""
+    timeout_ms: Annotated[int, Field(ge=1), WHOLE] = Field(default=20_000, examples=[5000])
+    """Milliseconds it has to get ready."""

@@ -1,19 +1,21 @@
-"""Placeholders in prompts and addresses: that each of them will have a value."""
+"""Placeholders in what is sent, started and reached: that each of them will have a value."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from kindlm.config.agent_rules import AGENT_KEYS
 from kindlm.config.diagnostics import Reporter, hint_for
 from kindlm.config.file_references import SYSTEM_FILE_KEYS
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
+from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.places import Path, dotted
-from kindlm.config.raw import Raw, items, section
+from kindlm.config.raw import Raw, items, section, texts
+from kindlm.config.variables import check_variables
 from kindlm.errors import Ok
 
-__all__ = ["check_templates"]
+__all__ = ["all_templates", "check_templates"]
 
 _ENV = re.compile(r"env\.\w+")
 _PORT = re.compile(r"serve\.(\w+)\.port")
@@ -30,15 +32,38 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     for templates in prompts.values():
         for path, template in templates.items():
             _check_deferred(path, template, services, reporter, only_deferred=False)
-    for path, text in _urls(raw):
+    for path, text in (*_urls(raw), *_addresses(raw)):
         _check_deferred(path, text, services, reporter, only_deferred=True)
+    for path, text in _options(raw):
+        _check_deferred(path, text, services, reporter, only_deferred=False)
     for index, (path, service) in enumerate(items(raw, "serve")):
         # Services are started in their order: a later one has no port yet.
         started = services[: index + 1]
         for place, text in _service_texts(path, service):
             _check_deferred(place, text, started, reporter, only_deferred=True)
     for path, test in items(raw, "tests"):
-        _check_variables(path, test, prompts, reporter)
+        own = dict(_own_templates(path, test))
+        for place, template in own.items():
+            _check_deferred(place, template, services, reporter, only_deferred=False)
+        prompt = test.get("prompt")
+        templates = prompts.get(prompt, {}) if isinstance(prompt, str) else {}
+        needed = dict.fromkeys(
+            name for text in (*templates.values(), *own.values()) for name in names_in(text)
+        )
+        check_variables(path, test, list(needed), reporter, files)
+
+
+def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
+    """Yield all texts that variables, the environment or ports are put into, with their paths."""
+    for name, prompt in section(raw, "prompts").items():
+        if isinstance(prompt, dict):
+            yield from _templates(name, prompt, files)
+    yield from _urls(raw)
+    yield from _addresses(raw)
+    for path, service in items(raw, "serve"):
+        yield from _service_texts(path, service)
+    for path, test in items(raw, "tests"):
+        yield from _own_templates(path, test)
 
 
 def _templates(name: str, prompt: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
@@ -61,18 +86,33 @@ def _urls(raw: Raw) -> Iterator[tuple[Path, str]]:
             yield ("providers", name, "baseUrl"), url
 
 
+def _addresses(raw: Raw) -> Iterator[tuple[Path, str]]:
+    """Yield where agents are, and what is sent along."""
+    for path, agent in items(raw, "agents"):
+        for key in ("endpoint", "url", "headers"):
+            yield from texts(agent.get(key), (*path, key))
+
+
+def _options(raw: Raw) -> Iterator[tuple[Path, str]]:
+    for path, agent in items(raw, "agents"):
+        for key, value in agent.items():
+            if key not in AGENT_KEYS:
+                yield from texts(value, (*path, key))
+
+
+def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
+    """Yield the templates that stand in a test itself: its command, and its conversation."""
+    yield from texts(test.get("command"), (*path, "command"))
+    for place, turn in items(test, "conversation"):
+        yield from texts(turn.get("user"), (*path, *place, "user"))
+
+
 def _service_texts(path: Path, service: Raw) -> Iterator[tuple[Path, str]]:
     for key, text in section(service, "env").items():
         if isinstance(text, str):
             yield (*path, "env", key), text
     for key in ("command", "ready"):
-        value = service.get(key)
-        if isinstance(value, str):
-            yield (*path, key), value
-    command = service.get("command")
-    for index, word in enumerate(command if isinstance(command, list) else ()):
-        if isinstance(word, str):
-            yield (*path, "command", index), word
+        yield from texts(service.get(key), (*path, key))
 
 
 def _check_deferred(
@@ -104,32 +144,3 @@ def _check_deferred(
                 reason="unknown_placeholder",
                 value=name,
             )
-
-
-def _check_variables(
-    path: Path, test: Raw, prompts: dict[str, dict[Path, str]], reporter: Reporter
-) -> None:
-    variables = section(test, "vars")
-    for name in variables:
-        if name.startswith(DEFERRED_PREFIXES):
-            reporter.error(
-                (*path, "vars", name),
-                f'A variable cannot be called "{name}": the environment and ports have such names',
-                "Give it another name",
-                reason="reserved_name",
-                at_key=True,
-            )
-    prompt = test.get("prompt")
-    templates = prompts.get(prompt, {}) if isinstance(prompt, str) else {}
-    needed = dict.fromkeys(name for text in templates.values() for name in names_in(text))
-    missing = [name for name in needed if name not in variables and not is_deferred(name)]
-    if missing:
-        listed = ", ".join(f"{{{{{name}}}}}" for name in missing)
-        reporter.error(
-            (*path, "vars"),
-            f'The test "{test.get("name")}" has no value for {listed} of the prompt "{prompt}"',
-            "Add to its `vars:` " + ", ".join(f"`{name}:`" for name in missing),
-            reason="missing_variables",
-            at_key=True,
-            missing=missing,
-        )

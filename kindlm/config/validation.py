@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -36,6 +37,7 @@ _RANGES = {
     "too_long": ("", "max_length"),
 }
 _PER_CENT = 100
+_PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
 _MAX_VALUE = 60
 
 
@@ -126,6 +128,8 @@ def _type_hint(kind: str, given: Any) -> str | None:
         return "Write true or false, without quotes"
     if isinstance(given, str) and isinstance(_unquoted(given), (int, float)):
         return "Write it without quotes"
+    if kind == "float_type" and isinstance(given, str) and (share := _PERCENTAGE.fullmatch(given)):
+        return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ __all__ = [
     "integral",
     "not_bool",
     "not_null",
+    "plain_number",
     "refuse",
 ]
 
@@ -58,6 +60,11 @@ def not_bool(value: Any) -> Any:
 def integral(value: Any) -> Any:
     """Take 3.0 for 3, as JSON does."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def plain_number(value: float) -> str:
+    """Return a number as people write it: 5000 and 0.00002, not 5000.0 and 2e-05."""
+    return str(int(value)) if float(value).is_integer() else f"{Decimal(repr(value)):f}"
 
 
 def form_of(value: Any) -> str | None:

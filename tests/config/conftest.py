@@ -33,12 +33,21 @@ models:
     params: {temperature: 0, topP: 1, stopSequences: [END], seed: 7}
   - {id: claude, provider: anthropic, model: claude-sonnet-4-5}
   - {id: judge, provider: fake, model: script, role: judge}
+agents:
+  - id: shop
+    adapter: http
+    endpoint: "http://127.0.0.1:{{serve.agent.port}}/chat"
+    headers: {Authorization: "Bearer {{env.SHOP_TOKEN}}"}
+    request: messages
+    body: {text: "{{message}}", tenant: "{{env.TENANT}}", list: ["{{env.TENANT}}", 1]}
+  - {id: own, type: python, url: "shop.agent:make"}
 prompts:
   ask: {system: "You serve {{shop}}.", user: "{{message}}", assistant: "{"}
   filed: {systemFile: prompts/system.md, userFile: prompts/user.md}
 tests:
   - name: refund
     prompt: ask
+    models: [gpt, claude]
     vars: {shop: ACME, message: Refund me}
     tools:
       - name: lookup
@@ -77,6 +86,45 @@ tests:
     models: [gpt]
     skip: true
     expect: {output: {contains: [x]}}
+  - name: rows
+    prompt: ask
+    models: [own, gpt]
+    vars: {shop: ACME, message: Hello}
+    varsFrom: cases.csv
+    strictTools: true
+    conversation:
+      - user: "And {{message}} for {{id}}?"
+        expect: {output: {contains: [already]}}
+      - {user: Thanks}
+    tools:
+      - name: refund
+        resultSchema: answer.json
+        cassette: {run: latest, match: arguments}
+        responses:
+          - when: {id: A1}
+            whenState: {done: {$absent: true}}
+            then: {ok: true}
+            setState: {done: "{{args.id}}"}
+            delayMs: 5
+          - {when: {id: X}, fault: timeout}
+          - sequence: [{then: {status: pending}}, {fault: malformed, delayMs: 1}]
+      - {name: lookup, defaultResponse: {ok: true}}
+    expect:
+      toolCalls: [{tool: lookup, before: refund, after: refund, count: {min: 1, max: 2}}]
+      trajectory:
+        mode: in-order
+        calls: [{tool: lookup, count: {max: 2}}, {tool: refund, argsMatch: {id: A1}}]
+      judge: [{criteria: It is kind, passes: 3}]
+      latency: {maxMs: 5000}
+      cost: {maxUsd: 0.00002}
+  - name: agents
+    prompt: ask
+    vars: {shop: ACME, message: Hello}
+    expect: {output: {contains: [x]}}
+  - name: program
+    command: "python agent.py --order={{order_id}} --port {{serve.agent.port}} 'a b'"
+    vars: {order_id: "A 1; rm '*'"}
+    expect: {output: {contains: [done]}}
 gates: {passRateMin: 0.9, costMaxUsd: 2}
 defaults:
   repeat: 3
@@ -86,6 +134,7 @@ defaults:
   retries: 1
   passRate: 0.7
   executionTimeoutMs: 9000
+  strictTools: false
 serve:
   - name: agent
     command: "python agent.py --port {{serve.agent.port}}"
@@ -102,6 +151,7 @@ FILES = {
     "prompts/system.md": "Be kind, {{name}}.\n",
     "prompts/user.md": "Hi.\n",
     "answer.json": '{"type": "object"}',
+    "cases.csv": 'id,message\nfirst,Hello\nsecond,"Line one\nline two"\n',
     "args.json": '{"type": "object", "required": ["id"]}',
 }
 

@@ -17,6 +17,7 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.errors import Err, Ok
 
 SECRET = {"SECRET": "hunter22", "LOCAL_HOST": "localhost:1", "MODE": "test"}
+AGENT = {"SHOP_TOKEN": "t0p-secret", "TENANT": "acme"}
 PORTS = {"agent": 4711, "other": 4712}
 
 
@@ -75,10 +76,11 @@ def test_all_unset_variables_are_named_with_their_places(load: Any, complete: st
     text = text.replace("provider: openai,", "provider: local,").replace(
         "    provider: openai\n", "    provider: local\n"
     )
-    result = bind_suite(load(text).suite, environ={"B": ""}, ports=PORTS)
+    result = bind_suite(load(text).suite, environ={"B": "", **AGENT}, ports=PORTS)
     assert isinstance(result, Err)
     assert result.error.details["missing"] == ["LOCAL_HOST", "A"]
-    assert 'A (in test "refund")' in result.error.message
+    places = 'test "refund", test "rows [first]", test "rows [second]" and 1 more'
+    assert f"A (in {places})" in result.error.message
     assert "LOCAL_HOST (in providers.local.baseUrl)" in result.error.message
 
 
@@ -86,7 +88,7 @@ def test_only_what_is_used_needs_a_value(load: Any, complete: str) -> None:
     """`local` has an unset host and no model; `filed` is skipped."""
     text = complete.replace('user: "{{message}}"', "user: '{{message}} {{env.A}}'")
     loaded = load(text)
-    assert isinstance(bind_suite(loaded.suite, environ={}, ports=PORTS), Err)
+    assert isinstance(bind_suite(loaded.suite, environ=AGENT, ports=PORTS), Err)
     nothing = bound(loaded, {}, selected={})
     assert nothing.providers["anthropic"].base_url == "http://127.0.0.1:{{serve.agent.port}}"
     suite = bound(loaded, {"A": "1"}, selected={"refund": ["gpt"]})
@@ -131,8 +133,17 @@ def test_the_published_schema_takes_what_the_loader_takes(complete: str) -> None
 def test_the_published_schema_marks_extensions() -> None:
     schema = json_schema()
     marked = [name for name, item in schema["properties"].items() if "x-kindlm-extension" in item]
-    assert marked == ["serve", "prices", "record"]
-    assert schema["$defs"]["DefaultsConfig"]["properties"]["retries"]["x-kindlm-extension"]
+    assert marked == ["agents", "serve", "prices", "record"]
+    test, expect, answer = (
+        {name for name, item in schema["$defs"][part]["properties"].items()
+         if "x-kindlm-extension" in item}
+        for part in ("TestConfig", "ExpectConfig", "ToolAnswerConfig")
+    )  # fmt: skip
+    assert test == {
+        "varsFrom", "command", "conversation", "strictTools", "passRate", "maxTurns"
+    }  # fmt: skip
+    assert expect == {"trajectory", "latency", "cost"}
+    assert answer == {"fault", "setState", "delayMs", "whenState", "sequence"}
     assert set(schema["properties"]) == {
         field.alias for field in KindlmConfig.model_fields.values()
     }

@@ -69,7 +69,7 @@ def test_models_know_which_parameters_were_written(suite: Suite) -> None:
 
 
 def test_a_case(suite: Suite) -> None:
-    refund, filed = suite.cases
+    refund, filed, *_ = suite.cases
     assert refund.prompt == Prompt("Refund me", "You serve ACME.", "{")
     assert refund.targets == ("gpt", "claude")
     assert (refund.repeat, refund.pass_rate, refund.max_turns) == (2, 0.5, 4)
@@ -120,7 +120,13 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
         (
             "judge",
             "It is kind",
-            {"criteria": "It is kind", "minScore": 0.8, "model": "judge", "rubric": "Be strict"},
+            {
+                "criteria": "It is kind",
+                "minScore": 0.8,
+                "model": "judge",
+                "rubric": "Be strict",
+                "passes": 1,
+            },
         ),
         ("drift", "field-diff", {"maxScore": 0.15, "method": "field-diff", "fields": ["a.b"]}),
     ]
@@ -233,6 +239,7 @@ def test_the_recorded_text_is_canonical_json(suite: Suite) -> None:
     assert set(document["files"]) == {
         "answer.json",
         "args.json",
+        "cases.csv",
         "prompts/system.md",
         "prompts/user.md",
     }

@@ -1,0 +1,141 @@
+"""Warnings of limits that can never be exceeded, and of gates that have nothing to measure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kindlm.config.advice_tests import expect_sections, runs_on_models
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.expect_schema import ExpectConfig
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.places import Path
+from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
+from kindlm.config.values import plain_number
+from kindlm.errors import Ok
+
+__all__ = ["warn_of_limits"]
+
+_COUNTING = {
+    "schema_failures_max": ("schema", "no test has a `schemaFile`"),
+    "pii_failures_max": ("pii", "no test checks `guardrails.pii`"),
+    "keyword_failures_max": ("keywords", "no test checks `guardrails.keywords`"),
+}
+_MEASURING = {
+    "judge_avg_min": ("judge", "no test has a judge"),
+    "drift_score_max": ("drift", "no test measures drift"),
+}
+
+
+def warn_of_limits(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report gates and thresholds that hold whatever happens, or can never hold."""
+    _warn_of_gates(config, _checks(config, files), reporter)
+    for path, reason in _thresholds(config):
+        reporter.warning(
+            path, f"This can never fail: {reason}", "Change or remove it", reason="never_fails"
+        )
+
+
+def _warn_of_gates(config: KindlmConfig, checks: Counter[str], reporter: Reporter) -> None:
+    gates = config.gates
+    for name in sorted(gates.model_fields_set):
+        alias = GatesConfig.model_fields[name].alias or name
+        path: Path = ("gates", alias)
+        if name in _MEASURING and not checks[_MEASURING[name][0]]:
+            reporter.warning(
+                path,
+                f"The gate {alias} fails: {_MEASURING[name][1]}, so that it has no value",
+                "Remove it, or add what it measures",
+                reason="no_value",
+            )
+            continue
+        always = _holds_always(name, config, checks)
+        if always is not None:
+            reporter.warning(
+                path,
+                f"The gate {alias} can never fail: {always}",
+                "Change or remove it",
+                reason="never_fails",
+            )
+
+
+def _holds_always(name: str, config: KindlmConfig, checks: Counter[str]) -> str | None:
+    """Return why a gate holds whatever happens, None if it can fail."""
+    value = getattr(config.gates, name)
+    if name in _COUNTING:
+        kind, nothing = _COUNTING[name]
+        if not checks[kind]:
+            return nothing
+        possible = checks[kind]
+        return f"there are only {possible:,} such checks" if value >= possible else None
+    timeout = config.defaults.execution_timeout_ms
+    return {
+        "pass_rate_min": "every share of tests may fail" if value == 0 else None,
+        "judge_avg_min": "no score is less than 0" if value == 0 else None,
+        "drift_score_max": "no drift is more than 1" if value == 1 else None,
+        "latency_max_ms": _beyond(timeout) if value >= timeout else None,
+    }.get(name)
+
+
+def _beyond(timeout_ms: int) -> str:
+    return f"an execution ends after {plain_number(timeout_ms)} ms (defaults.executionTimeoutMs)"
+
+
+def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
+    """Return how many checks of each kind a whole run makes."""
+    total: Counter[str] = Counter()
+    for index, test in enumerate(config.tests):
+        times = _executions(test, config, files)
+        for _, expect in expect_sections(("tests", index), test):
+            for kind, number in _count(expect).items():
+                total[kind] += number * times
+    return total
+
+
+def _count(expect: ExpectConfig) -> dict[str, int]:
+    guardrails = expect.guardrails
+    pii = guardrails.pii if guardrails else None
+    keywords = guardrails.keywords if guardrails else None
+    return {
+        "schema": int(expect.output is not None and expect.output.format == "json"),
+        "pii": int(pii is not None and pii.enabled),
+        "keywords": len(keywords.deny) + bool(keywords.allow) if keywords else 0,
+        "judge": len(expect.judge),
+        "drift": int(expect.baseline is not None and expect.baseline.drift is not None),
+    }
+
+
+def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) -> int:
+    if test.command is not None:
+        targets = 1
+    elif test.models is not None:
+        targets = len(test.models)
+    elif runs_on_models(test, config):
+        targets = sum(model.role != "judge" for model in config.models)
+    else:
+        targets = len(config.agents)
+    rows = files.rows(test.vars_from) if test.vars_from is not None else None
+    return (
+        targets
+        * (test.repeat or config.defaults.repeat)
+        * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
+    )
+
+
+def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
+    """Yield limits of tests that hold always, and why."""
+    if config.defaults.pass_rate == 0:
+        yield ("defaults", "passRate"), "every share of repeats may fail"
+    timeout = config.defaults.execution_timeout_ms
+    for index, test in enumerate(config.tests):
+        if test.pass_rate == 0:
+            yield ("tests", index, "passRate"), "every share of repeats may fail"
+        for path, expect in expect_sections(("tests", index), test):
+            for number, criterion in enumerate(expect.judge):
+                if criterion.min_score == 0:
+                    yield (*path, "judge", number, "minScore"), "no score is less than 0"
+            drift = expect.baseline.drift if expect.baseline else None
+            if drift is not None and drift.max_score == 1:
+                yield (*path, "baseline", "drift", "maxScore"), "no drift is more than 1"
+            if expect.latency is not None and expect.latency.max_ms >= timeout:
+                yield (*path, "latency", "maxMs"), _beyond(timeout)

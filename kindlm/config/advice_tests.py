@@ -1,0 +1,189 @@
+"""Warnings of single tests: they expect nothing, or have what does not reach their target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig, TrajectoryConfig
+from kindlm.config.places import Path
+from kindlm.config.schema import KindlmConfig, TestConfig
+from kindlm.config.tool_schema import ToolConfig
+
+__all__ = ["expect_sections", "runs_on_models", "warn_of_tests"]
+
+_ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
+
+
+def warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report what is suspicious in the tests, one by one."""
+    for index, test in enumerate(config.tests):
+        path: Path = ("tests", index)
+        if not any(_expects_anything(expect) for _, expect in expect_sections(path, test)):
+            reporter.warning(
+                (*path, "expect"),
+                f'The test "{test.name}" expects nothing: it passes as soon as there is an answer',
+                "Add an expectation, such as `output.contains`",
+                reason="expects_nothing",
+            )
+        _warn_of_targets(path, test, config, reporter)
+        for place, expect in expect_sections(path, test):
+            _warn_of_expectations(place, expect, reporter)
+        if runs_on_models(test, config):
+            _warn_of_tools(path, test, reporter)
+
+
+def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:
+    """Yield the `expect` sections of a test: its own, then those of its conversation."""
+    yield (*path, "expect"), test.expect
+    for index, turn in enumerate(test.conversation):
+        yield (*path, "conversation", index, "expect"), turn.expect
+
+
+def runs_on_models(test: TestConfig, config: KindlmConfig) -> bool:
+    """Tell whether a test has a model among its targets, which calls simulated tools."""
+    if test.command is not None:
+        return False
+    if test.models is None:
+        return not config.agents
+    agents = {agent.id for agent in config.agents}
+    return any(target not in agents for target in test.models)
+
+
+def _expects_anything(expect: ExpectConfig) -> bool:
+    output, guardrails, trajectory = expect.output, expect.guardrails, expect.trajectory
+    pii = guardrails.pii if guardrails else None
+    keywords = guardrails.keywords if guardrails else None
+    return bool(
+        (output and (output.format == "json" or output.contains or output.not_contains))
+        or (output and output.max_length is not None)
+        or (pii and pii.enabled)
+        or (keywords and (keywords.deny or keywords.allow))
+        or expect.judge
+        or expect.tool_calls
+        or (expect.baseline and expect.baseline.drift)
+        or (trajectory and not _holds_always(trajectory))
+        or expect.latency
+        or expect.cost
+    )
+
+
+def _holds_always(trajectory: TrajectoryConfig) -> bool:
+    return not trajectory.calls and trajectory.mode in ("in-order", "superset")
+
+
+def _warn_of_targets(
+    path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
+) -> None:
+    if test.models == [] and test.command is None:
+        reporter.warning(
+            (*path, "models"),
+            f'The test "{test.name}" runs on no model',
+            "Remove `models` to run it on all of them, or use `skip: true`",
+            reason="no_target",
+        )
+    elif not runs_on_models(test, config):
+        who = "a command" if test.command is not None else "an agent"
+        keys = ["tools", "strict_tools", "max_turns"]
+        keys += ["models"] if test.command is not None else []
+        for key in keys:
+            if key in test.model_fields_set:
+                alias = TestConfig.model_fields[key].alias or key
+                reporter.warning(
+                    (*path, alias),
+                    f'`{alias}` has no effect in the test "{test.name}": it is for models, and '
+                    f"this test runs on {who}",
+                    f"Remove `{alias}`",
+                    reason="unused",
+                )
+
+
+def _warn_of_expectations(path: Path, expect: ExpectConfig, reporter: Reporter) -> None:
+    output, trajectory = expect.output, expect.trajectory
+    if output is not None and output.format == "text" and output.schema_file is not None:
+        reporter.warning(
+            (*path, "output", "schemaFile"),
+            "schemaFile is not used with format text",
+            "Add `format: json`",
+            reason="unused",
+        )
+    drift = expect.baseline.drift if expect.baseline else None
+    if drift is not None and drift.fields is not None and drift.method != "field-diff":
+        reporter.warning(
+            (*path, "baseline", "drift", "fields"),
+            f"fields are not used with the method {drift.method}",
+            "Add `method: field-diff`",
+            reason="unused",
+        )
+    if trajectory is not None and _holds_always(trajectory):
+        reporter.warning(
+            (*path, "trajectory"),
+            f"A trajectory without calls holds always in the mode {trajectory.mode}",
+            "Add calls; `mode: strict` without any means that no tool is called",
+            reason="never_fails",
+        )
+    for index, call in enumerate(expect.tool_calls):
+        _warn_of_call((*path, "toolCalls", index), call, reporter)
+
+
+def _warn_of_call(path: Path, call: ToolCallConfig, reporter: Reporter) -> None:
+    for key in _ONLY_OF_A_CALL if call.should_not_call else ():
+        if getattr(call, key) is not None:
+            alias = ToolCallConfig.model_fields[key].alias or key
+            reporter.warning(
+                (*path, alias),
+                f"`{alias}` has no effect beside shouldNotCall",
+                "Use argsMatch to forbid certain calls, or remove shouldNotCall",
+                reason="unused",
+            )
+
+
+def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
+    names = [tool.name for tool in test.tools]
+    for place, expect in expect_sections(path, test):
+        for inner, name in _named_tools(expect):
+            if name not in names:
+                reporter.warning(
+                    (*place, *inner),
+                    f'The test "{test.name}" has no tool "{name}": the model is not told of it',
+                    hint_for(name, names, "Its tools"),
+                    reason="unknown_tool",
+                    value=name,
+                )
+    for index, tool in enumerate(test.tools):
+        _warn_of_answers((*path, "tools", index), tool, reporter)
+
+
+def _named_tools(expect: ExpectConfig) -> Iterator[tuple[Path, str]]:
+    for index, call in enumerate(expect.tool_calls):
+        for key, name in (("tool", call.tool), ("before", call.before), ("after", call.after)):
+            if name is not None:
+                yield ("toolCalls", index, key), name
+    for index, step in enumerate(expect.trajectory.calls if expect.trajectory else ()):
+        yield ("trajectory", "calls", index, "tool"), step.tool
+
+
+def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
+    """Report answers that no call ever gets, since one before them matches every call."""
+    everything = next(
+        (
+            index
+            for index, answer in enumerate(tool.responses)
+            if not answer.when and not answer.when_state
+        ),
+        None,
+    )
+    if everything is None:
+        return
+    later: list[Path] = [
+        ("responses", index) for index in range(everything + 1, len(tool.responses))
+    ]
+    later += [("cassette",)] if tool.cassette is not None else []
+    later += [("defaultResponse",)] if "default_response" in tool.model_fields_set else []
+    for place in later:
+        reporter.warning(
+            (*path, *place),
+            f'The tool "{tool.name}" never answers this: responses[{everything}] matches all calls',
+            "Give that one a `when`, or put it last",
+            reason="unreachable",
+        )

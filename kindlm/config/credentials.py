@@ -1,0 +1,102 @@
+"""Credentials that somebody wrote into a configuration, and variables that hold some.
+
+They belong into the environment, but where they are written out all the same they must not reach
+the history: the redactor at the store's door is told of them, the recorded configuration holds a
+mark in their place, and no message shows them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kindlm.config.interpolation import names_in
+from kindlm.config.raw import items, section
+from kindlm.suite import Suite
+
+__all__ = ["HIDDEN", "credential_variables", "hide_credentials", "literal_secrets", "written_in"]
+
+HIDDEN = "[hidden]"
+"""Stands for a credential in what is recorded."""
+
+_SHORTEST = 8
+"""Shorter values would be found in ordinary words."""
+
+_SECRET_NAME = re.compile(r"AUTH|COOKIE|KEY|TOKEN|SECRET|PASSWORD|SESSION", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{\{[\w.]+\}\}")
+
+
+def literal_secrets(suite: Suite) -> set[str]:
+    """Return the credentials that are written out in the headers of a suite's agents.
+
+    These are the values of headers that authorize, whole and without their scheme, of 8
+    characters or more.
+    """
+    values = (_secrets_of(agent.headers) for agent in suite.agents.values())
+    return {secret for found in values for secret in found}
+
+
+def credential_variables(suite: Suite) -> set[str]:
+    """Return the environment variables that are put into headers that authorize."""
+    return {
+        name.removeprefix("env.")
+        for agent in suite.agents.values()
+        for header, value in agent.headers.items()
+        if _SECRET_NAME.search(header)
+        for name in names_in(value)
+        if name.startswith("env.")
+    }
+
+
+def written_in(raw: Any) -> set[str]:
+    """Return the credentials that are written out in a file, whatever else may be wrong with it."""
+    headers = [section(agent, "headers") for _, agent in items(section(raw), "agents")]
+    return {secret for found in headers for secret in _secrets_of(found)}
+
+
+def hide_credentials(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers as they may be recorded: a mark for what is written out, not for {{env.X}}."""
+    return {
+        name: HIDDEN if any(True for _ in _literal_parts(name, value)) else value
+        for name, value in headers.items()
+    }
+
+
+def _secrets_of(headers: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in headers.items():
+        if isinstance(value, str):
+            yield from (part for part in _literal_parts(name, value) if len(part) >= _SHORTEST)
+
+
+def _literal_parts(name: str, value: str) -> Iterator[str]:
+    """Yield what is secret in a header: all of it, what follows the scheme, values of cookies."""
+    if not _SECRET_NAME.search(name) or not _is_literal(value):
+        return
+    yield value
+    _, _, credentials = value.partition(" ")
+    for part in (credentials.strip(), *(item.partition("=")[2] for item in value.split(";"))):
+        if part and _is_literal(part):
+            yield part
+            yield from _decoded(part)
+
+
+def _is_literal(value: str) -> bool:
+    """Tell whether anything is left of a value without its placeholders and its scheme."""
+    rest = _PLACEHOLDER.sub("", value)
+    scheme, _, after = rest.partition(" ")
+    return bool(after.strip() if _PLACEHOLDER.search(value) else scheme)
+
+
+def _decoded(part: str) -> Iterator[str]:
+    """Yield user and password of Basic authorization."""
+    try:
+        text = base64.b64decode(part, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return
+    user, colon, password = text.partition(":")
+    if colon and user.isprintable():
+        yield text
+        yield password

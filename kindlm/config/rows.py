@@ -1,0 +1,240 @@
+"""Rows of `varsFrom`: CSV or JSON Lines, one test a row, the columns are variables.
+
+The whole file is read, and everything wrong with it is found, each thing with its line. CSV is
+that of RFC 4180 with a header line; in JSON Lines a value that is no text is taken as its JSON
+text, and null as absent.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kindlm.config.interpolation import DEFERRED_PREFIXES
+
+__all__ = ["MAX_ROWS", "Row", "RowFile", "RowProblem", "read_rows"]
+
+MAX_ROWS = 100_000
+ID = "id"
+"""The column that gives rows their names."""
+
+_MAX_PROBLEMS = 20
+_NAME = re.compile(r"[\w.]+")
+_NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row: its place in the file, its variables, and what it is called."""
+
+    line: int
+    id: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RowProblem:
+    """Something wrong with a file of rows; `source_line` is the text at `line`."""
+
+    line: int
+    message: str
+    hint: str
+    source_line: str | None = None
+    limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """What a file of rows holds; without problems it can be used."""
+
+    rows: tuple[Row, ...]
+    problems: tuple[RowProblem, ...]
+
+
+class _RowError(Exception):
+    """A row that cannot be used; the reading goes on unless it is fatal."""
+
+    def __init__(self, message: str, hint: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.fatal = message, hint, fatal
+
+
+_Read = tuple[int, Mapping[str, str] | _RowError]
+"""The line of a row, and the row or what is wrong with it."""
+
+
+def read_rows(name: str, text: str) -> RowFile:
+    """Read the rows of a file; its name says in which format it is."""
+    suffix = name.rpartition(".")[2].lower()
+    reader = {"csv": _csv_rows, "jsonl": _json_rows, "ndjson": _json_rows}.get(suffix)
+    if reader is None:
+        problem = RowProblem(1, f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl")
+        return RowFile((), (problem,))
+    return _collect(text, reader)
+
+
+def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
+    rows: list[Row] = []
+    problems: list[RowProblem] = []
+    first_line: dict[str, int] = {}
+    for line, found in reader(text):
+        if len(rows) == MAX_ROWS:
+            problems.append(_too_many(line))
+            break
+        try:
+            if isinstance(found, _RowError):
+                raise found
+            row = _row(line, len(rows) + 1, found)
+            if row.id in first_line:
+                raise _duplicate(row.id, first_line[row.id])
+        except _RowError as error:
+            problems.append(RowProblem(line, error.message, error.hint, _line(text, line)))
+            if error.fatal or len(problems) == _MAX_PROBLEMS:
+                break
+            continue
+        first_line[row.id] = line
+        rows.append(row)
+    if not rows and not problems:
+        problems.append(RowProblem(1, "The file holds no rows", "Add one, or remove `varsFrom`"))
+    return RowFile(tuple(rows), tuple(problems))
+
+
+def _row(line: int, number: int, values: Mapping[str, str]) -> Row:
+    for name, value in values.items():
+        if _NO_CHARACTER.search(value):
+            raise _RowError(f'"{name}" holds something that is no character', "Remove it")
+    row_id = values.get(ID, str(number))
+    if not row_id.strip():
+        raise _RowError(f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}")
+    return Row(line, row_id, values)
+
+
+def _duplicate(row_id: str, line: int) -> _RowError:
+    return _RowError(
+        f'The row "{row_id}" is there twice: first on line {line}', f"Give each row an {ID}"
+    )
+
+
+def _too_many(line: int) -> RowProblem:
+    message = f"The file holds more than {MAX_ROWS:,} rows"
+    return RowProblem(line, message, "Split the suite", limit=True)
+
+
+def _csv_rows(text: str) -> Iterator[_Read]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    columns: list[str] = []
+    line = 1
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as fault:
+            yield line, _not_csv(fault)
+            return
+        if cells is None:
+            return
+        if not cells:
+            continue
+        if not columns:
+            columns = [name.strip() for name in cells]
+            wrong = _header_error(columns)
+            if wrong is not None:
+                yield line, wrong
+                return
+            continue
+        yield line, _csv_row(columns, cells)
+
+
+def _not_csv(fault: csv.Error) -> _RowError:
+    return _RowError(
+        f"This is not CSV: {fault}",
+        "Put values with quotes or line breaks in quotes, and double the quotes inside",
+        fatal=True,
+    )
+
+
+def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | _RowError:
+    if len(cells) != len(columns):
+        return _RowError(
+            f"The row has {len(cells)} values, the header has {len(columns)} names",
+            "Put values with commas in quotes",
+        )
+    return dict(zip(columns, cells, strict=True))
+
+
+def _header_error(columns: list[str]) -> _RowError | None:
+    for name in columns:
+        error = _name_error(name)
+        if error is not None:
+            return error
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is None:
+        return None
+    return _RowError(f'The column "{twice}" is there twice', "Rename one of them", fatal=True)
+
+
+def _name_error(name: str) -> _RowError | None:
+    if not _NAME.fullmatch(name):
+        return _RowError(
+            f'"{name}" cannot be the name of a variable',
+            "Names have letters, digits, _ and dots; the first line names the columns",
+            fatal=True,
+        )
+    if name.startswith(DEFERRED_PREFIXES):
+        return _RowError(
+            f'A variable cannot be called "{name}": the environment and ports have such names',
+            "Give it another name",
+            fatal=True,
+        )
+    return None
+
+
+def _json_rows(text: str) -> Iterator[_Read]:
+    # Not splitlines(): texts hold other line separators of Unicode.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _json_row(line)
+
+
+def _json_row(line: str) -> Mapping[str, str] | _RowError:
+    hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
+    try:
+        value = json.loads(line, object_pairs_hook=_pairs, parse_constant=_refuse_constant)
+    except RecursionError:
+        return _RowError("The row is nested too deeply", hint)
+    except ValueError as error:
+        return _RowError(f"The row is not JSON: {error}", hint)
+    if not isinstance(value, dict):
+        return _RowError("The row is no object", hint)
+    for name in value:
+        wrong = _name_error(name)
+        if wrong is not None:
+            return wrong
+    return {name: _text(item) for name, item in value.items() if item is not None}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'the key "{twice}" is there twice')
+    return values
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _line(text: str, number: int) -> str | None:
+    lines = text.split("\n", number)
+    return lines[number - 1].rstrip("\r") if number <= len(lines) else None
