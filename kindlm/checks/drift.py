@@ -35,8 +35,11 @@ async def drift(
 
     Params: `maxScore`; `method`, which is judge, embedding or field-diff; `fields`, the paths that
     field-diff compares, None for all of the baseline. A judge that failed or measured nothing is
-    asked once more; after that nobody knows.
+    asked once more; after that nobody knows. Of an answer within a conversation the baseline
+    holds no counterpart.
     """
+    if expectation.turn is not None:
+        return [_undecided(expectation, _of_a_turn())]
     if context.baseline_error is not None:
         return [_undecided(expectation, context.baseline_error)]
     if context.baseline is None:
@@ -92,8 +95,16 @@ def _undecided(expectation: Expectation, error: KindlmError) -> CheckResult:
     of_judge = error.code is ErrorCode.JUDGE_EVAL_ERROR
     code = FailureCode.JUDGE_EVAL_ERROR if of_judge else FailureCode.ASSERTION_EVAL_ERROR
     threshold = _complement(expectation.params["maxScore"])
-    message = error.message if error.hint is None else f"{error.message} {error.hint}"
+    message = error.message if error.hint is None else f"{error.message.rstrip('.')}. {error.hint}"
     return undecided(expectation, code, message, threshold=threshold)
+
+
+def _of_a_turn() -> KindlmError:
+    return KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        "Drift is measured from final answers, and this asks for it after an earlier one.",
+        "Write it in the `expect` of the test itself.",
+    )
 
 
 def _complement(drift: float) -> float:

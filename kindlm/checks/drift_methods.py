@@ -38,7 +38,7 @@ async def by_judge(baseline: str, current: str, context: CheckContext) -> Result
     """Ask the judging model once; an answer that is no measurement is an error."""
     reply = await context.ask(drift_question(baseline, current, token=new_token()))
     if isinstance(reply, Err):
-        return _unavailable(f"The judge could not be asked: {reply.error.message}")
+        return _unavailable(f"The judge could not be asked: {reply.error.message}", reply.error)
     text = reply.value.text
     try:
         measured = parse_drift(text)
@@ -63,7 +63,8 @@ async def by_embedding(baseline: str, current: str, context: CheckContext) -> Re
     if isinstance(reply, Err):
         if reply.error.code is ErrorCode.PROVIDER_NOT_FOUND:
             return reply
-        return _unavailable(f"The texts could not be embedded: {reply.error.message}")
+        message = f"The texts could not be embedded: {reply.error.message}"
+        return _unavailable(message, reply.error)
     embedding, model = reply.value
     if len(embedding.vectors) != 2 or not _are_finite(embedding.vectors):
         return _unavailable(f"{model} gave no vectors that can be compared.")
@@ -148,8 +149,9 @@ def _named(paths: Sequence[str]) -> str:
     return f": {names} and {more} more" if more > 0 else f": {names}"
 
 
-def _unavailable(message: str) -> Err:
-    return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
+def _unavailable(message: str, cause: KindlmError | None = None) -> Err:
+    hint = None if cause is None else cause.hint
+    return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message, hint))
 
 
 def _no_embedder() -> KindlmError:

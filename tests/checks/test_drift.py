@@ -21,7 +21,7 @@ from kindlm.ports import Ask, CheckContext, Embed, Embedding, ModelReply, Purpos
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript, Turn
 
-UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
+UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited", "Wait a bit."))
 
 any_text = st.text(st.characters(exclude_categories=()))
 hostile_text = st.lists(
@@ -107,6 +107,16 @@ class TestBaseline:
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert result.failure_code is FailureCode.ASSERTION_EVAL_ERROR
         assert result.message == "It was purged. Choose another."
+
+    def test_an_answer_within_a_conversation_has_none(self) -> None:
+        expectation = Expectation("drift", "x", {"maxScore": 1, "method": "field-diff"}, turn=1)
+        transcript = Transcript(turns=(Turn("Hello?", (Step("{}"),)), Turn("?", (Step("{}"),))))
+        context = CheckContext(Judge(), None, "{}")
+
+        (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+
+        assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
+        assert "`expect` of the test itself" in result.message
 
 
 class TestJudge:
@@ -260,7 +270,7 @@ class TestEmbedding:
 
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
-        assert "rate limited" in result.message
+        assert "rate limited. Wait a bit." in result.message
 
     @given(
         st.lists(

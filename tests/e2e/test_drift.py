@@ -193,6 +193,24 @@ def test_a_baseline_that_was_tampered_with_decides_nothing_and_the_rest_runs(
     assert "501" in compared.stderr
 
 
+def test_embeddings_are_those_of_the_provider_and_are_named(
+    workspace: Any, server: Any, suite: Any
+) -> None:
+    suite(drift("meaning", "Please explain.", method="embedding", maxScore=0.25))
+    workspace.report()
+    workspace.run("baseline", "set")
+
+    same = assertions(workspace.report())["meaning"]
+    assert (same["outcome"], same["score"]) == ("passed", 1)
+    assert "openai/text-embedding" in same["message"]
+
+    server.use_script(AFTER)
+    changed = assertions(workspace.report())["meaning"]
+    assert changed["failureCode"] == "DRIFT_EXCEEDED"
+    assert changed["actual"]["drift"] == pytest.approx(1 - changed["score"])
+    assert "openai/text-embedding" in changed["message"]
+
+
 def test_the_run_that_a_drift_was_measured_from_is_named_by_a_label(
     workspace: Any, server: Any, suite: Any
 ) -> None:
