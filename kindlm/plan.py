@@ -56,13 +56,17 @@ class PlannedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One conversation to have and to check. `id` is unique in the run and stable over attempts."""
+    """One conversation to have and to check: number `repeat` of `repeats`, from 1.
+
+    `id` is unique in the run and stable over attempts.
+    """
 
     id: str
     suite: PlannedSuite
     case: Case
     target: str
     repeat: int
+    repeats: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,9 @@ class Plan:
                 for target in planned.targets:
                     for repeat in range(1, planned.repeat + 1):
                         number += 1
-                        yield Execution(str(number), suite, planned.case, target, repeat)
+                        yield Execution(
+                            str(number), suite, planned.case, target, repeat, planned.repeat
+                        )
 
 
 def make_plan(suites: Sequence[Suite], selection: Selection | None = None) -> Plan:

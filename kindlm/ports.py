@@ -275,6 +275,10 @@ class Embedder(Protocol):
         """Return the vectors of some texts; errors as those of `ModelClient.complete`."""
         ...
 
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
 
 EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
 """Finds the embedder for a suite and one of its targets, or says why there is none."""

@@ -202,8 +202,8 @@ class RunWriter:
         self._record()
         view = self._history.view(self.id)
         finished = RunFinished(
-            passed=view.passed,
-            exit_code=0 if view.passed else 1,
+            passed=view.fulfilled,
+            exit_code=0 if view.fulfilled else 1,
             gates=[],
             tests={},
             executions={},

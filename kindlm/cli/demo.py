@@ -14,12 +14,12 @@ from rich.text import Text
 from kindlm.cli.console import fail, make_console, wants_color
 from kindlm.cli.history import or_fail
 from kindlm.cli.loading import load_paths
-from kindlm.cli.progress import make_progress
 from kindlm.cli.project import run_environment
 from kindlm.cli.scaffold import create_project
 from kindlm.cli.session import RunRequest, new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import RunOptions
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
@@ -83,11 +83,12 @@ def _record(folder: Path, label: str) -> str:
         root=folder,
         database=_database(folder),
         environ=run_environment([folder], os.environ),
+        options=RunOptions(paths=[str(folder)]),
         label=label,
     )
     console = make_console()
     run = new_run_id()
-    record_run(request, run, make_progress(console, shown=True), console)
+    record_run(request, run, console)
     return run
 
 
@@ -142,7 +143,7 @@ def _usual_tools(view: RunView, test: TestView) -> tuple[str, ...]:
         tuple(call.tool for call in view.tool_calls(execution))
         for execution in view.executions(test)
     )
-    return sequences.most_common(1)[0][0]
+    return sequences.most_common(1)[0][0] if sequences else ()
 
 
 def _failures(view: RunView, test: TestView) -> set[tuple[str, str, str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kindlm.cli.session import SkippedSuite
+from kindlm.cli.run_events import SkippedSuite
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import discover
 from kindlm.suite import Suite
 
@@ -49,25 +49,57 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
 
 def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
     """Load all suites that the paths hold; an error only if a path itself is of no use."""
-    files: dict[Path, None] = {}
+    files: dict[Path, Path] = {}
     ignored: list[Path] = []
     for path in paths:
         found = discover(path)
         if isinstance(found, Err):
             return found
-        files.update(dict.fromkeys(item.path for item in found.value.found))
+        for item in found.value.found:
+            # One file is one suite, by whichever names it was reached.
+            files.setdefault(item.path.resolve(), item.path)
         ignored += found.value.ignored
     if not files:
         return Err(_no_tests(paths))
-    loaded = [load_suite(file, root=root) for file in files]
+    loaded = _distinct([load_suite(path, root=root) for path in files.values()])
     return Ok(
         Loaded(
             suites=tuple(item.suite for item in loaded if item.suite is not None),
             skipped=tuple(_skipped(item) for item in loaded if item.suite is None),
             diagnostics=tuple(found for item in loaded for found in item.diagnostics),
-            folders=tuple(dict.fromkeys(file.resolve().parent for file in files)),
+            folders=tuple(dict.fromkeys(file.parent for file in files)),
             ignored=tuple(ignored),
         )
+    )
+
+
+def _distinct(loaded: Sequence[LoadedSuite]) -> list[LoadedSuite]:
+    """Refuse a suite that has a test of another one: results of the two could not be told apart."""
+    owners: dict[tuple[str, str, str], Path] = {}
+    distinct: list[LoadedSuite] = []
+    for item in loaded:
+        keys = _identities(item.suite)
+        taken = next((key for key in keys if key in owners), None)
+        if taken is not None:
+            error = Diagnostic(_taken(item.path, taken, owners[taken]), "error", "suite.name", None)
+            item = replace(item, suite=None, diagnostics=(*item.diagnostics, error))  # noqa: PLW2901
+        else:
+            owners.update(dict.fromkeys(keys, item.path))
+        distinct.append(item)
+    return distinct
+
+
+def _identities(suite: Suite | None) -> list[tuple[str, str, str]]:
+    return [] if suite is None else [(suite.project, suite.name, case.name) for case in suite.cases]
+
+
+def _taken(path: Path, identity: tuple[str, str, str], owner: Path) -> KindlmError:
+    project, suite, test = identity
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f'The test "{test}" of suite "{suite}" in project "{project}" is in {owner} already.',
+        "Give one of the suites another name.",
+        where=SourceLocation(str(path)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -52,11 +53,12 @@ class ProgressView(Protocol):
         ...
 
 
-def make_progress(console: Console, *, shown: bool) -> ProgressView:
-    """Return the progress that fits where it is shown."""
+def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]) -> ProgressView:
+    """Return the progress that fits where it is shown; `redact` takes secrets out of messages."""
     if not shown:
         return _Silent()
-    return _Bar(console) if console.is_terminal else _Lines(console)
+    view = _Bar(console, redact) if console.is_terminal else _Lines(console)
+    return _UntilNobodyLooks(view)
 
 
 class _Silent:
@@ -73,6 +75,35 @@ class _Silent:
         """Nothing to show."""
 
 
+class _UntilNobodyLooks(_Silent):
+    """Stops showing when nothing can be shown any more: a run must not end for that."""
+
+    def __init__(self, view: ProgressView) -> None:
+        self._view = view
+        self._seen = True
+
+    def __enter__(self) -> Self:
+        self._try(self._view.__enter__)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._try(lambda: self._view.__exit__(None, None, None))
+
+    def planned(self, executions: int) -> None:
+        self._try(lambda: self._view.planned(executions))
+
+    def finished(self, finished: Finished) -> None:
+        self._try(lambda: self._view.finished(finished))
+
+    def _try(self, show: Callable[[], object]) -> None:
+        if not self._seen:
+            return
+        try:
+            show()
+        except OSError:
+            self._seen = False
+
+
 class _Lines(_Silent):
     """One line for each test, once all its repeats have ended."""
 
@@ -85,7 +116,7 @@ class _Lines(_Silent):
         key = (execution.suite.ordinal, execution.case.name, execution.target)
         counts = self._open.setdefault(key, Counter())
         counts[finished.status] += 1
-        if counts.total() == _repeats(execution):
+        if counts.total() == execution.repeats:
             del self._open[key]
             self._console.print(_test_line(execution, counts), soft_wrap=True)
 
@@ -93,8 +124,9 @@ class _Lines(_Silent):
 class _Bar(_Silent):
     """A bar with counts, money spent and time left; above it, failures as they happen."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         self._console = console
+        self._redact = redact
         self._counts: Counter[Status] = Counter()
         self._spent_usd = 0.0
         self._progress = Progress(
@@ -122,7 +154,7 @@ class _Bar(_Silent):
         self._counts[finished.status] += 1
         self._spent_usd += finished.cost_usd
         if finished.status in (Status.FAILED, Status.ERRORED):
-            self._progress.console.print(_failure(finished), soft_wrap=True)
+            self._progress.console.print(_failure(finished, self._redact), soft_wrap=True)
         shown = [
             f"[{color}]{self._counts[status]} {status.value}[/]"
             for status, (_, color) in _SIGNS.items()
@@ -130,13 +162,6 @@ class _Bar(_Silent):
         ]
         spent = money(self._spent_usd) if self._spent_usd else ""
         self._progress.update(self._task, advance=1, description=", ".join(shown), spent=spent)
-
-
-def _repeats(execution: Execution) -> int:
-    for planned in execution.suite.cases:
-        if planned.case is execution.case:
-            return planned.repeat
-    raise AssertionError("an execution's case is in its suite")
 
 
 def _test_line(execution: Execution, counts: Counter[Status]) -> Text:
@@ -152,14 +177,14 @@ def _test_line(execution: Execution, counts: Counter[Status]) -> Text:
     return line
 
 
-def _failure(finished: Finished) -> Text:
+def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
     execution = finished.execution
     sign, color = _SIGNS[finished.status]
     line = Text(f"{sign} ", style=color)
     line.append(f"{one_line(execution.case.name)} · {one_line(execution.target)}", style="default")
     line.append(f" #{execution.repeat}: ", style="dim")
     reason = finished.error.message if finished.error else _first_message(finished)
-    line.append(one_line(reason)[:_MESSAGE_LIMIT], style="default")
+    line.append(one_line(redact(reason))[:_MESSAGE_LIMIT], style="default")
     return line
 
 

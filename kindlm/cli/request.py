@@ -15,6 +15,7 @@ from kindlm.cli.loading import Loaded
 from kindlm.cli.project import Project, run_environment
 from kindlm.cli.session import RunRequest
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import RunOptions
 from kindlm.history.failing import failing_tests
 from kindlm.plan import Selection
 from kindlm.suite import Gate, Suite
@@ -102,8 +103,26 @@ def make_request(
             root=project.root,
             database=project.database,
             environ=run_environment([*loaded.folders, project.root], os.environ),
+            options=_recorded(options),
             label=options.label,
         )
+    )
+
+
+def _recorded(options: TestOptions) -> RunOptions:
+    """Return what is recorded of the options, so that the run can be repeated or resumed."""
+    return RunOptions(
+        paths=[str(path) for path in options.paths],
+        suite=options.suite,
+        test=options.test,
+        tags=list(options.tags),
+        models=list(options.models),
+        repeat=options.repeat,
+        gate=options.gate,
+        concurrency=options.concurrency,
+        timeout_ms=options.timeout_ms,
+        failed=options.failed,
+        fail_fast=options.fail_fast,
     )
 
 

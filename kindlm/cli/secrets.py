@@ -10,7 +10,7 @@ from kindlm.errors import ErrorCode
 from kindlm.outcome import FailureCode, Outcome, Status
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 
-__all__ = ["secret_values", "vocabulary"]
+__all__ = ["remember_secrets", "remembered_secrets", "secret_values", "vocabulary"]
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _SHORTEST = 8
@@ -33,6 +33,19 @@ def vocabulary() -> frozenset[str]:
 def _models(base: type[events.Data]) -> set[type[events.Data]]:
     found = set(base.__subclasses__())
     return found.union(*(_models(model) for model in found))
+
+
+_REMEMBERED: set[str] = set()
+
+
+def remember_secrets(values: Iterable[str]) -> None:
+    """Keep the secrets of a run for what may have to be said of a crash later."""
+    _REMEMBERED.update(values)
+
+
+def remembered_secrets() -> frozenset[str]:
+    """Return the secrets of all runs of this process."""
+    return frozenset(_REMEMBERED)
 
 
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:

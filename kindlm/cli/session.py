@@ -6,65 +6,53 @@ and the recorder, and the verdict is computed from the read models that the reco
 
 from __future__ import annotations
 
-import platform
+import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, TypeVar
 
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.journal import new_journal
 from kindlm.cli.recorder import RunRecorder
+from kindlm.cli.run_events import (
+    SkippedSuite,
+    run_finished,
+    run_started,
+    suite_skipped,
+    suite_started,
+)
 from kindlm.cli.secrets import secret_values
 from kindlm.config import bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import (
-    GateData,
-    GateVerdictData,
-    PlannedTest,
-    RunFinished,
-    RunInterrupted,
-    RunSealed,
-    RunStarted,
-    SuiteSkipped,
-    SuiteStarted,
-    new_event,
-)
+from kindlm.errors import Err, Result
+from kindlm.events import RunInterrupted, RunOptions, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import StatusCounts
-from kindlm.plan import Plan, PlannedSuite, Selection, make_plan
+from kindlm.plan import Plan, Selection, make_plan
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
+from kindlm.providers.embedders import find_embedder
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings, Suite
-from kindlm_store import Append, EventLog, HeadOf, Redactor, StreamLock, Text
+from kindlm_store import Append, EventLog, HeadOf, Redactor, StreamLock
 
-__all__ = ["RunRequest", "SkippedSuite", "new_run_id", "open_log", "run_session"]
+__all__ = ["RunRequest", "new_run_id", "open_log", "run_secrets", "run_session"]
+
+T = TypeVar("T")
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _ID_LENGTH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedSuite:
-    """A suite that could not be loaded or started, and why."""
-
-    name: str
-    path: str
-    tests: int
-    error: KindlmError
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +65,7 @@ class RunRequest:
     root: Path
     database: Path
     environ: Mapping[str, str]
+    options: RunOptions
     label: str | None = None
 
 
@@ -85,16 +74,20 @@ def new_run_id() -> str:
     return "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
 
 
-def open_log(database: Path, suites: Sequence[Suite], environ: Mapping[str, str]) -> EventLog:
-    """Open the log with the redactor at its door; raise `OpenError` if that can't be done."""
+def run_secrets(request: RunRequest) -> set[str]:
+    """Return what must not be written down of a run, nor shown."""
     key_variables = {
         settings.api_key_env
-        for suite in suites
+        for suite in request.suites
         for settings in suite.providers.values()
         if settings.api_key_env
     }
-    redactor = Redactor(secret_values(environ, key_variables))
-    return EventLog.open(database, projections=PROJECTIONS, redact=redactor)
+    return secret_values(request.environ, key_variables)
+
+
+def open_log(database: Path, secret: set[str]) -> EventLog:
+    """Open the log with the redactor at its door; raise `OpenError` if that can't be done."""
+    return EventLog.open(database, projections=PROJECTIONS, redact=Redactor(secret))
 
 
 async def run_session(
@@ -102,42 +95,63 @@ async def run_session(
 ) -> None:
     """Run everything that was requested and record it as the run `run`.
 
-    The stream is sealed if the plan was completed. Raises `StoreError` if events can't be written.
+    The stream is sealed if the plan was completed and the verdict could be computed; otherwise
+    the run stays open. Raises `StoreError` if events can't be written.
     """
     started = time.monotonic()
     recorder = RunRecorder(log, f"run/{run}")
     with StreamLock(request.database, f"run/{run}"):
-        async with _served(request) as (suites, skipped):
+        async with _served(request, stop) as (suites, skipped):
             plan = make_plan(suites, request.selection)
+            recorder.hide_personal_data(plan.suites)
             with closing(log.reader()) as reader:
                 baselines = RecordedBaselines(reader)
                 _record_start(plan, skipped, request, baselines, recorder)
                 ports = _ports(request, baselines, recorder)
-                complete = await run_plan(plan, ports, observer, stop)
-        if complete:
-            await log.aflush()
-            await _finish(run, log, (time.monotonic() - started) * 1000)
-        else:
+                complete = stop.reason is None and await run_plan(plan, ports, observer, stop)
+        if not complete:
             recorder.record(RunInterrupted(reason=stop.reason or "stopped"))
             await recorder.durable()
+            return
+        await log.aflush()
+        if await _read_models_are_sound(log):
+            await _finish(run, log, (time.monotonic() - started) * 1000)
 
 
 @asynccontextmanager
 async def _served(
-    request: RunRequest,
+    request: RunRequest, stop: Stop
 ) -> AsyncIterator[tuple[list[Suite], list[SkippedSuite]]]:
-    """Start what the suites serve and yield those that are ready, and those that are not."""
+    """Start what the suites serve and yield those that are ready, and those that are not.
+
+    When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
+    """
     skipped = list(request.skipped)
     ready: list[Suite] = []
     async with AsyncExitStack() as stack:
         for suite in request.suites:
-            served = await _serve(suite, request, stack)
-            if isinstance(served, Err):
+            served = await _unless_stopped(_serve(suite, request, stack), stop)
+            if served is None:
+                ready.append(suite)
+            elif isinstance(served, Err):
                 tests = sum(len(case.targets) for case in suite.cases)
                 skipped.append(SkippedSuite(suite.name, suite.path, tests, served.error))
             else:
                 ready.append(served.value)
         yield ready, skipped
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
+    """Return what the work returns, None if a stop is requested before."""
+    task = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.requested())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return None if not task.done() else task.result()
+    finally:
+        task.cancel()
+        stopping.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 async def _serve(suite: Suite, request: RunRequest, stack: AsyncExitStack) -> Result[Suite]:
@@ -163,7 +177,7 @@ def _ports(request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder
         simulators=SimulatedTools,
         agents=partial(make_agent, environ=request.environ, root=request.root),
         baselines=baselines,
-        embedders=_no_embedder,
+        embedders=partial(find_embedder, environ=request.environ),
         checker=CheckRunner(),
         recorder=recorder,
         clock=SystemClock(),
@@ -177,120 +191,38 @@ def _record_start(
     baselines: BaselineLookup,
     recorder: RunRecorder,
 ) -> None:
-    suites = [planned.suite for planned in plan.suites]
     recorder.record(
-        RunStarted(
-            project=suites[0].project if suites else request.root.name,
-            planned=len(plan),
+        run_started(
+            plan,
+            request.options,
+            project=request.root.name,
             label=request.label,
             git=git_state(request.root),
             ci=ci_service(request.environ),
-            versions=_versions(),
         )
     )
     for planned in plan.suites:
-        recorder.record(_suite_started(planned, baselines))
+        recorder.record(suite_started(planned, baselines))
     for ordinal, suite in enumerate(skipped, start=len(plan.suites)):
-        recorder.record(
-            SuiteSkipped(
-                suite=suite.name,
-                ordinal=ordinal,
-                path=suite.path,
-                tests=suite.tests,
-                error_code=suite.error.code.name,
-                error_number=suite.error.code,
-                message=Text(suite.error.message),
-            )
-        )
+        recorder.record(suite_skipped(suite, ordinal))
 
 
-def _suite_started(planned: PlannedSuite, baselines: BaselineLookup) -> SuiteStarted:
-    suite = planned.suite
-    baseline = baselines.run(suite.project, suite.name)
-    return SuiteStarted(
-        suite=suite.name,
-        ordinal=planned.ordinal,
-        project=suite.project,
-        front_end=suite.front_end,
-        path=suite.path,
-        config_hash=suite.config_hash,
-        config=Text(suite.config_text),
-        gates=[
-            GateData(name=gate.name, threshold=gate.threshold, written=gate.written)
-            for gate in suite.gates
-        ],
-        baseline_run=baseline.value if isinstance(baseline, Ok) else None,
-        tags=list(suite.tags),
-        tests=[
-            PlannedTest(
-                name=planned_case.case.name,
-                target=target,
-                tags=list(planned_case.case.tags),
-                selected=planned_case.selected and target in planned_case.targets,
-                skip=planned_case.case.skip,
-                repeat=planned_case.repeat,
-                pass_rate=planned_case.case.pass_rate,
-                line=planned_case.case.where.line if planned_case.case.where else None,
-            )
-            for planned_case in planned.cases
-            for target in planned_case.case.targets
-        ],
-    )
+async def _read_models_are_sound(log: EventLog) -> bool:
+    """Tell whether the tables can be trusted; one that lost its fold is computed anew first.
+
+    A verdict from tables that miss what happened would be sealed for good.
+    """
+    if log.projection_errors():
+        await asyncio.to_thread(log.rebuild)
+    return not log.projection_errors()
 
 
 async def _finish(run: str, log: EventLog, duration_ms: float) -> None:
     """Compute the verdict from the read models, record it, and seal the run."""
-    reader = log.reader()
-    try:
-        view = RunView(reader, run)
-        finished = RunFinished(
-            passed=view.passed,
-            exit_code=0 if view.passed else 1,
-            gates=[
-                GateVerdictData(
-                    suite=suite.id,
-                    name=gate.name,
-                    threshold=gate.threshold,
-                    actual=gate.actual,
-                    passed=gate.passed,
-                    written=gate.written,
-                    message=gate.message,
-                )
-                for suite in view.suites
-                for gate in suite.gates
-            ],
-            tests=_by_status(view.summary.tests),
-            executions=_by_status(view.summary.executions),
-            duration_ms=round(duration_ms, 3),
-        )
-    finally:
-        reader.close()
+    with closing(log.reader()) as reader:
+        finished = run_finished(RunView(reader, run), duration_ms)
     stream = f"run/{run}"
-    sealed = RunSealed(run=run, head=HeadOf(stream))
     await log.submit(
         Append(stream, (new_event(finished),), seal=True),
-        Append(new_journal(), (new_event(sealed),)),
+        Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
     )
-
-
-def _by_status(counts: StatusCounts) -> dict[str, int]:
-    return {
-        "passed": counts.passed,
-        "failed": counts.failed,
-        "errored": counts.errored,
-        "skipped": counts.skipped,
-    }
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("kindlm", "openai", "anthropic"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
-def _no_embedder(suite: Suite, target: str) -> Err:
-    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "Embeddings are not served yet."))

@@ -21,8 +21,8 @@ from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.project import find_project
 from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
 from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.secrets import secret_values
-from kindlm.cli.session import RunRequest, new_run_id, open_log, run_session
+from kindlm.cli.secrets import remember_secrets
+from kindlm.cli.session import RunRequest, new_run_id, open_log, run_secrets, run_session
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.runner import Stop
@@ -31,7 +31,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import make_plan
 from kindlm.reports.registry import ReportOptions
-from kindlm_store import EventLog, OpenError, WriteFailedError, open_reader
+from kindlm_store import EventLog, OpenError, Redactor, WriteFailedError, open_reader
 
 __all__ = ["record_run", "report_run", "run_tests"]
 
@@ -54,16 +54,13 @@ def run_tests(options: TestOptions) -> int:
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root))
     _tell_loaded(loaded, options, console)
-    if not loaded.suites:
-        return 1
     request = or_fail(make_request(loaded, project, options, console))
-    if len(make_plan(request.suites, request.selection)) == 0:
+    if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         fail([_nothing_selected()], console)
     if options.dry_run:
         return _show_plan(request, options, console)
     run = new_run_id()
-    progress = make_progress(console, shown=options.progress)
-    record_run(request, run, progress, console, fail_fast=options.fail_fast)
+    record_run(request, run, console, progress=options.progress, fail_fast=options.fail_fast)
     return report_run(request, run, reporters, options, console)
 
 
@@ -77,9 +74,9 @@ def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> i
 def record_run(
     request: RunRequest,
     run: str,
-    progress: ProgressView,
     console: Console,
     *,
+    progress: bool = True,
     fail_fast: bool = False,
 ) -> None:
     """Run what is requested and record it; tell what could not be recorded.
@@ -88,30 +85,22 @@ def record_run(
     is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
     that runs are compared with, and can be resumed.
     """
-    _name_run(run, request)
+    secret = run_secrets(request)
+    name_run(run, secret)
+    remember_secrets(secret)
+    view = make_progress(console, shown=progress, redact=Redactor(secret))
     try:
-        log = open_log(request.database, request.suites, request.environ)
+        log = open_log(request.database, secret)
     except OpenError as error:
         fail_to_open(error)
     with log:
         try:
-            with progress:
-                asyncio.run(_run(request, run, log, progress, console, fail_fast=fail_fast))
+            with view:
+                asyncio.run(_run(request, run, log, view, console, fail_fast=fail_fast))
         except WriteFailedError as error:
             show([_write_failed(error, request.database)], console)
         for name, problem in log.projection_errors().items():
             warn(f"The read model {name!r} could not be kept: {problem}", "Run: kindlm rebuild")
-
-
-def _name_run(run: str, request: RunRequest) -> None:
-    """Let log lines carry the run's id, and none of its secrets."""
-    keys = {
-        settings.api_key_env
-        for suite in request.suites
-        for settings in suite.providers.values()
-        if settings.api_key_env
-    }
-    name_run(run, secret_values(request.environ, keys))
 
 
 def report_run(

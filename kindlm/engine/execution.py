@@ -34,7 +34,6 @@ from kindlm.ports import (
     CheckContext,
     Checker,
     Clock,
-    EmbedderFactory,
     Embedding,
     Pricing,
     Recorder,
@@ -60,7 +59,6 @@ class Doers:
     agents: AgentFactory
     checker: Checker
     baselines: BaselineLookup
-    embedders: EmbedderFactory
     recorder: Recorder
     clock: Clock
 
@@ -227,7 +225,8 @@ class _Attempt:
         return CheckContext(ask, self._embed, baseline=text)
 
     async def _embed(self, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
-        embedder = self._doers.embedders(self._suite, self._execution.target)
+        ordinal, target = self._execution.suite.ordinal, self._execution.target
+        embedder = self._doers.clients.embedder(ordinal, self._suite, target)
         if isinstance(embedder, Err):
             return embedder
         found = await self._caller.embed(embedder.value, texts)

@@ -69,6 +69,10 @@ class Stop:
         """Whether what is in flight has been asked to end, too."""
         return self._requested.is_set()
 
+    async def requested(self) -> None:
+        """Return when what is in flight is asked to end."""
+        await self._requested.wait()
+
     def at_once(self) -> None:
         """End the grace period now."""
         self._at_once.set()
@@ -85,7 +89,7 @@ async def run_plan(plan: Plan, ports: Ports, observer: Observer, stop: Stop) -> 
 
     Raises what the recorder raises when events can no longer be written.
     """
-    async with Clients(ports.clients) as clients:
+    async with Clients(ports.clients, ports.embedders) as clients:
         for ordinal, executions in groupby(plan, key=lambda execution: execution.suite.ordinal):
             suite = plan.suites[ordinal].suite
             doers = _doers(suite, clients, ports)
@@ -103,7 +107,6 @@ def _doers(suite: Suite, clients: Clients, ports: Ports) -> Doers:
         agents=ports.agents,
         checker=ports.checker,
         baselines=ports.baselines,
-        embedders=ports.embedders,
         recorder=ports.recorder,
         clock=ports.clock,
     )

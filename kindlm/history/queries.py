@@ -13,8 +13,10 @@ SELECT r.id, coalesce(l.label, r.label) AS label, r.project, r.mode, r.planned, 
 """
 
 SUITES = """
-SELECT s.*, c.body AS error
-  FROM suites s LEFT JOIN contents c ON c.ref = s.error_ref
+SELECT s.*, c.body AS error, h.body AS hint
+  FROM suites s
+  LEFT JOIN contents c ON c.ref = s.error_ref
+  LEFT JOIN contents h ON h.ref = s.hint_ref
  WHERE s.run = ? ORDER BY s.ordinal
 """
 

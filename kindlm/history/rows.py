@@ -62,6 +62,8 @@ class SuiteView:
     error_code: str | None
     error_number: int | None
     error: str | None
+    hint: str | None
+    line: int | None
     skipped_tests: int
     tests: StatusCounts
     executions: StatusCounts

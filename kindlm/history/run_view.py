@@ -97,6 +97,11 @@ class RunView:
 
     @property
     def passed(self) -> bool:
+        """Whether the run finished and its verdict, by today's rules, is that it passes."""
+        return self.info.ended == "finished" and self.fulfilled
+
+    @property
+    def fulfilled(self) -> bool:
         """The verdict by today's rules: every suite passes, and something was tested."""
         return self.complete and not self.tested_nothing and all(s.passed for s in self.suites)
 
@@ -201,6 +206,8 @@ class RunView:
             error_code=row["error_code"],
             error_number=row["error_number"],
             error=row["error"],
+            hint=row["hint"],
+            line=row["line"],
             skipped_tests=skipped,
             tests=tests + StatusCounts(skipped=skipped),
             executions=metrics.executions,

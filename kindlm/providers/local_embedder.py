@@ -73,6 +73,9 @@ class LocalEmbedder:
             return Err(_error(message, None, ErrorCode.PROVIDER_API_ERROR))
         return Ok(Embedding(tuple(map(tuple, rows)), latency_ms, Usage(0, 0)))
 
+    async def aclose(self) -> None:
+        """Do nothing: the model stays loaded for the next run of this process."""
+
     def _encode(self, texts: list[str]) -> list[list[float]]:
         rows: list[list[float]] = self._loaded.encode(texts).tolist()
         return rows

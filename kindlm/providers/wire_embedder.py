@@ -39,7 +39,7 @@ class EmbeddingWire:
 
 
 class WireEmbedder:
-    """Implements `ports.Embedder`. Connections last for one call: nothing is left open."""
+    """Implements `ports.Embedder`; connects when it is first used."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class WireEmbedder:
         self._model = model
         self._connect = connect
         self._advise = advise
+        self._transport: Transport | None = None
 
     @property
     def provider(self) -> str:
@@ -88,12 +89,16 @@ class WireEmbedder:
         except ValueError as error:
             return Err(failures.of_reply(self._endpoint, answer.status, answer.text, str(error)))
 
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
     async def _send(self, content: bytes) -> HttpAnswer:
-        transport = self._connect()
-        try:
-            return await transport.send(self._wire.path, content)
-        finally:
-            await transport.aclose()
+        if self._transport is None:
+            self._transport = self._connect()
+        return await self._transport.send(self._wire.path, content)
 
     def _read(self, text: str, expected: int, latency_ms: float) -> Embedding:
         """Read a reply; raise `ValueError` if it is none."""

@@ -69,11 +69,14 @@ def _write_head(view: RunView, page: Page) -> None:
 
 def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -> None:
     page.blank()
-    page.line((one_line(suite.name), "bold"), (f"  {one_line(suite.path)}", "dim"), hang=2)
+    place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
+    page.line((one_line(suite.name), "bold"), (f"  {one_line(place)}", "dim"), hang=2)
     if suite.error_code is not None:
         code = f"{suite.error_code} ({suite.error_number})"
         message = visible(bounded(suite.error or "", 2_000, lines=20))
         page.line(mark(Status.ERRORED), f" {code}: {message}", indent=2, hang=2)
+        if suite.hint:
+            page.line(visible(bounded(suite.hint, 500, lines=5)), indent=4)
         if suite.skipped_tests:
             page.line(f"{count(suite.skipped_tests, 'test')} skipped.", indent=4)
     elif listed:

@@ -37,7 +37,7 @@ def executions() -> list[Execution]:
 
 
 def watch(executions: list[Execution], console: Console, **fields: Any) -> None:
-    with make_progress(console, shown=True) as progress:
+    with make_progress(console, shown=True, redact=str) as progress:
         progress.planned(len(executions))
         for execution in executions:
             progress.finished(Finished(execution, **fields))

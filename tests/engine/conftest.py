@@ -230,13 +230,12 @@ class Bench:
 
     def _doers(self) -> Doers:
         return Doers(
-            clients=Clients(lambda settings: Ok(self.client)),
+            clients=Clients(lambda settings: Ok(self.client), self._embedders),
             pricing=PriceTable({}),
             simulators=SimulatedTools,
             agents=lambda target: Ok(self.agent),
             checker=CheckRunner(),
             baselines=self.baselines,
-            embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
         )

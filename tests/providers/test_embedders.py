@@ -51,7 +51,15 @@ def refused(suite: Suite, target: str, **environ: str):
 
 def embed(settings, texts, *, timeout_s=20.0, **environ):
     embedder = found(suite_of(settings), settings.name, **environ)
-    return asyncio.run(embedder.embed(texts, timeout_s))
+    return asyncio.run(once(embedder, texts, timeout_s))
+
+
+async def once(embedder, texts, timeout_s=20.0):
+    """Embed and close, as a run does at its end."""
+    try:
+        return await embedder.embed(texts, timeout_s)
+    finally:
+        await embedder.aclose()
 
 
 def cosine(left, right):
@@ -111,7 +119,8 @@ def test_openai_s_key_is_refused_and_never_shown(peer, http):
         body = {"error": {"message": f"Incorrect API key: {KEY}"}}
         async with peer(http(401, body)) as server:
             settings = ProviderSettings("openai", "openai", "MY_KEY", f"{server.url}/v1")
-            return await found(suite_of(settings), "openai", MY_KEY=KEY).embed(["a"], 20), server
+            embedder = found(suite_of(settings), "openai", MY_KEY=KEY)
+            return await once(embedder, ["a"]), server
 
     result, server = asyncio.run(run())
     assert isinstance(result, Err)
@@ -131,7 +140,7 @@ def ask(peer, http):
             async with peer(answer) as server:
                 settings = ProviderSettings("ollama", "ollama", base_url=server.url)
                 embedder = found(suite_of(settings), "ollama")
-                return await embedder.embed(["a", "b"], timeout_s), server
+                return await once(embedder, ["a", "b"], timeout_s), server
 
         return asyncio.run(run())
 
@@ -196,7 +205,7 @@ def test_openai_s_order_is_by_index(peer, http):
         data = [{"index": 1, "embedding": [0, 1]}, {"index": 0, "embedding": [1, 0]}]
         async with peer(http(200, {"data": data})) as server:
             settings = ProviderSettings("openai", "openai", None, f"{server.url}/v1")
-            return await found(suite_of(settings), "openai").embed(["a", "b"], 20)
+            return await once(found(suite_of(settings), "openai"), ["a", "b"])
 
     result = asyncio.run(run())
     assert isinstance(result, Ok)

@@ -31,7 +31,7 @@ def test_the_conversation_is_told_in_order(varied: RunView) -> None:
     assert_in_order(
         rendered(varied, "5"),
         "✗ refunds · gpt · repeat 1",
-        "2 turns",
+        "2 answers",
         "cost unknown",
         "system", "You are kind.",
         "user", "Hello!",

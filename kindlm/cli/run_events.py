@@ -1,0 +1,159 @@
+"""The events that frame a run: what was asked for, what each suite is, how it all ended."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from kindlm.errors import KindlmError, Ok
+from kindlm.events import (
+    GateData,
+    GateVerdictData,
+    GitState,
+    PlannedTest,
+    RunFinished,
+    RunOptions,
+    RunStarted,
+    SuiteSkipped,
+    SuiteStarted,
+)
+from kindlm.history.run_view import RunView
+from kindlm.history.verdict import StatusCounts
+from kindlm.plan import Plan, PlannedSuite
+from kindlm.ports import BaselineLookup
+from kindlm_store import Text
+
+__all__ = ["SkippedSuite", "run_finished", "run_started", "suite_skipped", "suite_started"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSuite:
+    """A suite that could not be loaded or started, and why."""
+
+    name: str
+    path: str
+    tests: int
+    error: KindlmError
+
+
+def run_started(
+    plan: Plan,
+    options: RunOptions,
+    *,
+    project: str,
+    label: str | None,
+    git: GitState | None,
+    ci: str | None,
+) -> RunStarted:
+    """Return the first event of a run."""
+    suites = [planned.suite for planned in plan.suites]
+    return RunStarted(
+        project=suites[0].project if suites else project,
+        planned=len(plan),
+        label=label,
+        git=git,
+        ci=ci,
+        versions=_versions(),
+        options=options,
+    )
+
+
+def suite_started(planned: PlannedSuite, baselines: BaselineLookup) -> SuiteStarted:
+    """Return the event of a suite that runs."""
+    suite = planned.suite
+    baseline = baselines.run(suite.project, suite.name)
+    return SuiteStarted(
+        suite=suite.name,
+        ordinal=planned.ordinal,
+        project=suite.project,
+        front_end=suite.front_end,
+        path=suite.path,
+        config_hash=suite.config_hash,
+        config=Text(suite.config_text),
+        gates=[
+            GateData(name=gate.name, threshold=gate.threshold, written=gate.written)
+            for gate in suite.gates
+        ],
+        baseline_run=baseline.value if isinstance(baseline, Ok) else None,
+        tags=list(suite.tags),
+        tests=list(_planned_tests(planned)),
+    )
+
+
+def suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
+    """Return the event of a suite that can not run."""
+    error = skipped.error
+    return SuiteSkipped(
+        suite=skipped.name,
+        ordinal=ordinal,
+        path=skipped.path,
+        tests=skipped.tests,
+        error_code=error.code.name,
+        error_number=error.code,
+        message=Text(error.message),
+        hint=Text(error.hint) if error.hint else None,
+        line=error.where.line if error.where else None,
+        column=error.where.column if error.where else None,
+    )
+
+
+def run_finished(view: RunView, duration_ms: float) -> RunFinished:
+    """Return the event that completes a run, with the verdict as it is told now."""
+    passed = view.fulfilled
+    return RunFinished(
+        passed=passed,
+        exit_code=0 if passed else 1,
+        gates=[
+            GateVerdictData(
+                suite=suite.id,
+                name=gate.name,
+                threshold=gate.threshold,
+                actual=gate.actual,
+                passed=gate.passed,
+                written=gate.written,
+                message=gate.message,
+            )
+            for suite in view.suites
+            for gate in suite.gates
+        ],
+        tests=_by_status(view.summary.tests),
+        executions=_by_status(view.summary.executions),
+        duration_ms=round(duration_ms, 3),
+    )
+
+
+def _planned_tests(planned: PlannedSuite) -> Iterator[PlannedTest]:
+    for entry in planned.cases:
+        case = entry.case
+        for target in case.targets:
+            yield PlannedTest(
+                name=case.name,
+                target=target,
+                tags=list(case.tags),
+                selected=entry.selected and target in entry.targets,
+                skip=case.skip,
+                repeat=entry.repeat,
+                pass_rate=case.pass_rate,
+                line=case.where.line if case.where else None,
+            )
+
+
+def _by_status(counts: StatusCounts) -> dict[str, int]:
+    return {
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "errored": counts.errored,
+        "skipped": counts.skipped,
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("kindlm", "openai", "anthropic"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
