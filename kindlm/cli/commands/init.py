@@ -18,6 +18,7 @@ class Template(StrEnum):
 
     BASIC = "basic"
     AGENT = "agent"
+    COMPLIANCE = "compliance"
 
 
 def init_command(
@@ -27,7 +28,9 @@ def init_command(
     template: Annotated[
         Template,
         typer.Option(
-            "--template", help="basic: one scripted test. agent: an agent with tools, on loopback."
+            "--template",
+            help="basic: one scripted test. agent: an agent with tools, on loopback."
+            " compliance: the same agent, by what a rule book asks of it.",
         ),
     ] = Template.BASIC,
     force: Annotated[
