@@ -7,24 +7,25 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import httpx
 
 from kindlm.agents import failures
 from kindlm.agents.http_options import HttpSettings, http_settings
+from kindlm.agents.http_pool import shared_pool
 from kindlm.agents.http_request import make_body, request_warnings
 from kindlm.agents.json_values import parse_json
 from kindlm.agents.reply_reading import Reading, Told, UnreadableReply, agent_reply, read_reply
 from kindlm.agents.sse import parse_events
 from kindlm.agents.stream_reading import read_stream
 from kindlm.errors import Err, ErrorCode, Ok, Result
-from kindlm.http_client import UNREACHABLE, open_client
+from kindlm.http_client import UNREACHABLE, ClientPool
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
-
-if TYPE_CHECKING:
-    import httpx
 
 __all__ = ["MAX_BODY_BYTES", "HttpAgent", "http_agent"]
 
@@ -33,7 +34,7 @@ _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
 _KEEPS_METHOD = frozenset({307, 308})
 _DEFAULT_HEADERS = {
-    "accept": "application/json, text/event-stream, text/plain",
+    "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
     "content-type": "application/json",
 }
 
@@ -46,21 +47,22 @@ def http_agent(target: AgentTarget, environ: Mapping[str, str], root: Path) -> R
 
 
 class HttpAgent:
-    """Implements `ports.Agent`. Each conversation has a connection and cookies of its own."""
+    """Implements `ports.Agent`. Each conversation has cookies of its own."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
-        self._client: httpx.AsyncClient | None = None
+        self._cookies = httpx.Cookies()
+        self._stack = AsyncExitStack()
+        self._pool: ClientPool | None = None
 
     async def __aenter__(self) -> Self:
-        """Open a client; it connects with the first message."""
-        self._client = open_client(1)
+        """Take a share in the connections; they are made with the first message."""
+        self._pool = await self._stack.enter_async_context(shared_pool())
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close the connection."""
-        if self._client is not None:
-            await self._client.aclose()
+        """Give the share back; the last one closes the connections."""
+        await self._stack.aclose()
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
@@ -88,19 +90,34 @@ class HttpAgent:
 
     async def _post(self, request: AgentRequest) -> _Answer:
         settings = self._settings
-        assert self._client is not None, "use it as `async with`"
+        assert self._pool is not None, "use it as `async with`"
         body = make_body(request, settings.form, settings.template)
         # Plain ASCII, so that lone surrogates, which models do write, survive the way.
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         written = {name.lower(): value for name, value in settings.headers.items()}
         headers = _DEFAULT_HEADERS | written
-        url: httpx.URL | str = settings.endpoint
+        with self._pool.borrow() as client:
+            return await self._exchange(client, content, headers)
+
+    async def _exchange(
+        self, client: httpx.AsyncClient, content: bytes, headers: Mapping[str, str]
+    ) -> _Answer:
+        url: httpx.URL | str = self._settings.endpoint
         for _ in range(_MAX_REDIRECTS):
-            async with self._client.stream("POST", url, content=content, headers=headers) as got:
+            sent = client.build_request(
+                "POST", url, content=content, headers=headers, cookies=self._cookies
+            )
+            got = await client.send(sent, stream=True)
+            try:
+                if "set-cookie" in got.headers:
+                    self._cookies.extract_cookies(got)
                 moved = _same_place(got)
                 if moved is None:
                     return await self._read_body(got)
+                await got.aread()  # so that the connection can be used again
                 url = moved
+            finally:
+                await got.aclose()
         return _Answer(got.status_code, got.headers, "", "")
 
     async def _read_body(self, response: httpx.Response) -> _Answer:

@@ -8,7 +8,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ def load(dotted: str, folder: Path) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     finally:
-        sys.path.remove(entry)
+        with suppress(ValueError):  # the module may have changed the path itself
+            sys.path.remove(entry)
     for part in name.split("."):
         found = getattr(found, part)
     return found
@@ -49,7 +50,8 @@ def importable(folder: Path) -> Iterator[None]:
         yield
     finally:
         # The last one: whoever entered the same folder before still needs theirs.
-        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
+        with suppress(ValueError):
+            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.http_client import UNREACHABLE, open_client
+from kindlm.http_client import UNREACHABLE, ClientPool
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.failures import Endpoint
@@ -18,14 +17,9 @@ from kindlm.providers.ollama_wire import WIRE
 from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ProviderSettings
 
-if TYPE_CHECKING:
-    import httpx
-
 __all__ = ["ollama_client", "ollama_embedder"]
 
 _EMBEDDING_MODEL = "nomic-embed-text"
-_CLIENTS = 8
-_CONNECTIONS = 4
 _NOT_FOUND = 404
 
 
@@ -46,7 +40,7 @@ def ollama_embedder(
         endpoint,
         _EMBEDDING_WIRE,
         _EMBEDDING_MODEL,
-        partial(_Transport, endpoint, clients=1),
+        partial(_Transport, endpoint),
         advise=partial(_advise, endpoint=endpoint, model=_EMBEDDING_MODEL),
     )
 
@@ -85,20 +79,18 @@ class OllamaClient:
 
 
 class _Transport:
-    """Implements `client.Transport` with a few clients of few connections, the idlest first."""
+    """Implements `client.Transport` with httpx."""
 
-    def __init__(self, endpoint: Endpoint, clients: int = _CLIENTS) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._base_url = endpoint.base_url
         self._headers = {"Content-Type": "application/json"}
         if endpoint.key:
             self._headers["Authorization"] = f"Bearer {endpoint.key}"
-        self._clients = [open_client(_CONNECTIONS) for _ in range(clients)]
-        self._in_flight = [0] * clients
+        self._pool = ClientPool()
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer whatever its status; raise `NoAnswer` without one."""
-        with ExitStack() as stack:
-            client = self._borrow(stack)
+        with self._pool.borrow() as client:
             try:
                 response = await client.post(
                     self._base_url + path, content=body, headers=self._headers
@@ -109,17 +101,7 @@ class _Transport:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for client in self._clients:
-            await client.aclose()
-
-    def _borrow(self, stack: ExitStack) -> httpx.AsyncClient:
-        index = min(range(len(self._clients)), key=self._in_flight.__getitem__)
-        self._in_flight[index] += 1
-        stack.callback(self._give_back, index)
-        return self._clients[index]
-
-    def _give_back(self, index: int) -> None:
-        self._in_flight[index] -= 1
+        await self._pool.aclose()
 
 
 def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:

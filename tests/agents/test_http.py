@@ -67,18 +67,50 @@ def test_a_conversation_keeps_its_connection_and_cookies(talk, http, ask):
     assert server.received[1].headers["cookie"] == "session=7"
 
 
-def test_conversations_share_nothing(make, ask, peer, http, success):
+def test_conversations_share_no_cookies(make, ask, peer, http, success):
     async def run():
         answer = http({"message": "ok"}, headers={"Set-Cookie": "session=7; Path=/"})
         async with peer(answer) as server:
-            for _ in range(2):
-                async with make(AgentTarget("shop", "http", server.url)) as agent:
+            target = AgentTarget("shop", "http", server.url)
+            async with make(target) as one, make(target) as other:
+                for agent in (one, other, one):
                     success(await agent.send(ask()))
             return server
 
-    server = asyncio.run(run())
-    assert server.connections == 2
-    assert "cookie" not in server.received[1].headers
+    first, second, third = asyncio.run(run()).received
+    assert "cookie" not in first.headers
+    assert "cookie" not in second.headers
+    assert third.headers["cookie"] == "session=7"
+
+
+def test_connections_are_shared_while_in_use_and_closed_after(make, ask, peer, http):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            target = AgentTarget("shop", "http", server.url)
+            async with make(target) as first:
+                await first.send(ask())
+                async with make(target) as second:
+                    await second.send(ask())
+                assert not server.left.is_set()
+                await first.send(ask())
+            await asyncio.wait_for(server.left.wait(), 10)
+            return server.connections
+
+    assert asyncio.run(run()) == 1
+
+
+def test_many_conversations_at_once_are_all_answered(make, ask, peer, http, success):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            target = AgentTarget("shop", "http", server.url)
+
+            async def one():
+                async with make(target) as agent:
+                    return await agent.send(ask())
+
+            return await asyncio.gather(*(one() for _ in range(100)))
+
+    assert {success(result).text for result in asyncio.run(run())} == {"ok"}
 
 
 def test_messages_are_all_that_was_said(talk, http, ask, success):
