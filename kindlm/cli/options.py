@@ -33,5 +33,5 @@ VerboseOption = Annotated[
 ]
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="[RUN]", help="A run's id or its beginning, a label, or latest.")
+    str, typer.Argument(metavar="RUN", help="A run's id or its beginning, a label, or latest.")
 ]

@@ -12,7 +12,7 @@ __all__ = ["demo_command"]
 
 def demo_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", help="Where the demo's files and history go.")
+        Path, typer.Argument(metavar="FOLDER", help="Where the demo's files and history go.")
     ] = Path("kindlm-demo"),
 ) -> None:
     """Test an agent, change it, test it again, and see what changed."""

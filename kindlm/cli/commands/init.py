@@ -23,7 +23,7 @@ class Template(StrEnum):
 
 def init_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to write it. Default: here.")
+        Path, typer.Argument(metavar="DIR", help="Where to write it. Default: here.")
     ] = Path(),
     template: Annotated[
         Template,

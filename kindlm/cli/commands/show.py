@@ -15,7 +15,7 @@ def show_command(
     run: RunArgument = "latest",
     execution: Annotated[
         str | None,
-        typer.Argument(metavar="[EXECUTION]", help="An execution's id, or its number in the run."),
+        typer.Argument(metavar="EXECUTION", help="An execution's id, or its number in the run."),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,

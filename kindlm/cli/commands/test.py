@@ -7,42 +7,54 @@ from typing import Annotated
 
 import typer
 
+from kindlm.cli.options import DatabaseOption
+
 __all__ = ["test_command"]
 
 
 def test_command(
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files or folders. Default: kindlm.yaml.")
+        list[Path] | None,
+        typer.Argument(metavar="PATH", help="Files or folders. Default: kindlm.yaml, else tests/."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A suite, like PATH.")
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite, like PATH.")
     ] = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", "-s", help="Only suites whose name has this.")
+        str | None,
+        typer.Option("--suite", "-s", metavar="TEXT", help="Only suites whose name has this."),
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option("--test", "-t", help="Only tests whose suite, name or file has this."),
+        typer.Option(
+            "--test", "-t", metavar="TEXT", help="Only tests whose suite, name or file has this."
+        ),
     ] = None,
     tags: Annotated[
-        str | None, typer.Option("--tags", help="Only tests with one of these: a,b.")
+        str | None,
+        typer.Option("--tags", metavar="A,B", help="Only tests with one of these tags."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option("--model", help="Only on this model; repeatable.")
+        list[str] | None,
+        typer.Option("--model", metavar="ID", help="Only on this model or agent; repeatable."),
     ] = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only tests that failed when they last ran.")
     ] = False,
-    runs: Annotated[int | None, typer.Option("--runs", min=1, help="Repeats of each test.")] = None,
+    runs: Annotated[
+        int | None, typer.Option("--runs", metavar="N", min=1, help="Repeats of each test.")
+    ] = None,
     gate: Annotated[
-        str | None, typer.Option("--gate", help="Least pass rate of a suite: 95 or 0.95.")
+        str | None,
+        typer.Option("--gate", metavar="RATE", help="Least pass rate of a suite: 95 or 0.95."),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-j", min=1, help="Executions at once."),
+        typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
     ] = None,
     timeout: Annotated[
-        int | None, typer.Option("--timeout", min=1, help="Timeout of a model call, ms.")
+        int | None,
+        typer.Option("--timeout", metavar="MS", min=1, help="Milliseconds for one call."),
     ] = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
@@ -52,14 +64,24 @@ def test_command(
     ] = False,
     reporter: Annotated[
         list[str] | None,
-        typer.Option("--reporter", help="terminal, json or junit; NAME=FILE; repeatable."),
+        typer.Option(
+            "--reporter",
+            metavar="NAME[=FILE]",
+            help="terminal, json or junit; repeatable.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File of the report.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where the report goes."),
     ] = None,
-    label: Annotated[str | None, typer.Option("--label", help="A name for this run.")] = None,
-    db: Annotated[Path | None, typer.Option("--db", help="The database of the history.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show all details.")] = False,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="A name for this run.")
+    ] = None,
+    db: DatabaseOption = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Show bodies, tries, timing and traces of what failed."),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")
     ] = False,
@@ -75,7 +97,7 @@ def test_command(
         paths=(*(paths or ()), *((config,) if config else ())),
         suite=suite,
         test=test,
-        tags=tuple(tag.strip() for tag in (tags or "").split(",") if tag.strip()),
+        tags=() if tags is None else tuple(tag.strip() for tag in tags.split(",")),
         models=tuple(model or ()),
         failed=failed,
         repeat=runs,

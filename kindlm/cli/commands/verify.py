@@ -15,7 +15,7 @@ def verify_command(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]", help="A run: its id or beginning, label, or latest. Default: all."
+            metavar="RUN", help="A run: its id or beginning, label, or latest. Default: all."
         ),
     ] = None,
     head: Annotated[
