@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
+from kindlm.cli.cassettes import with_recorded_answers
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.journal import new_journal
 from kindlm.cli.recorder import RunRecorder
@@ -29,7 +31,12 @@ from kindlm.cli.run_events import (
     suite_started,
 )
 from kindlm.cli.secrets import secret_values
-from kindlm.config import bind_services, bind_suite
+from kindlm.config import (
+    bind_services,
+    bind_suite,
+    credential_variables,
+    literal_secrets,
+)
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
@@ -82,7 +89,10 @@ def run_secrets(request: RunRequest) -> set[str]:
         for settings in suite.providers.values()
         if settings.api_key_env
     }
-    return secret_values(request.environ, key_variables)
+    for suite in request.suites:
+        key_variables |= credential_variables(suite)
+    written = {secret for suite in request.suites for secret in literal_secrets(suite)}
+    return secret_values(request.environ, key_variables) | written
 
 
 def open_log(database: Path, secret: set[str]) -> EventLog:
@@ -101,10 +111,10 @@ async def run_session(
     started = time.monotonic()
     recorder = RunRecorder(log, f"run/{run}")
     with StreamLock(request.database, f"run/{run}"):
-        async with _served(request, stop) as (suites, skipped):
-            plan = make_plan(suites, request.selection)
-            recorder.hide_personal_data(plan.suites)
-            with closing(log.reader()) as reader:
+        with closing(log.reader()) as reader:
+            async with _served(request, stop, reader) as (suites, skipped):
+                plan = make_plan(suites, request.selection)
+                recorder.hide_personal_data(plan.suites)
                 baselines = RecordedBaselines(reader)
                 _record_start(plan, skipped, request, baselines, recorder)
                 ports = _ports(request, baselines, recorder)
@@ -120,7 +130,7 @@ async def run_session(
 
 @asynccontextmanager
 async def _served(
-    request: RunRequest, stop: Stop
+    request: RunRequest, stop: Stop, reader: sqlite3.Connection
 ) -> AsyncIterator[tuple[list[Suite], list[SkippedSuite]]]:
     """Start what the suites serve and yield those that are ready, and those that are not.
 
@@ -130,7 +140,7 @@ async def _served(
     ready: list[Suite] = []
     async with AsyncExitStack() as stack:
         for suite in request.suites:
-            served = await _unless_stopped(_serve(suite, request, stack), stop)
+            served = await _unless_stopped(_serve(suite, request, reader, stack), stop)
             if served is None:
                 ready.append(suite)
             elif isinstance(served, Err):
@@ -154,8 +164,14 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
         await asyncio.gather(task, stopping, return_exceptions=True)
 
 
-async def _serve(suite: Suite, request: RunRequest, stack: AsyncExitStack) -> Result[Suite]:
-    """Start the services of a suite, and put their ports and the environment into it."""
+async def _serve(
+    suite: Suite, request: RunRequest, reader: sqlite3.Connection, stack: AsyncExitStack
+) -> Result[Suite]:
+    """Fill in what is known only now: recorded answers, the environment, the ports of services."""
+    recorded = with_recorded_answers(suite, reader)
+    if isinstance(recorded, Err):
+        return recorded
+    suite = recorded.value
     services = bind_services(suite, environ=request.environ)
     if isinstance(services, Err):
         return services
