@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports.details_page import write_details
 from kindlm.reports.execution_page import render_execution
 from kindlm.reports.failures_page import write_failures
 from kindlm.reports.figures import count, duration, money, tally
@@ -41,6 +42,8 @@ class _TerminalReport:
         for suite in view.suites:
             _write_suite(view, suite, page, listed=listed)
         write_failures(view, page, verbose=options.verbose)
+        if options.verbose:
+            write_details(view, page)
         write_gates(view, page)
         write_tolerated(view, page)
         write_missing(view, page)

@@ -1,0 +1,87 @@
+"""The part of the terminal report for `--verbose`: calls, tries, bodies, and time by assertion."""
+
+from __future__ import annotations
+
+from kindlm.history.rows import AssertionView, CallView, ExecutionView
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.reports.evidence import Mask, mask_of
+from kindlm.reports.failures_page import assertion_name
+from kindlm.reports.figures import count, duration
+from kindlm.reports.page import Page, mark
+from kindlm.reports.untrusted import bounded, one_line, visible
+
+__all__ = ["write_details"]
+
+_EXECUTIONS = 500
+"""So many are told; the others one by one, with `kindlm show`."""
+
+_BODY = 20_000
+_FAST_MS = 10
+
+
+def write_details(view: RunView, page: Page) -> None:
+    """Write what each execution took: every try of every call, and the time of each assertion.
+
+    Bodies are those of executions that did not pass.
+    """
+    told = 0
+    for test in view.tests():
+        for execution in view.executions(test):
+            if told == _EXECUTIONS:
+                page.blank()
+                page.line(f"… and more: kindlm show {view.id} EXECUTION --verbose", indent=2)
+                return
+            if execution.status in (None, Status.SKIPPED):
+                continue
+            if not told:
+                page.heading("Details")
+            told += 1
+            _write_execution(view, execution, page)
+
+
+def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
+    calls, assertions = view.calls(execution), view.assertions(execution)
+    mask = mask_of(execution, assertions, view.tool_calls(execution))
+    figures = [count(len(calls), "call")]
+    if execution.attempt > 1:
+        figures.insert(0, f"attempt {execution.attempt}")
+    if execution.latency_ms is not None:
+        figures.append(duration(execution.latency_ms))
+    page.blank()
+    page.line(
+        mark(execution.status or Status.SKIPPED),
+        " ",
+        (one_line(execution.test), "bold"),
+        f" · {one_line(execution.target)} #{execution.repeat}",
+        (f"  {', '.join(figures)}", "dim"),
+        indent=2,
+        hang=2,
+    )
+    with_bodies = execution.status in (Status.FAILED, Status.ERRORED)
+    for call in calls:
+        _write_call(call, page, mask, with_body=with_bodies)
+    for assertion in assertions:
+        _write_assertion(assertion, page)
+
+
+def _write_call(call: CallView, page: Page, mask: Mask, *, with_body: bool) -> None:
+    who = f"call {call.call}  {call.purpose}, {one_line(call.provider)} {one_line(call.model)}"
+    time = "" if call.latency_ms is None else f"  {duration(call.latency_ms)}"
+    failed = ""
+    if call.status == "failed":
+        status = f", HTTP {call.http_status}" if call.http_status else ""
+        again = call.retry_in_ms
+        then = "" if again is None else f", tried again after {duration(again)}"
+        failed = f"  {call.error_code}{status}{then}"
+    page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
+    if with_body and call.raw is not None:
+        body = visible(bounded(mask.text(call.raw), _BODY))
+        page.line((f"body  {body}", "dim"), indent=6, hang=2)
+
+
+def _write_assertion(assertion: AssertionView, page: Page) -> None:
+    took = assertion.duration_ms
+    time = f"{took:.2f} ms" if took < _FAST_MS else duration(took)
+    name = f" {assertion_name(assertion)}"
+    page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)
