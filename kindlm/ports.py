@@ -128,7 +128,9 @@ class ModelClient(Protocol):
         """Make exactly one request, without retries.
 
         Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds,
-        if the provider gave one), `retryable` (bool) and `body` (text, as received).
+        if the provider gave one), `retryable` (bool) and `body` (text, as received). `resend`
+        (True, or absent) says that the provider refused what the user did not ask for, and that
+        the client will leave it out: the same request may be made again at once.
         """
         ...
 

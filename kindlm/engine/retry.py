@@ -10,12 +10,14 @@ from typing import TypeVar
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock
 
-__all__ = ["BASE_DELAY_S", "MAX_DELAY_S", "call_with_retries", "retry_delay"]
+__all__ = ["BASE_DELAY_S", "MAX_DELAY_S", "MAX_RESENDS", "call_with_retries", "retry_delay"]
 
 T = TypeVar("T")
 
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
+MAX_RESENDS = 5
+"""How often a call is made again at once because its client asks for it, which is no retry."""
 
 
 def retry_delay(
@@ -52,16 +54,17 @@ async def call_with_retries(
         call: makes one try.
         failed: is told the number of a try that failed, the error, its latency in milliseconds,
             and after how many seconds the next try comes, None if none does.
-        retries: how many tries there are after the first.
+        retries: how many tries there are after the first; those that an error with the detail
+            `resend` asks for come on top.
         deadline: when the execution is over, by the clock: no wait goes beyond it.
         clock: measures and waits.
 
     Returns:
         The number of the call that was answered, with the answer; or the last error.
     """
-    attempt = 0
+    retried = resent = 0
     while True:
-        number = started(attempt + 1)
+        number = started(retried + resent + 1)
         begun = clock.monotonic()
         try:
             result = await call()
@@ -71,14 +74,15 @@ async def call_with_retries(
         if isinstance(result, Ok):
             return Ok((number, result.value))
         latency_ms = (clock.monotonic() - begun) * 1000
-        delay = _delay(result.error, attempt, retries)
+        resend = bool(result.error.details.get("resend"))
+        delay = _resend_delay(resent) if resend else _delay(result.error, retried, retries)
         if delay is not None and clock.monotonic() + delay >= deadline:
             delay = None
         failed(number, result.error, latency_ms, delay)
         if delay is None:
             return Err(result.error)
         await clock.sleep(delay)
-        attempt += 1
+        retried, resent = retried + (not resend), resent + resend
 
 
 def _cut_off() -> KindlmError:
@@ -87,6 +91,11 @@ def _cut_off() -> KindlmError:
         "The call was cut off before it was answered: the time of the execution was over, or the"
         " run was stopped.",
     )
+
+
+def _resend_delay(resent: int) -> float | None:
+    # A client that never learns must not be called for ever.
+    return 0.0 if resent < MAX_RESENDS else None
 
 
 def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:

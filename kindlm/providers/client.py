@@ -56,10 +56,10 @@ class WireClient:
         self._refused: dict[str, frozenset[str]] = {}
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Make one call; see `ports.ModelClient`.
+        """Make one request; see `ports.ModelClient`.
 
-        When the model refuses a parameter that the user did not ask for, the call is made again
-        without it, and the model's later calls are made without it at once.
+        When the model refuses a parameter that the user did not ask for, the error says `resend`,
+        and later requests to the model go without it.
         """
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -74,21 +74,24 @@ class WireClient:
         await self._transport.aclose()
 
     async def _complete(self, request: ModelRequest) -> Result[ModelReply]:
-        while True:
-            refused = self._refused.get(request.model, frozenset())
-            sent = self._wire.encode(request, refused)
-            # Plain ASCII, so that lone surrogates, which models do write, survive the way back.
-            body = json.dumps(sent.body, separators=(",", ":")).encode("ascii")
-            started = time.perf_counter()
-            answer = await self._transport.send(self._wire.path, body)
-            latency_ms = (time.perf_counter() - started) * 1000
-            if answer.status == _OK:
-                return self._reply(request, sent, answer, latency_ms)
-            culprits = refused_parameters(answer.status, answer.text, sent.body)
-            ours = culprits & sent.ours
-            if not ours:
-                return Err(self._failure(answer, culprits))
-            self._refused[request.model] = self._refused.get(request.model, frozenset()) | ours
+        refused = self._refused.get(request.model, frozenset())
+        sent = self._wire.encode(request, refused)
+        # Plain ASCII, so that lone surrogates, which models do write, survive the way back.
+        body = json.dumps(sent.body, separators=(",", ":")).encode("ascii")
+        started = time.perf_counter()
+        answer = await self._transport.send(self._wire.path, body)
+        latency_ms = (time.perf_counter() - started) * 1000
+        if answer.status == _OK:
+            return self._reply(request, sent, answer, latency_ms)
+        culprits = refused_parameters(answer.status, answer.text, sent.body)
+        ours = culprits & sent.ours
+        if not ours:
+            return Err(self._failure(answer, culprits))
+        # Another request may have been refused something else in the meantime.
+        self._refused[request.model] = self._refused.get(request.model, frozenset()) | ours
+        return Err(
+            failures.of_refused_default(self._endpoint, answer.status, answer.text, sorted(ours))
+        )
 
     def _reply(
         self, request: ModelRequest, sent: WireRequest, answer: HttpAnswer, latency_ms: float

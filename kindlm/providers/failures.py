@@ -1,15 +1,17 @@
 """What can go wrong between us and a provider, in words and codes.
 
 Codes are those of the error specification. `details` always holds `status`, `retry_after`,
-`retryable` and `body`. No text that leaves here holds the provider's key, even if the provider
-echoed it; a body is quoted with 200 characters at most and kept whole in `details`.
+`retryable` and `body`, and `resend` where a request was refused for what we added to it. No text
+that leaves here holds the provider's key, even if the provider echoed it; a body is quoted with
+200 characters at most and kept whole in `details`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.errors import ErrorCode, KindlmError
@@ -22,6 +24,7 @@ __all__ = [
     "missing_key",
     "of_network",
     "of_refusal",
+    "of_refused_default",
     "of_reply",
     "of_status",
     "of_timeout",
@@ -133,6 +136,26 @@ def of_refusal(endpoint: Endpoint, status: int, body: str, parameter: str) -> Ki
     )
 
 
+def of_refused_default(
+    endpoint: Endpoint, status: int, body: str, parameters: Sequence[str]
+) -> KindlmError:
+    """Return the error of a model that does not take what was sent without the user's asking.
+
+    The client knows now, so that the same request may be sent again at once.
+    """
+    names = ", ".join(f"`{name}`" for name in parameters)
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{endpoint.title} refused {names}, which kindlm sends by default: {_said(endpoint, body)}",
+        None,
+        status=status,
+        retryable=True,
+        resend=True,
+        body=body,
+    )
+
+
 def of_status(
     endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str
 ) -> KindlmError:
@@ -188,14 +211,17 @@ def _error(
     status: int | None = None,
     wait: float | None = None,
     retryable: bool = False,
+    resend: bool = False,
     body: str | None = None,
 ) -> KindlmError:
-    details = {
+    details: dict[str, Any] = {
         "status": status,
         "retry_after": wait,
         "retryable": retryable,
         "body": None if body is None else endpoint.without_key(body),
     }
+    if resend:
+        details["resend"] = True
     return KindlmError(code, endpoint.without_key(message), hint, details=details)
 
 

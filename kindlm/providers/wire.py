@@ -43,7 +43,7 @@ class WireRequest:
         body: the JSON body.
         warnings: what the user wrote and this format cannot say, or what was left out.
         ours: names in `body` that the user did not ask for: if a model refuses one of them, the
-            request is sent again without it.
+            request may be sent again without it.
     """
 
     body: dict[str, Any]

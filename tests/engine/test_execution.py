@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from kindlm.engine.recording import fingerprint
+from kindlm.engine.retry import MAX_RESENDS
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
+from kindlm.providers import openai_wire
+from kindlm.providers.client import HttpAnswer, WireClient
+from kindlm.providers.failures import Endpoint
+from kindlm.providers.wire import Wire
 from kindlm.suite import Expectation, ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
 
@@ -120,6 +126,51 @@ def test_what_can_go_better_is_tried_again_and_each_try_is_an_event(bench, make)
     assert bench.clock.slept[0] == 3.0
     attempts = [event.data["attempt"] for event in bench.events("provider.requested")]
     assert attempts == [1, 2, 3]
+
+
+class NoTemperature:
+    """Carries requests to a model that takes no temperature."""
+
+    async def send(self, path: str, body: bytes) -> HttpAnswer:
+        if "temperature" in json.loads(body):
+            refusal = {"error": {"message": "Unsupported parameter", "param": "temperature"}}
+            return HttpAnswer(400, {}, json.dumps(refusal))
+        choice = {"message": {"content": "Hello there"}, "finish_reason": "stop"}
+        return HttpAnswer(200, {}, json.dumps({"choices": [choice]}))
+
+    async def aclose(self) -> None:
+        return
+
+
+def test_a_default_that_the_model_refuses_costs_an_attempt_on_record_and_no_retry(bench, make):
+    wire = Wire("/chat/completions", openai_wire.encode, openai_wire.decode)
+    bench.client = WireClient(Endpoint("p", "http://model.invalid"), wire, NoTemperature())
+    finished = bench.execute(make.case(), retries=0)
+    assert finished.status is Status.PASSED
+    calls = [event for event in bench.events() if event.type.startswith("provider.")]
+    assert [(event.type, event.data["call"]) for event in calls] == [
+        ("provider.requested", 1),
+        ("provider.failed", 1),
+        ("provider.requested", 2),
+        ("provider.responded", 2),
+    ]
+    assert (calls[1].data["status"], calls[1].data["retry_in_ms"]) == (400, 0)
+    assert calls[3].data["warnings"] == ["`temperature` was not sent: model-1 does not take it"]
+
+
+def test_requests_that_are_sent_again_are_no_retries(bench, make):
+    again = make.failure(ErrorCode.PROVIDER_API_ERROR, retryable=True, resend=True)
+    broken = make.failure(ErrorCode.PROVIDER_API_ERROR, retryable=True, status=500)
+    bench.queue(again, broken, again, make.reply("at last"))
+    assert bench.execute(make.case(), retries=1).status is Status.PASSED
+    assert [seconds > 0 for seconds in bench.clock.slept] == [False, True, False]
+
+
+def test_requests_are_not_sent_again_for_ever(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_API_ERROR, retryable=True, resend=True))
+    assert bench.execute(make.case(), retries=9).status is Status.ERRORED
+    assert len(bench.client.requests) == 1 + MAX_RESENDS
+    assert "retry_in_ms" not in bench.events("provider.failed")[-1].data
 
 
 def test_retries_end_with_the_last_error(bench, make):

@@ -328,20 +328,28 @@ def refusal(api, parameter: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error"}}
 
 
-def test_a_refused_default_is_dropped_and_remembered(api, talking, http, make_request):
-    answers = (http(400, refusal(api, "temperature")), http(200, api.reply))
+def test_a_refused_default_is_told_once_and_remembered(api, talking, http, make_request):
+    body = refusal(api, "temperature")
 
     async def run():
-        async with talking(api, *answers) as (client, server):
-            first = success(await client.complete(make_request()))
-            second = success(await client.complete(make_request()))
+        async with talking(api, http(400, body), http(200, api.reply)) as (client, server):
+            error = failure(await client.complete(make_request()))
+            replies = [success(await client.complete(make_request())) for _ in range(2)]
             other = success(await client.complete(make_request(model="another")))
-            return first, second, other, [request.body for request in server.received]
+            return error, replies, other, [request.body for request in server.received]
 
-    first, second, other, bodies = asyncio.run(run())
+    error, replies, other, bodies = asyncio.run(run())
     assert ["temperature" in body for body in bodies] == [True, False, False, True]
-    assert "temperature" in first.warnings[0]
-    assert first.warnings == second.warnings
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "`temperature`" in error.message
+    assert error.details == {
+        "status": 400,
+        "retry_after": None,
+        "retryable": True,
+        "resend": True,
+        "body": json.dumps(body),
+    }
+    assert all("temperature" in reply.warnings[0] for reply in replies)
     assert other.warnings == ()
 
 
@@ -355,6 +363,8 @@ def test_a_refused_parameter_that_was_written_is_an_error(api, talking, http, ma
 
     error, requests = asyncio.run(run())
     assert requests == 1
+    assert "resend" not in error.details
+    assert error.details["retryable"] is False
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert "`temperature`" in error.message
     assert error.hint == "Remove temperature from the model's params"

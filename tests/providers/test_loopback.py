@@ -94,14 +94,18 @@ def test_structured_output_comes_as_json_text(api, server, make_request):
 
 def test_a_model_that_takes_no_temperature_is_found_out(api, server, make_request):
     before = len(server.requests)
-    request = make_request(USER, model="thinker")
-    first, second = ask(api, server, request, request)
-    assert isinstance(first, Ok), first
-    assert isinstance(second, Ok), second
-    assert any("temperature" in warning for warning in second.value.warnings)
+    results = ask(api, server, *[make_request(USER, model="thinker")] * 4)
     statuses = [logged.status for logged in server.requests[before:]]
-    assert statuses[-2:] == [200, 200]
-    assert 400 in statuses
+    assert len(statuses) == 4
+    assert statuses[0] == 400
+    assert statuses[-1] == 200
+    for result, status in zip(results, statuses, strict=True):
+        if status == 400:
+            assert isinstance(result, Err)
+            assert result.error.details["resend"] is True
+        else:
+            assert isinstance(result, Ok), result
+            assert any("temperature" in warning for warning in result.value.warnings)
 
 
 def test_an_unknown_model_and_a_wrong_key_have_their_codes(api, server, make_request):

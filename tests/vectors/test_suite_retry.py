@@ -66,6 +66,11 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
         return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, outcome, details=details))
 
     result = await call_with_retries(
-        lambda attempt: attempt, once, lambda *failure: None, retries=retries, clock=Clock()
+        lambda attempt: attempt,
+        once,
+        lambda *failure: None,
+        retries=retries,
+        deadline=float("inf"),
+        clock=Clock(),
     )
     return result, calls
