@@ -84,7 +84,7 @@ class AgentTarget:
     """A live agent as a target. `options` are what its adapter takes besides, as JSON values.
 
     `endpoint` is a URL, or what else the adapter reaches the agent by. Values of headers may hold
-    `{{env.NAME}}` until they are bound.
+    `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
     """
 
     id: str
@@ -92,6 +92,7 @@ class AgentTarget:
     endpoint: str
     headers: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -48,15 +48,20 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def python_agent(
     target: AgentTarget, environ: Mapping[str, str], root: Path
 ) -> Result[PythonAgent]:
-    """Import an agent for one conversation, from `path` (default: the root folder)."""
+    """Import an agent for one conversation: from `path`, else from the folder of its file.
+
+    What is not there is looked for in the root folder. `path` is relative to the file's folder.
+    """
     del environ  # the agent runs in this process and has its environment
     who = failures.Who(target.id)
     error = _wrong_target(who, target)
     if error is not None:
         return Err(error)
-    folder = root / target.options.get("path", ".")
+    root = root.resolve()
+    folder = (root / (target.directory or ".") / target.options.get("path", ".")).resolve()
+    folders = tuple(dict.fromkeys((folder, root)))
     try:
-        found = load(target.endpoint, folder)
+        found = load(target.endpoint, folders)
     except ForeignModuleError as foreign:
         hint = "Give one of the two another name"
         return Err(failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
@@ -66,23 +71,25 @@ def python_agent(
         response_path=target.options.get("responsePath"),
         tool_calls_path=target.options.get("toolCallsPath"),
     )
-    return Ok(PythonAgent(who, found, folder, reading))
+    return Ok(PythonAgent(who, found, folders, reading))
 
 
 class PythonAgent:
     """Implements `ports.Agent`."""
 
-    def __init__(self, who: failures.Who, found: Any, folder: Path, reading: Reading) -> None:
+    def __init__(
+        self, who: failures.Who, found: Any, folders: Sequence[Path], reading: Reading
+    ) -> None:
         self._who = who
         self._found = found
-        self._folder = folder
+        self._folders = folders
         self._reading = reading
         self._stack = AsyncExitStack()
         self._call: Callable[..., Any] | None = None
 
     async def __aenter__(self) -> Self:
-        """Make the folder importable; the agent itself is made with the first message."""
-        self._stack.enter_context(importable(self._folder))
+        """Make the folders importable; the agent itself is made with the first message."""
+        self._stack.enter_context(importable(self._folders))
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -7,7 +7,7 @@ import contextvars
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -20,38 +20,40 @@ class ForeignModuleError(ImportError):
     """Another module of this name is loaded already; the message says from where."""
 
 
-def load(dotted: str, folder: Path) -> Any:
-    """Return what `package.module:name` stands for, imported from a folder.
+def load(dotted: str, folders: Sequence[Path]) -> Any:
+    """Return what `package.module:name` stands for, imported from the first folder that has it.
 
-    The folder comes first for as long as the import takes: the user's modules win there over
+    The folders come first for as long as the import takes: the user's modules win there over
     installed ones of the same name, and nowhere else. Raises whatever the import raises,
     `AttributeError` if the module has no such name.
     """
     module_name, _, name = dotted.partition(":")
-    _refuse_foreign(module_name.partition(".")[0], folder)
-    entry = str(folder)
-    sys.path.insert(0, entry)
+    entries = [str(folder) for folder in folders]
+    _refuse_foreign(module_name.partition(".")[0], entries)
+    sys.path[:0] = entries
     try:
         found: Any = importlib.import_module(module_name)
     finally:
-        with suppress(ValueError):  # the module may have changed the path itself
-            sys.path.remove(entry)
+        for entry in entries:
+            with suppress(ValueError):  # the module may have changed the path itself
+                sys.path.remove(entry)
     for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
 @contextmanager
-def importable(folder: Path) -> Iterator[None]:
-    """Keep a folder at the end of the import path: agents import when they run, too."""
-    entry = str(folder)
-    sys.path.append(entry)
+def importable(folders: Sequence[Path]) -> Iterator[None]:
+    """Keep folders at the end of the import path: agents import when they run, too."""
+    entries = [str(folder) for folder in folders]
+    sys.path.extend(entries)
     try:
         yield
     finally:
-        # The last one: whoever entered the same folder before still needs theirs.
-        with suppress(ValueError):
-            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
+        for entry in entries:
+            # The last one: it may have been on the path before, for another reason.
+            with suppress(ValueError):
+                del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -96,10 +98,10 @@ def _raisable(error: BaseException) -> BaseException:
     return wrapped
 
 
-def _refuse_foreign(package: str, folder: Path) -> None:
+def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
     """Refuse a name under which a module of another folder is loaded: it would be used instead."""
     loaded = sys.modules.get(package)
-    here = PathFinder.find_spec(package, [str(folder)])
+    here = PathFinder.find_spec(package, folders)
     if loaded is None or here is None or here.origin is None:
         return
     origin = getattr(loaded, "__file__", None)

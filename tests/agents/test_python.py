@@ -300,6 +300,18 @@ def test_an_agent_may_stand_in_a_folder_of_its_own(module, talk, success):
     assert success(result).text == "in there"
 
 
+def test_an_agent_beside_its_file_may_use_what_is_in_the_root(module, make, ask, success, tmp_path):
+    module("WORD = 'from the root'", "helper_in_root.py")
+    module("from helper_in_root import WORD\nagent = lambda m: WORD", "suites/agent_beside.py")
+    target = AgentTarget("mine", "python", "agent_beside:agent", directory=str(tmp_path / "suites"))
+
+    async def run():
+        async with make(target, tmp_path) as agent:
+            return await agent.send(ask())
+
+    assert success(asyncio.run(run())).text == "from the root"
+
+
 def test_a_module_of_another_folder_is_not_mistaken(module, talk, refused, success, tmp_path):
     module("def agent(message): return 'one'", "one/agent_twin.py")
     module("def agent(message): return 'two'", "two/agent_twin.py")
