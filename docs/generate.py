@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import types
 import typing
@@ -13,7 +12,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from kindlm import events
-from kindlm.config import json_schema
 from kindlm.events import Authored, ContentRef, Payload
 
 _HELP_WIDTH = 100
@@ -105,94 +103,3 @@ def _help(name: str, command: Any, parent: Any) -> Iterator[str]:
     yield f"## {path}\n\n```text\n$ {path} --help\n{text}\n```\n"
     for subname, subcommand in getattr(command, "commands", {}).items():
         yield from _help(subname, subcommand, context)
-
-
-def configuration_reference() -> str:
-    """Return a section for each section of kindlm.yaml, the outer ones first."""
-    schema = json_schema()
-    places = _places(schema)
-    return "\n".join(
-        _config_section(schema if name == "" else schema["$defs"][name], found, places)
-        for name, found in places.items()
-    )
-
-
-def _places(schema: dict[str, Any]) -> dict[str, list[str]]:
-    """Return where each definition of the JSON Schema stands in the file, in order of depth."""
-    places = {"": [""]}
-    todo = [("", "", schema)]
-    for _, place, section in todo:
-        for key, field in section.get("properties", {}).items():
-            for name, suffix in _references(field):
-                inner = f"{place}.{key}{suffix}".lstrip(".")
-                if inner not in places.setdefault(name, []):
-                    places[name].append(inner)
-                    if len(places[name]) == 1:
-                        todo.append((name, inner, schema["$defs"][name]))
-    return places
-
-
-def _references(field: dict[str, Any], suffix: str = "") -> Iterator[tuple[str, str]]:
-    if "$ref" in field:
-        yield field["$ref"].rpartition("/")[2], suffix
-    for branch in field.get("oneOf", ()):
-        yield from _references(branch, suffix)
-    if "items" in field:
-        yield from _references(field["items"], f"{suffix}[]")
-    if isinstance(field.get("additionalProperties"), dict):
-        yield from _references(field["additionalProperties"], f"{suffix}.NAME")
-
-
-def _config_section(
-    section: dict[str, Any], found: list[str], places: dict[str, list[str]]
-) -> str:
-    title = f"`{found[0]}`" if found[0] else "The file"
-    also = f" Likewise {', '.join(f'`{place}`' for place in found[1:])}." if found[1:] else ""
-    rows = ["| key | type | default | example | meaning |", "| --- | --- | --- | --- | --- |"]
-    required = section.get("required", [])
-    for key, field in section["properties"].items():
-        mark = " †" if field.get("x-kindlm-extension") else ""
-        default = "required" if key in required else _code(field["default"]) if "default" in field else ""
-        example = _code(field["examples"][0]) if "examples" in field else ""
-        cells = [f"`{key}`{mark}", _config_type(field, places), default, example, _cell(field)]
-        rows.append(f"| {' | '.join(cells)} |")
-    return f"### {title}\n\n{section.get('description', '')}{also}\n\n" + "\n".join(rows) + "\n"
-
-
-def _cell(field: dict[str, Any]) -> str:
-    return str(field.get("description", "")).replace("|", "\\|")
-
-
-def _code(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    # Texts as YAML has them, where it needs no quotes for them.
-    plain = text[1:-1] if isinstance(value, str) and re.fullmatch(r"[\w./:-]+", value) else text
-    return f"`{plain}`".replace("|", "\\|")
-
-
-def _config_type(field: dict[str, Any], places: dict[str, list[str]]) -> str:
-    if "$ref" in field:
-        place = places[field["$ref"].rpartition("/")[2]][0]
-        return f"[section](#{re.sub(r'[^a-z0-9_-]', '', place.lower())})"
-    if "const" in field:
-        return _code(field["const"])
-    if "enum" in field:
-        return " \\| ".join(_code(value) for value in field["enum"])
-    if "oneOf" in field:
-        return " or ".join(_config_type(branch, places) for branch in field["oneOf"])
-    if field.get("type") == "array":
-        return f"list of {_config_type(field['items'], places)}"
-    if field.get("type") == "object":
-        inner = field.get("additionalProperties")
-        return f"mapping of {_config_type(inner, places)}" if isinstance(inner, dict) else "mapping"
-    names = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
-    return names.get(field.get("type", ""), "any value") + _range(field)
-
-
-def _range(field: dict[str, Any]) -> str:
-    low, high, above = (field.get(key) for key in ("minimum", "maximum", "exclusiveMinimum"))
-    if low is not None and high is not None:
-        return f" {low}–{high}"
-    if above is not None:
-        return f" above {above}"
-    return f" from {low}" if low is not None else ""

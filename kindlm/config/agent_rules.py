@@ -6,61 +6,53 @@ import re
 
 from pydantic_core import PydanticCustomError
 
-from kindlm.config.diagnostics import Reporter, hint_for, suggest
+from kindlm.config.diagnostics import Reporter, hint_for
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items
 from kindlm.config.values import check_url
 from kindlm.errors import ErrorCode
 
-__all__ = ["ADAPTERS", "AGENT_KEYS", "check_agents"]
+__all__ = ["OPTIONS", "OPTION_NAMES", "check_agents"]
 
-ADAPTERS = ("http", "python")
-"""What `adapter` can be."""
+OPTIONS = {
+    "http": ("headers", "request", "body", "responsePath", "toolCallsPath"),
+    "python": ("path", "responsePath", "toolCallsPath"),
+}
+"""What `adapter` can be, and the keys that it takes beside those of all agents."""
 
-AGENT_KEYS = ("id", "adapter", "type", "endpoint", "url", "headers")
-"""What all agents have; `type` and `url` are other names of the keys before them."""
+OPTION_NAMES = tuple(dict.fromkeys(name for names in OPTIONS.values() for name in names))
 
-_OTHER_NAMES = ("type", "url")
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def check_agents(raw: Raw, reporter: Reporter) -> None:
     """Report adapters that are unknown, and addresses that lead nowhere."""
     for path, agent in items(raw, "agents"):
-        for key, other in (("adapter", "type"), ("endpoint", "url")):
-            if key in agent and other in agent:
-                reporter.error(
-                    (*path, other),
-                    f"`{key}` and `{other}` in {dotted(path)} mean the same",
-                    "Remove one of them",
-                    reason="schema",
-                    at_key=True,
-                )
-        _check_slips(path, agent, reporter)
         key = "adapter" if "adapter" in agent else "type"
         adapter = agent.get(key)
-        if isinstance(adapter, str) and adapter and adapter not in ADAPTERS:
+        if isinstance(adapter, str) and adapter and adapter not in OPTIONS:
             reporter.error(
                 (*path, key),
                 f'Unknown adapter "{adapter}"',
-                hint_for(adapter, ADAPTERS, "Known adapters"),
+                hint_for(adapter, OPTIONS, "Known adapters"),
                 reason="unknown_adapter",
                 code=ErrorCode.PROVIDER_NOT_FOUND,
                 value=adapter,
             )
+        _check_options(path, agent, adapter, reporter)
         _check_endpoint(path, agent, adapter, reporter)
 
 
-def _check_slips(path: Path, agent: Raw, reporter: Reporter) -> None:
-    """Report slips of the keys that all agents have: any other key is an option of its adapter."""
-    for key in agent:
-        absent = [own for own in AGENT_KEYS if own not in agent and own not in _OTHER_NAMES]
-        meant = suggest(key, absent)
-        if meant is not None and key not in _OTHER_NAMES:
+def _check_options(path: Path, agent: Raw, adapter: object, reporter: Reporter) -> None:
+    # Of an unknown adapter nobody knows what it takes.
+    taken = OPTIONS.get(adapter, OPTION_NAMES) if isinstance(adapter, str) else OPTION_NAMES
+    for key in OPTION_NAMES:
+        if key in agent and key not in taken:
+            users = [name for name, options in OPTIONS.items() if key in options]
             reporter.error(
                 (*path, key),
-                f'Unknown key "{key}" in {dotted(path)}',
-                f'Did you mean "{meant}"?',
+                f"`{key}` has no meaning for the adapter {adapter}",
+                f"Remove it: it is for {' and '.join(users)}",
                 reason="schema",
                 at_key=True,
             )

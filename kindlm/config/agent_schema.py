@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from kindlm.config.section import Section, Text
+from kindlm.config.section import Maybe, Section, Text
 
 __all__ = ["AgentConfig"]
 
@@ -14,8 +14,8 @@ __all__ = ["AgentConfig"]
 def _with_other_names(schema: dict[str, Any]) -> None:
     """Publish `type` and `url`, which mean the same as `adapter` and `endpoint`."""
     properties = schema["properties"]
-    properties["type"] = {**properties["adapter"]}
-    properties["url"] = {**properties["endpoint"]}
+    for name, other in (("type", "adapter"), ("url", "endpoint")):
+        properties[name] = {**properties[other], "description": f"The same as `{other}`."}
     schema["required"] = ["id"]
     schema["allOf"] = [
         {"anyOf": [{"required": ["adapter"]}, {"required": ["type"]}]},
@@ -24,13 +24,9 @@ def _with_other_names(schema: dict[str, Any]) -> None:
 
 
 class AgentConfig(Section):
-    """A live agent that is tested. Further keys are options of its adapter.
+    """A live agent that is tested."""
 
-    The options of `http` are `request`, `body`, `responsePath` and `toolCallsPath`. Texts in
-    options may hold {{env.NAME}} and {{serve.NAME.port}}.
-    """
-
-    model_config = ConfigDict(extra="allow", json_schema_extra=_with_other_names)
+    model_config = ConfigDict(json_schema_extra=_with_other_names)
 
     id: Text = Field(examples=["shop"])
     """Your name for this agent, used in reports."""
@@ -39,14 +35,29 @@ class AgentConfig(Section):
         serialization_alias="adapter",
         examples=["http"],
     )
-    """How it is talked to: `http` or `python`. `type` means the same."""
+    """How it is talked to: `http`, or `python` for code that is called directly."""
     endpoint: Text = Field(
         validation_alias=AliasChoices("endpoint", "url"),
         serialization_alias="endpoint",
         examples=["http://127.0.0.1:8000/chat"],
     )
-    """Its URL; for `python` its `package.module:factory`. `url` means the same."""
+    """Its URL; for `python` its `package.module:name`. Like all texts of an agent, it may hold
+    {{env.NAME}} and {{serve.NAME.port}}."""
     headers: dict[str, str] = Field(
         default={}, examples=[{"Authorization": "Bearer {{env.SHOP_TOKEN}}"}]
     )
     """HTTP headers. Credentials belong into the environment: {{env.NAME}}."""
+    request: Maybe[Literal["message", "messages", "query"]] = Field(
+        default=None, examples=["messages"]
+    )
+    """Form of the JSON body (`http`): the new message, which is the default; all messages, which
+    is the only form that has the system text; or `query` and `context`."""
+    body: Any = Field(default=None, examples=[{"input": {"text": "{{message}}"}}])
+    """Template of the JSON body instead (`http`), with {{message}}, {{messages}}, {{system}} and
+    {{conversation_id}}."""
+    response_path: Maybe[Text] = Field(default=None, examples=["data.reply.text"])
+    """Where the text is in the answer. By default it is looked for under its usual names."""
+    tool_calls_path: Maybe[Text] = Field(default=None, examples=["data.steps"])
+    """Where the tool calls are in the answer. By default they are looked for likewise."""
+    path: Maybe[Text] = Field(default=None, examples=["src"])
+    """Folder that the module is imported from (`python`), relative to the project's root."""

@@ -62,12 +62,11 @@ def resolved(value: Any) -> Any:
     """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        known = {
+        return {
             fields[name].serialization_alias or fields[name].alias or name: resolved(item)
             for name, item in value.__dict__.items()
             if item is not None or name in value.model_fields_set
         }
-        return {**known, **resolved(value.model_extra or {})}
     if isinstance(value, list):
         return [resolved(item) for item in value]
     if isinstance(value, dict):

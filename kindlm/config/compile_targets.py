@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from kindlm.config.agent_rules import OPTION_NAMES
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.canonical import resolved
 from kindlm.config.target_schema import ModelConfig, ProviderConfig, ReadyConfig, ServeConfig
@@ -51,13 +52,19 @@ def compile_model(config: ModelConfig) -> ModelTarget:
 
 
 def compile_agent(config: AgentConfig) -> AgentTarget:
-    """Return a live agent; all keys that agents do not share are options of its adapter."""
+    """Return a live agent; the keys that are written of those that not all agents have are options.
+
+    What is not written is the adapter's to decide.
+    """
+    written = resolved(config)
     return AgentTarget(
         id=config.id,
         adapter=config.adapter,
         endpoint=config.endpoint,
         headers=config.headers,
-        options=dict(config.model_extra or {}),
+        options={
+            name: written[name] for name in OPTION_NAMES if name in written and name != "headers"
+        },
     )
 
 

@@ -94,7 +94,7 @@ class KeywordsConfig(Section):
 class GuardrailsConfig(Section):
     """What must never happen."""
 
-    pii: Maybe[PiiConfig] = None
+    pii: Maybe[PiiConfig] = Field(default=None, examples=[{}])
     """No personal data. `pii: {}` checks with the defaults."""
     keywords: Maybe[KeywordsConfig] = None
     """Forbidden and required words."""
@@ -121,9 +121,9 @@ class CallCountConfig(Section):
     """How often a tool is called: at least `min`, at most `max` times."""
 
     min: Maybe[Count] = Field(default=None, examples=[1])
-    """Least number of calls."""
+    """Least number of calls; 1 by default, or 0 with `max: 0`."""
     max: Maybe[Count] = Field(default=None, examples=[2])
-    """Largest number of calls."""
+    """Largest number of calls; any number by default."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> CallCountConfig:
@@ -174,7 +174,7 @@ class TrajectoryCallConfig(Section):
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that must be there; more are allowed, at every level."""
     count: Maybe[CallCountConfig] = None
-    """How often this step is taken; once by default."""
+    """How often this step is taken; by default as the mode says."""
 
 
 class TrajectoryConfig(Section):
@@ -183,9 +183,9 @@ class TrajectoryConfig(Section):
     mode: Literal["strict", "in-order", "unordered", "subset", "superset"] = Field(
         examples=["in-order"]
     )
-    """`strict`: these calls and no others, in this order. `in-order`: these calls in this order,
-    others between them. `unordered`: these calls and no others, in any order. `subset`: no call
-    but these. `superset`: all of these, in any order, and others."""
+    """`strict`: the calls are these, in this order. `in-order`: among the calls are these, in this
+    order. `unordered`: the calls are these, in any order. `subset`: every call is one of these, any
+    number of times. `superset`: among the calls are these, in any order."""
     calls: list[TrajectoryCallConfig]
     """The calls that are compared with those that were made."""
 
@@ -228,9 +228,9 @@ class CostConfig(Section):
 class ExpectConfig(Section):
     """What is expected of a conversation."""
 
-    output: Maybe[OutputConfig] = None
+    output: Maybe[OutputConfig] = Field(default=None, examples=[{"contains": ["refund"]}])
     """The final text."""
-    guardrails: Maybe[GuardrailsConfig] = None
+    guardrails: Maybe[GuardrailsConfig] = Field(default=None, examples=[{"pii": {}}])
     """What must never happen."""
     judge: list[JudgeConfig] = Field(default=[])
     """Criteria that a model judges."""

@@ -58,14 +58,17 @@ def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
     reporter.problems()
     raw = document.value
     reporter.hide(written_in(raw))
+    files = ReferencedFiles(path.parent)
     suite = None
     if document.readable:
-        suite = _load(raw, path, root, reporter)
-    return LoadedSuite(path, suite, _name(raw, path), _tests(raw), tuple(reporter.diagnostics))
+        suite = _load(raw, path, root, files, reporter)
+    tests = _count_tests(raw, files)
+    return LoadedSuite(path, suite, _name(raw, path), tests, tuple(reporter.diagnostics))
 
 
-def _load(raw: Any, path: Path, root: Path | None, reporter: Reporter) -> Suite | None:
-    files = ReferencedFiles(path.parent)
+def _load(
+    raw: Any, path: Path, root: Path | None, files: ReferencedFiles, reporter: Reporter
+) -> Suite | None:
     start = len(reporter.diagnostics)
     config = validate(raw, reporter)
     if isinstance(raw, dict):
@@ -96,9 +99,16 @@ def _name(raw: Any, path: Path) -> str:
     return name if isinstance(name, str) and name else path.name
 
 
-def _tests(raw: Any) -> int:
+def _count_tests(raw: Any, files: ReferencedFiles) -> int:
+    """Return how many tests there are, one for each row, also of what cannot be run."""
     tests = raw.get("tests") if isinstance(raw, dict) else None
-    return len(tests) if isinstance(tests, list) else 0
+    return sum(_count_rows(test, files) for test in (tests if isinstance(tests, list) else ()))
+
+
+def _count_rows(test: Any, files: ReferencedFiles) -> int:
+    name = section(test).get("varsFrom")
+    rows = files.rows(name) if isinstance(name, str) and name else None
+    return len(rows.value.rows) if isinstance(rows, Ok) else 1
 
 
 def _read(path: Path) -> Result[bytes]:

@@ -31,7 +31,10 @@ def _without_null(schema: Any) -> Any:
     if isinstance(branches, list) and {"type": "null"} in branches:
         rest = [item for item in branches if item != {"type": "null"}]
         del found["anyOf"]
-        if found.get("default", ...) is None:
-            del found["default"]
         found |= rest[0] if len(rest) == 1 else {"anyOf": rest}
+    # A section that is left out has the defaults of its keys.
+    if found.get("default", ...) is None or "$ref" in found:
+        found.pop("default", None)
+    if isinstance(found.get("description"), str):
+        found["description"] = " ".join(found["description"].split())
     return found

@@ -53,7 +53,11 @@ MAX_MODELS = 50
 def _with_other_spelling(schema: dict[str, Any]) -> None:
     """Publish `system_prompt_file`, the error specification's name of `systemFile`."""
     properties = schema["properties"]
-    properties["system_prompt_file"] = {**properties["systemFile"], "deprecated": True}
+    properties["system_prompt_file"] = {
+        **properties["systemFile"],
+        "description": "The same as `systemFile`.",
+        "deprecated": True,
+    }
 
 
 class SuiteConfig(Section):
@@ -107,7 +111,9 @@ class TurnConfig(Section):
 
     user: Text = Field(examples=["And now the other half, please."])
     """What the user says; {{name}} stands for a variable of the test."""
-    expect: ExpectConfig = ExpectConfig()
+    expect: ExpectConfig = Field(
+        default=ExpectConfig(), examples=[{"output": {"contains": ["already refunded"]}}]
+    )
     """Looks at the conversation up to the answer to this message."""
 
 
@@ -153,7 +159,7 @@ class TestConfig(Section):
     strict_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
     """A call that no answer is meant for, or that breaks its schema, fails the test;
     `defaults.strictTools` by default."""
-    expect: ExpectConfig
+    expect: ExpectConfig = Field(examples=[{"output": {"contains": ["refund"]}}])
     """What is expected of the whole conversation; the output is the last answer."""
     tags: list[str] = Field(default=[], examples=[["smoke"]])
     """What it can be selected by."""
@@ -277,7 +283,9 @@ class KindlmConfig(Section):
     """What the suite belongs to."""
     suite: SuiteConfig
     """What the suite is called."""
-    providers: dict[str, ProviderConfig] = Field(default={})
+    providers: dict[str, ProviderConfig] = Field(
+        default={}, examples=[{"openai": {"apiKeyEnv": "OPENAI_API_KEY"}}]
+    )
     """How to reach models, by name: `openai`, `anthropic`, `ollama`, `scripted`, or a name of your
     own with a `type`. Required where models are."""
     models: Annotated[list[ModelConfig], Field(max_length=MAX_MODELS)] = Field(default=[])
@@ -288,9 +296,13 @@ class KindlmConfig(Section):
     )
     """The live agents that are tested. With agents, tests run on models only where their `models`
     names them."""
-    prompts: dict[str, PromptConfig] = Field(default={})
+    prompts: dict[str, PromptConfig] = Field(
+        default={}, examples=[{"support": {"user": "{{message}}"}}]
+    )
     """The messages that open conversations, by name. Required unless only commands are tested."""
-    tests: Annotated[list[TestConfig], Field(min_length=1, max_length=MAX_TESTS)]
+    tests: Annotated[list[TestConfig], Field(min_length=1, max_length=MAX_TESTS)] = Field(
+        examples=[[{"name": "greets", "prompt": "support", "expect": {}}]]
+    )
     """The tests."""
     gates: GatesConfig = GatesConfig()
     """Conditions on the suite as a whole."""
@@ -302,7 +314,11 @@ class KindlmConfig(Section):
     """What holds for every test that does not say otherwise."""
     serve: list[ServeConfig] = Field(default=[], json_schema_extra=EXTENSION)
     """Programs to start before the tests."""
-    prices: dict[str, PriceConfig] = Field(default={}, json_schema_extra=EXTENSION)
+    prices: dict[str, PriceConfig] = Field(
+        default={},
+        examples=[{"my-model": {"input": 0.5, "output": 1.5}}],
+        json_schema_extra=EXTENSION,
+    )
     """Prices by model, beside or instead of the built-in ones."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
     """What is recorded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kindlm.config.agent_rules import AGENT_KEYS
+from kindlm.config.agent_rules import OPTION_NAMES
 from kindlm.config.diagnostics import Reporter, hint_for
 from kindlm.config.file_references import SYSTEM_FILE_KEYS
 from kindlm.config.files import ReferencedFiles
@@ -95,9 +95,9 @@ def _addresses(raw: Raw) -> Iterator[tuple[Path, str]]:
 
 def _options(raw: Raw) -> Iterator[tuple[Path, str]]:
     for path, agent in items(raw, "agents"):
-        for key, value in agent.items():
-            if key not in AGENT_KEYS:
-                yield from texts(value, (*path, key))
+        for key in OPTION_NAMES:
+            if key != "headers":
+                yield from texts(agent.get(key), (*path, key))
 
 
 def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:

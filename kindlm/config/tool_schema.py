@@ -37,7 +37,11 @@ class ToolAnswerConfig(ToolReplyConfig):
         default=None, examples=[{"refunded": {"$absent": True}}], json_schema_extra=EXTENSION
     )
     """What must have been remembered; `{ $absent: true }` stands for what must not be there."""
-    sequence: list[ToolReplyConfig] = Field(default=[], json_schema_extra=EXTENSION)
+    sequence: list[ToolReplyConfig] = Field(
+        default=[],
+        examples=[[{"then": {"status": "pending"}}, {"then": {"status": "done"}}]],
+        json_schema_extra=EXTENSION,
+    )
     """The first call gets the first answer, the next call the next; the last answer stays."""
 
 
@@ -62,7 +66,9 @@ class ToolConfig(Section):
         examples=[{"type": "object", "properties": {"order_id": {"type": "string"}}}],
     )
     """JSON Schema of the arguments. Calls that break it are shown, and fail under strictTools."""
-    responses: list[ToolAnswerConfig] = Field(default=[])
+    responses: list[ToolAnswerConfig] = Field(
+        default=[], examples=[[{"when": {"order_id": "A1"}, "then": {"status": "delivered"}}]]
+    )
     """The first that matches answers."""
     default_response: Any = Field(default=None, examples=[{"error": "Order not found"}])
     """The answer when nothing matches; null is an answer too."""

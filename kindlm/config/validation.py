@@ -90,6 +90,15 @@ def _report(details: ErrorDetails, reporter: Reporter) -> None:
 def _report_unknown_key(path: Path, reporter: Reporter) -> None:
     place = dotted(path[:-1])
     known = _known_keys(path[:-1])
+    if path[-1] in known:
+        reporter.error(
+            path,
+            f"`{path[-1]}` in {place} means the same as another key that is there",
+            "Remove one of them",
+            reason="schema",
+            at_key=True,
+        )
+        return
     reporter.error(
         path,
         f'Unknown key "{path[-1]}"' + (f" in {place}" if place else ""),

@@ -1,0 +1,124 @@
+"""The reference of kindlm.yaml: whole, and true."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+
+from kindlm.agents.http_options import _OPTIONS as HTTP_OPTIONS
+from kindlm.agents.python_agent import _OPTIONS as PYTHON_OPTIONS
+from kindlm.agents.registry import ADAPTERS
+from kindlm.config import json_schema
+from kindlm.config.agent_rules import OPTIONS
+from kindlm.config.schema import KindlmConfig
+from kindlm.config.tool_rules import TOOL_PLACEHOLDER
+from kindlm.simulation.placeholders import MissingValueError, fill
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+
+FILES = {
+    "prompts/support.md": "You are a support agent.\n",
+    "schemas/refund.json": '{"type": "object", "required": ["ok"]}',
+}
+
+_FILE = re.compile(r"<!-- file: (\S+) -->\n```\w*\n(.*?)```", re.DOTALL)
+_COMPLETE = re.compile(r"<!-- complete -->\n```yaml\n(.*?)```", re.DOTALL)
+
+
+def sections(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
+    if model in seen:
+        return
+    seen.add(model)
+    yield model
+    for field in model.model_fields.values():
+        for inner in models_in(field.annotation):
+            yield from sections(inner, seen)
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in getattr(annotation, "__args__", ()):
+        yield from models_in(argument)
+
+
+SECTIONS = list(sections(KindlmConfig, set()))
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    path = ROOT / "docs/config_reference.py"
+    spec = importlib.util.spec_from_file_location("config_reference", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module._Reference(json_schema())
+
+
+@pytest.mark.parametrize(
+    "text", _COMPLETE.findall(PAGE), ids=lambda text: text.split("name: ")[1][:9]
+)
+def test_every_complete_example_is_free_of_problems(text: str, load: Any, tmp_path: Path) -> None:
+    for name, content in {**FILES, **dict(_FILE.findall(PAGE))}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    loaded = load(text)
+    assert loaded.diagnostics == ()
+    assert loaded.suite
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_key_has_a_meaning_and_an_example_that_is_valid(
+    section: type[BaseModel], reference: Any
+) -> None:
+    assert section.__doc__
+    for name, field in section.model_fields.items():
+        assert field.description, name
+        key = field.serialization_alias or field.alias or name
+        schema = json_schema()
+        published = schema if section is KindlmConfig else schema["$defs"][section.__name__]
+        example = reference._example(published["properties"][key])
+        TypeAdapter(field.rebuild_annotation()).validate_python(example)
+
+
+def test_every_section_and_key_is_on_the_page() -> None:
+    for section in SECTIONS:
+        for name, field in section.model_fields.items():
+            assert f"| `{field.serialization_alias or field.alias or name}`" in PAGE
+
+
+def test_every_link_on_the_page_leads_somewhere(reference: Any) -> None:
+    titles = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
+    anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+    assert len(set(anchors)) == len(anchors)
+    assert set(re.findall(r"\]\(#([^)]*)\)", PAGE)) <= set(anchors)
+
+
+def test_adapters_take_the_options_that_the_configuration_knows() -> None:
+    assert set(OPTIONS) == set(ADAPTERS)
+    assert set(OPTIONS["http"]) == {"headers", *HTTP_OPTIONS}
+    assert set(OPTIONS["python"]) == set(PYTHON_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{args.a}}", "{{ args.a }}", "x{{state.a.b}}y", "{{args.a[0]}}", "{{args[0]}}",
+        "{{args}}", "{{arg.a}}", "{{args.}}", "{{args.a[x]}}", "{{state.a-b}}", "{args.a}",
+        "{{\nargs.a}}", "{{args.a}", "{{args.ü}}", "{{args.a }}", "{{args .a}}", "{{env.A}}",
+    ],
+)  # fmt: skip
+def test_placeholders_of_tools_are_those_that_tools_fill_in(text: str) -> None:
+    try:
+        filled = fill(text, {"args": {}, "state": {}}) != text
+    except MissingValueError:
+        filled = True
+    assert bool(TOOL_PLACEHOLDER.search(text)) is filled
