@@ -1,0 +1,111 @@
+"""The estimate of `--dry-run`: calls, tokens and dollars by the rules that it states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindlm.cli.estimate import Estimate, estimate_execution
+from kindlm.cli.other_names import in_our_names
+from kindlm.engine.calls import JUDGE_MAX_TOKENS
+from kindlm.providers.pricing import PriceTable
+from kindlm.suite import (
+    AgentTarget,
+    Case,
+    Expectation,
+    ModelParams,
+    ModelTarget,
+    Price,
+    Prompt,
+    ProviderSettings,
+    SimulatedTool,
+    Suite,
+)
+
+PRICES = {"house": Price(1_000_000, 2_000_000)}
+"""A dollar for a token that is sent, two for one that comes back."""
+
+
+def estimate(case: Case, target: str = "gpt", **changes: Any) -> Estimate:
+    values: dict[str, Any] = {
+        "name": "support",
+        "project": "shop",
+        "front_end": "kindlm",
+        "path": "kindlm.yaml",
+        "config_hash": "0123456789ab",
+        "config_text": "{}",
+        "providers": {"p": ProviderSettings("p", "openai")},
+        "models": {"gpt": ModelTarget("gpt", "p", "house", ModelParams(max_tokens=10))},
+        "agents": {"shop": AgentTarget("shop", "http", "http://127.0.0.1:1")},
+        "cases": (case,),
+        "gates": (),
+        "prices": PRICES,
+    }
+    suite = Suite(**{**values, **changes})
+    return estimate_execution(suite, case, target, PriceTable(suite.prices))
+
+
+def case(user: str = "x" * 40, **changes: Any) -> Case:
+    return Case("greets", Prompt(user), targets=("gpt",), **changes)
+
+
+def test_four_characters_are_a_token_and_answers_are_as_long_as_they_may() -> None:
+    assert estimate(case()) == Estimate(
+        calls=1, input_tokens=10, output_tokens=10, cost_usd=pytest.approx(10 + 20)
+    )
+
+
+def test_what_was_said_is_sent_again_with_each_message() -> None:
+    found = estimate(case(follow_ups=("y" * 40,)))
+    # 10 tokens; then those, an answer of 10, and 10 new ones.
+    assert (found.calls, found.input_tokens, found.output_tokens) == (2, 10 + 30, 20)
+
+
+def test_tools_are_told_of_in_the_input() -> None:
+    tool = SimulatedTool("lookup", "x" * 400)
+    assert estimate(case(tools=(tool,))).input_tokens > 110
+
+
+def test_each_pass_of_a_judge_is_a_call() -> None:
+    judging = Expectation("judge", "kind", {"criteria": "x" * 400, "passes": 3})
+    found = estimate(case(expectations=(judging,)))
+    assert (found.calls, found.judge_calls) == (1, 3)
+    assert found.output_tokens == 10 + 3 * JUDGE_MAX_TOKENS
+    assert found.input_tokens > 10 + 3 * (10 + 10 + 100)
+
+
+def test_what_an_agent_spends_is_not_known() -> None:
+    assert estimate(case(follow_ups=("more",)), "shop") == Estimate(
+        calls=2, unpriced=frozenset({"shop"})
+    )
+
+
+def test_what_a_script_answers_costs_nothing() -> None:
+    found = estimate(case(), providers={"p": ProviderSettings("p", "scripted")}, prices={})
+    assert (found.cost_usd, found.unpriced) == (0, frozenset())
+
+
+def test_a_model_without_a_price_is_named() -> None:
+    found = estimate(case(), prices={})
+    assert (found.cost_usd, found.unpriced) == (0, {"house"})
+
+
+def test_many_executions_cost_as_often() -> None:
+    assert estimate(case()).times(3) == sum([estimate(case())] * 3, Estimate())
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("run --tag a --save", "test --tags a"),
+        ("test --repeat=3 --filter-failing", "test --runs=3 --failed"),
+        ("runs --format json", "runs --format json"),
+        ("report --format json", "report --format json"),
+        ("--version", "--version"),
+        ("test -- --tag", "test -- --tag"),
+        ("", ""),
+    ],
+)
+def test_names_of_other_tools_become_ours(theirs: str, ours: str) -> None:
+    assert in_our_names(theirs.split()) == ours.split()
