@@ -209,3 +209,14 @@ def test_names_of_other_tools_work_and_help_shows_ours(workspace, server, argume
     assert report["summary"]["executions"]["total"] == 2
     shown = workspace.run("test", "--help").stdout
     assert not any(name in shown for name in ("--parallel", "--repeat", "--save", "--version"))
+
+
+def test_verbose_shows_tries_bodies_and_timing(workspace, server, key):
+    suite_of(workspace, server, ("bad", FAILS, {}))
+    server.use_faults([{"status": 429, "retryAfter": 0.01, "next": 1}])
+    shown = workspace.run("test", "--verbose").stdout
+    assert "PROVIDER_RATE_LIMIT, HTTP 429, tried again after" in " ".join(shown.split())
+    assert '"object":' in shown  # of the body as it was received
+    assert re.search(r"contains .*\d ms", shown)
+    assert key not in shown
+    assert '"object":' not in workspace.run("test").stdout
