@@ -7,6 +7,7 @@ of them: what it leaves over depends on the `patternProperties` beside and below
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,9 +27,13 @@ class UndecidablePatternError(Exception):
 
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Give all patterns that are used inside this context so much time together."""
-    token = _deadline.set(time.monotonic() + seconds)
+def time_limit(seconds: float = 1.0) -> Iterator[None]:
+    """Give all patterns that are used inside this context so much time together.
+
+    Inside another one of these contexts, the time of that one is not exceeded.
+    """
+    end = time.monotonic() + seconds
+    token = _deadline.set(min(end, _deadline.get(math.inf)))
     try:
         yield
     finally:

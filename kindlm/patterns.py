@@ -1,8 +1,8 @@
 """Regular expressions that a user wrote, bounded in time.
 
 They run over text that a model wrote, and some need time exponential in its length. The `regex`
-engine gives up after a timeout, which the standard library's cannot. It is imported when a pattern
-is first needed.
+engine gives up after a timeout, which the standard library's cannot, and lets other threads run
+while it searches. It is imported when a pattern is first needed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,11 @@ _MAX_LISTED = 5
 _CONTEXT = 30
 
 
-@check("schema")
+def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
+    return expectation.params.get("schema") is not None
+
+
+@check("schema", slow=_has_schema)
 def schema(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The whole text is JSON, and fits the schema if there is one.
 

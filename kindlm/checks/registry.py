@@ -1,7 +1,8 @@
 """Finds the checks: every function that a module of this package decorates with `check`.
 
 A check is pure: it sees its expectation and the transcript. One that has to ask a model is an
-`async` function and is handed the context as well.
+`async` function and is handed the context as well. A pure one that can take long, since it runs
+patterns or schemas that a user wrote, says when: it is then evaluated in a thread.
 """
 
 from __future__ import annotations
@@ -20,30 +21,42 @@ from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 
-__all__ = ["AskingCheck", "Check", "PureCheck", "check", "collect", "discover"]
+__all__ = ["AskingCheck", "Check", "PureCheck", "Slow", "check", "collect", "discover"]
 
 PureCheck: TypeAlias = Callable[[Expectation, Transcript], Sequence[CheckResult]]
 AskingCheck: TypeAlias = Callable[
     [Expectation, Transcript, CheckContext], Awaitable[Sequence[CheckResult]]
 ]
+Slow: TypeAlias = Callable[[Expectation, Transcript], bool]
+"""Tells whether a check can take long on a transcript; takes a few microseconds itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check and the kind of expectation it serves; exactly one of the functions is set."""
+    """A check and the kind of expectation it serves; exactly one of the functions is set.
+
+    `slow` says when the pure function can take long; None means never.
+    """
 
     kind: str
     pure: PureCheck | None = None
     asking: AskingCheck | None = None
+    slow: Slow | None = None
 
 
-def check(kind: str) -> Callable[[PureCheck | AskingCheck], Check]:
-    """Make a function the check of all expectations of a kind."""
+def check(kind: str, *, slow: Slow | None = None) -> Callable[[PureCheck | AskingCheck], Check]:
+    """Make a function the check of all expectations of a kind.
+
+    Args:
+        kind: the kind of expectations.
+        slow: says for which of them, and on which transcripts, a pure function can take so long
+            that it has to run beside the event loop. It may then be called by several threads.
+    """
 
     def decorate(function: PureCheck | AskingCheck) -> Check:
         if inspect.iscoroutinefunction(function):
             return Check(kind, asking=function)
-        return Check(kind, pure=cast(PureCheck, function))
+        return Check(kind, pure=cast(PureCheck, function), slow=slow)
 
     return decorate
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import undecided
@@ -20,11 +23,16 @@ class CheckRunner:
     """Evaluates any expectation; implements `Checker`.
 
     A check that crashes decides nothing and costs no other check its result: the outcome is
-    inconclusive, with the traceback for `--verbose`.
+    inconclusive, with the traceback for `--verbose`. One that takes long holds up no other
+    execution: the answers of providers are read, and timed, while it goes on.
     """
 
     def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
         self._checks = discover() if checks is None else checks
+        # Not the threads of the loop, in which host names are looked up: a request would wait
+        # for checks. Not more than processors: checks that share one run out of their time.
+        # They start when the first slow check comes, and end with the runner.
+        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="kindlm-checks")
 
     async def evaluate(
         self, expectation: Expectation, transcript: Transcript, context: CheckContext
@@ -36,15 +44,26 @@ class CheckRunner:
         if expectation.turn is not None:
             transcript = transcript.prefix(expectation.turn)
         try:
-            if check.pure is not None:
-                results = check.pure(expectation, transcript)
-            else:
-                assert check.asking is not None
-                results = await check.asking(expectation, transcript, context)
+            results = await self._results(check, expectation, transcript, context)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
             return [_crashed(expectation, message, "".join(traceback.format_exception(error)))]
         return results or [_crashed(expectation, "The check gave no result.")]
+
+    async def _results(
+        self,
+        check: Check,
+        expectation: Expectation,
+        transcript: Transcript,
+        context: CheckContext,
+    ) -> Sequence[CheckResult]:
+        if check.pure is None:
+            assert check.asking is not None
+            return await check.asking(expectation, transcript, context)
+        if check.slow is None or not check.slow(expectation, transcript):
+            return check.pure(expectation, transcript)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, check.pure, expectation, transcript)
 
 
 def _crashed(expectation: Expectation, message: str, trace: str | None = None) -> CheckResult:

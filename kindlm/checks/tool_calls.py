@@ -12,6 +12,7 @@ from kindlm.checks.call_wording import arguments_match, described, differences, 
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
+from kindlm.json_schema_patterns import time_limit
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
@@ -59,7 +60,11 @@ class _Candidate:
         return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
 
 
-@check("tool_called")
+def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
+    return expectation.params.get("argsSchema") is not None
+
+
+@check("tool_called", slow=_has_schema)
 def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """Some call of `tool` satisfies all other parts together.
 
@@ -80,10 +85,11 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     bounds = None if params.get("count") is None else CallCount.read(params["count"])
     calls: list[_Candidate] = []
     try:
-        for call in _candidates(params, uses):
-            if bounds is None and not call.lacks:
-                return [passed(expectation)]
-            calls.append(call)
+        with time_limit():
+            for call in _candidates(params, uses):
+                if bounds is None and not call.lacks:
+                    return [passed(expectation)]
+                calls.append(call)
     except UndecidableSchemaError as error:
         return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))]
     some_as_expected = not all(call.lacks for call in calls)

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.checks import discover
 from kindlm.checks.pii import redacted
+from kindlm.config.expect_schema import PiiConfig
 from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
 
 Evaluate = Callable[..., CheckResult]
@@ -159,6 +162,43 @@ def test_a_pattern_that_takes_too_long_decides_nothing(evaluate: Evaluate, said:
     assert result.outcome is Outcome.INCONCLUSIVE
     assert result.failure_code is FailureCode.INVALID_PATTERN
     assert '"hangs"' in result.message
+
+
+@pytest.mark.parametrize(
+    ("params", "text", "is_slow"),
+    [
+        ({"denyPatterns": PiiConfig().deny_patterns}, "short", False),
+        ({"denyPatterns": PiiConfig().deny_patterns}, "long " * 1_000, True),
+        ({"denyPatterns": [*PiiConfig().deny_patterns, "my own"]}, "short", True),
+        ({"customPatterns": [HANGS]}, "short", True),
+    ],
+)
+def test_only_the_default_patterns_on_a_short_text_are_quick(
+    said: Said, params: dict[str, Any], text: str, is_slow: bool
+) -> None:
+    slow = discover()["pii"].slow
+
+    assert slow is not None
+    assert slow(Expectation("pii", "pii", params), said(text)) is is_slow
+
+
+def test_all_patterns_share_one_time_limit(evaluate: Evaluate, said: Said) -> None:
+    many = [{"name": f"hangs {n}", "pattern": f"^(a|a)*[$x{n}]$"} for n in range(300)]
+
+    result = evaluate("pii", {"customPatterns": many}, said(VICTIM))
+
+    assert result.failure_code is FailureCode.INVALID_PATTERN
+
+
+def test_a_pattern_that_takes_too_long_hides_nothing_that_another_finds(
+    evaluate: Evaluate, said: Said
+) -> None:
+    patterns = {"denyPatterns": [HANGS["pattern"], SSN]}
+
+    result = evaluate("pii", patterns, said(f"{VICTIM}\n123-45-6789"))
+
+    assert result.failure_code is FailureCode.PII_DETECTED
+    assert '"pii-pattern-1"' in result.message
 
 
 def test_what_another_pattern_finds_still_counts(evaluate: Evaluate, said: Said) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,11 @@ from kindlm.errors import Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import CheckContext, Checker, ModelReply, Question
 from kindlm.suite import Expectation
-from kindlm.transcript import Step, Transcript, Turn
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+
+# Needs exponential time on a string of a's that ends in something else.
+HANGS = "^(a|a)*$"
+VICTIM = "a" * 60 + "!"
 
 
 async def _nobody(question: Question) -> Result[ModelReply]:
@@ -99,6 +105,82 @@ def test_cancellation_is_no_crash() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         run([waits], Expectation("waits", "x"), TALK)
+
+
+def test_the_loop_turns_while_a_slow_check_runs() -> None:
+    released = threading.Event()
+
+    async def evaluated() -> CheckResult:
+        loop, started = asyncio.get_running_loop(), asyncio.Event()
+
+        @check("waits", slow=lambda expectation, transcript: True)
+        def waits(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+            loop.call_soon_threadsafe(started.set)
+            return result(expectation, released.wait(timeout=20))
+
+        runner, context = CheckRunner({"waits": waits}), CheckContext(_nobody)
+        check_task = asyncio.create_task(runner.evaluate(Expectation("waits", "x"), TALK, context))
+        await started.wait()
+        released.set()
+        (found,) = await check_task
+        return found
+
+    assert asyncio.run(evaluated()).actual is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("pii", {"customPatterns": [{"name": "hangs", "pattern": HANGS}]}),
+        ("schema", {"schema": {"pattern": HANGS}}),
+        ("tool_called", {"tool": "find", "argsSchema": {"patternProperties": {HANGS: True}}}),
+    ],
+)
+def test_the_loop_turns_while_patterns_of_the_user_are_searched(
+    kind: str, params: dict[str, Any]
+) -> None:
+    use = ToolUse(ToolCall("c", "find", {VICTIM: 1}), None, "defaultResponse")
+    step = Step(VICTIM if kind == "pii" else json.dumps(VICTIM), (use,))
+    talk = Transcript(turns=(Turn("a", (step,)),))
+    finished: list[str] = []
+
+    async def work() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        finished.append("work")
+
+    async def checking() -> CheckResult:
+        context = CheckContext(_nobody)
+        (found,) = await CheckRunner().evaluate(Expectation(kind, "x", params), talk, context)
+        finished.append("check")
+        return found
+
+    async def both() -> CheckResult:
+        found, _ = await asyncio.gather(checking(), work())
+        return found
+
+    assert asyncio.run(both()).outcome is Outcome.INCONCLUSIVE
+    assert finished == ["work", "check"]
+
+
+def test_a_check_that_is_not_slow_stays_in_the_thread_of_the_loop() -> None:
+    @check("where", slow=lambda expectation, transcript: transcript.text == "two")
+    def where(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+        return result(expectation, threading.current_thread() is threading.main_thread())
+
+    assert run([where], Expectation("where", "x", turn=1), TALK).actual is True
+    assert run([where], Expectation("where", "x"), TALK).actual is False
+
+
+def test_a_slow_check_that_crashes_is_inconclusive_with_its_trace() -> None:
+    @check("crash", slow=lambda expectation, transcript: True)
+    def crashes(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+        raise RuntimeError("in a thread")
+
+    outcome = run([crashes], Expectation("crash", "x"), TALK)
+
+    assert outcome.failure_code is FailureCode.ASSERTION_EVAL_ERROR
+    assert "in a thread" in (outcome.trace or "")
 
 
 def test_every_check_of_the_suite_format_is_found() -> None:
