@@ -11,7 +11,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +173,7 @@ def _header_error(columns: list[str]) -> _RowError | None:
         error = _name_error(name)
         if error is not None:
             return error
-    twice = next((name for name in columns if columns.count(name) > 1), None)
+    twice = _repeated(columns)
     if twice is None:
         return None
     return _RowError(f'The column "{twice}" is there twice', "Rename one of them", fatal=True)
@@ -225,10 +226,15 @@ def _text(value: Any) -> str:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = _repeated([name for name, _ in pairs])
         raise ValueError(f'the key "{twice}" is there twice')
     return values
+
+
+def _repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that is there more than once."""
+    counts = Counter(names)
+    return next((name for name in names if counts[name] > 1), None)
 
 
 def _refuse_constant(text: str) -> Any:
