@@ -3,7 +3,8 @@
 A key comes back in many forms: echoed in an error body, in a URL, in the base64 of an
 authorization header, escaped in JSON inside JSON. Forms that are fixed strings are looked for
 directly. Escapes can stand for any part of a secret, so they take a pattern; it is tried only on a
-text that escapes a character of that secret.
+text that escapes a character of that secret. Base64 and hex may be wrapped over lines; that takes a
+pattern, too, tried only on a text that holds the secret once its lines are joined.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,30 +29,48 @@ _BACKSLASHES = r"\\{1,15}"
 # The code behind a percent sign, which may itself be escaped as %25 any number of times.
 _PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
 _UNICODE = re.compile(r"\\u([0-9A-Fa-f]{4})")
+_HEX = re.compile(r"\\x([0-9A-Fa-f]{2})")
+
+# The end of a line and the indentation of the next, as such or escaped.
+_LINE_END = re.compile(r"\n[ \t]*")
+_WRAPS = rf"(?:(?:[\r\n]|{_BACKSLASHES}(?:[rn]|u000[aAdD]|x0[aAdD])|%(?:25)*0[aAdD])[ \t]*)*"
 
 
-class _Escaped(NamedTuple):
-    """A secret in any mix of literal and escaped characters.
+class _Form:
+    """A secret, or an encoding of it, in any mix of literal and escaped characters.
 
     Attributes:
-        pattern: Matches it.
         bytes: Percent codes of its characters, lower case.
         units: Backslash-u codes of its characters, lower case.
+        hexes: Backslash-x codes of its characters, or of their bytes, lower case.
         marks: Short escapes of its characters: backslash and letter, or a plus sign for a space.
     """
 
-    pattern: re.Pattern[str]
-    bytes: frozenset[str]
-    units: frozenset[str]
-    marks: frozenset[str]
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.bytes = frozenset(code for character in text for code in _byte_codes(character))
+        self.units = frozenset(code for character in text for code in _unit_codes(character))
+        self.hexes = self.bytes | {f"{ord(c):02x}" for c in text if ord(c) < 256}
+        self.marks = frozenset(mark for character in text for mark in _short_escapes(character))
+
+    # Compiled when needed: most runs never see an escaped character of a secret.
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches it on one line."""
+        return re.compile("".join(map(_in_any_form, self.text)))
+
+    @cached_property
+    def wrapped(self) -> re.Pattern[str]:
+        """Matches it with line ends anywhere."""
+        return re.compile(_WRAPS.join(map(_in_any_form, self.text)))
 
 
 class Redactor:
     """A callable that replaces secrets in a text by `[redacted]`.
 
     Found are the value itself, JSON-escaped, percent-encoded (wholly, partly, repeatedly, with
-    plus signs for spaces), with backslash-u escapes, in hex, and in base64 and base64url wherever
-    it begins inside the encoded text.
+    plus signs for spaces), with backslash-u and backslash-x escapes, in hex, and in base64 and
+    base64url wherever it begins inside the encoded text; hex and base64 also over several lines.
 
     Args:
         secrets: The values to take out; those under 8 characters are ignored.
@@ -62,9 +82,9 @@ class Redactor:
         ordered = sorted(values, key=lambda value: (-len(value), value))
         fixed = {form: None for value in ordered for form in _fixed_forms(value)}
         self._fixed = tuple(sorted(fixed, key=len, reverse=True))
-        self._escaped = tuple(
-            _escaped(form) for value in ordered for form in (value, *_base64_forms(value))
-        )
+        encoded = {form: None for value in ordered for form in _wrappable_forms(value)}
+        self._wrappable = tuple(map(_Form, encoded))
+        self._escapable = (*map(_Form, ordered), *self._wrappable)
         self._shortest = min(map(len, self._fixed), default=0)
 
     def __call__(self, text: str) -> str:
@@ -75,7 +95,9 @@ class Redactor:
             if form in text:
                 text = text.replace(form, _MARK)
         if "%" in text or "\\" in text or "+" in text:
-            return self._without_escaped(text)
+            text = self._without_escaped(text)
+        if "%" in text or "\\" in text or "\n" in text or "\r" in text:
+            text = self._without_wrapped(text)
         return text
 
     def _without_escaped(self, text: str) -> str:
@@ -84,18 +106,50 @@ class Redactor:
             # It may be the code of a percent sign after all.
             percent.add("25")
         units = {code.lower() for code in _UNICODE.findall(text)}
-        for escaped in self._escaped:
+        hexes = {code.lower() for code in _HEX.findall(text)}
+        for form in self._escapable:
             if (
-                not percent.isdisjoint(escaped.bytes)
-                or not units.isdisjoint(escaped.units)
-                or any(mark in text for mark in escaped.marks)
+                not percent.isdisjoint(form.bytes)
+                or not units.isdisjoint(form.units)
+                or not hexes.isdisjoint(form.hexes)
+                or any(mark in text for mark in form.marks)
             ):
-                text = escaped.pattern.sub(_MARK, text)
+                text = form.pattern.sub(_MARK, text)
         return text
+
+    def _without_wrapped(self, text: str) -> str:
+        joined = _joined(text)
+        if len(joined) == len(text):
+            return text
+        for form in self._wrappable:
+            if form.text in joined:
+                text = form.wrapped.sub(_MARK, text)
+        return text
+
+
+def _joined(text: str) -> str:
+    """The text on one line and without escapes: it holds all that a wrapped form could match."""
+    if "\\" in text:
+        while "\\\\" in text:
+            text = text.replace("\\\\", "\\")
+        text = text.replace("\\n", "\n").replace("\\r", "\r").replace("\\/", "/")
+        for codes in (_UNICODE, _HEX):
+            text = codes.sub(_character, text)
+    if "%" in text:
+        text = _PERCENT.sub(_character, text)
+    return _LINE_END.sub("", text.replace("\r", "\n"))
+
+
+def _character(code: re.Match[str]) -> str:
+    return chr(int(code[1], 16))
 
 
 def _fixed_forms(value: str) -> Iterator[str]:
     yield value
+    yield from _wrappable_forms(value)
+
+
+def _wrappable_forms(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     yield raw.hex()
     yield raw.hex().upper()
@@ -116,30 +170,26 @@ def _base64_forms(value: str) -> Iterator[str]:
         yield form.replace("+", "-").replace("/", "_")
 
 
-def _escaped(value: str) -> _Escaped:
-    return _Escaped(
-        re.compile("".join(map(_in_any_form, value))),
-        frozenset(code for character in value for code in _byte_codes(character)),
-        frozenset(code for character in value for code in _unit_codes(character)),
-        frozenset(mark for character in value for mark in _short_escapes(character)),
-    )
-
-
 def _in_any_form(character: str) -> str:
     """A pattern for one character: itself, percent-encoded, or escaped with backslashes."""
     percent = "".join(f"%(?:25)*{_either_case(code)}" for code in _byte_codes(character))
     units = "".join(rf"{_BACKSLASHES}u{_either_case(code)}" for code in _unit_codes(character))
+    hexes = ["".join(rf"{_BACKSLASHES}x{_either_case(code)}" for code in _byte_codes(character))]
+    if "\x80" <= character <= "\xff":
+        hexes.append(rf"{_BACKSLASHES}x{_either_case(f'{ord(character):02x}')}")
     short = [
         _BACKSLASHES + re.escape(mark[1]) if mark[0] == "\\" else re.escape(mark)
         for mark in _short_escapes(character)
     ]
-    return f"(?:{'|'.join([re.escape(character), percent, units, *short])})"
+    return f"(?:{'|'.join([re.escape(character), percent, units, *hexes, *short])})"
 
 
 def _short_escapes(character: str) -> list[str]:
     if character == " ":
         return ["+"]
-    escaped = "\\/" if character == "/" else json.dumps(character, ensure_ascii=False)[1:-1]
+    if character in "/'":
+        return ["\\" + character]
+    escaped = json.dumps(character, ensure_ascii=False)[1:-1]
     return [escaped] if len(escaped) == 2 else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tempfile
 import urllib.parse
 from collections.abc import Callable
@@ -42,6 +43,14 @@ def json_string(text: str, *, ascii_only: bool) -> str:
     return json.dumps(text, ensure_ascii=ascii_only)[1:-1]
 
 
+def backslash_x(text: str, encoding: str) -> str:
+    """Write a text as many languages do in their literals; what an encoding lacks stays."""
+    return "".join(
+        "".join(f"\\x{byte:02x}" for byte in character.encode(encoding, "ignore")) or character
+        for character in text
+    )
+
+
 ENCODINGS: dict[str, Callable[[str], str]] = {
     "literal": lambda s: s,
     "JSON": lambda s: json_string(s, ascii_only=False),
@@ -56,6 +65,10 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "quote": urllib.parse.quote,
     "quote_plus": urllib.parse.quote_plus,
     "backslash u": backslash_u,
+    "backslash x of bytes": lambda s: backslash_x(s, "utf-8"),
+    "backslash x of characters": lambda s: backslash_x(s, "latin-1"),
+    "backslash x in JSON": lambda s: json_string(backslash_x(s, "utf-8"), ascii_only=True),
+    "bytes of Python": lambda s: repr(s.encode())[2:-1],
     "hex": lambda s: s.encode().hex(),
     "HEX": lambda s: s.encode().hex().upper(),
 }
@@ -71,6 +84,10 @@ def survives(secret: str, text: str) -> bool:
         lambda t: json.loads(f'"{t}"'),
         lambda t: json.loads(f'"{json.loads(chr(34) + t + chr(34))}"'),
         lambda t: bytes.fromhex(t).decode(),
+        lambda t: re.sub(r"\\x(..)", lambda code: chr(int(code[1], 16)), t),
+        lambda t: (
+            re.sub(r"\\x(..)", lambda code: chr(int(code[1], 16)), t).encode("latin-1").decode()
+        ),
     ]
     for decode in decodings:
         try:
@@ -114,6 +131,49 @@ def test_no_secret_survives_in_base64_wherever_it_begins(
         len(part) <= -(-(len(side) + 1) * 4 // 3) + 3
         for part, side in zip(left, (before, after), strict=False)
     )
+
+
+PLAIN_ENDS = ["\n", "\r\n", "\r", "\n  ", "\r\n\t", "\n\n"]
+ESCAPED_ENDS = ["\\n", "\\r\\n", "\\\\r\\\\n", "\\u000a", "\\x0A", "%0D%0A", "%250a"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    secret=secrets | ascii_secrets,
+    before=st.binary(max_size=90),
+    after=st.binary(max_size=90),
+    width=st.sampled_from([1, 7, 20, 64, 76]),
+    end=st.sampled_from(PLAIN_ENDS + ESCAPED_ENDS),
+)
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda raw: base64.b64encode(raw).decode(),
+        lambda raw: base64.urlsafe_b64encode(raw).decode(),
+        lambda raw: json_string(base64.b64encode(raw).decode(), ascii_only=True).replace(
+            "/", "\\/"
+        ),
+        lambda raw: urllib.parse.quote(base64.b64encode(raw), safe=""),
+        lambda raw: raw.hex(),
+    ],
+    ids=["base64", "base64url", "base64 with escaped slashes", "base64 in a URL", "hex"],
+)
+def test_no_secret_survives_in_lines_of_an_encoding(
+    encode: Callable[[bytes], str], secret: str, before: bytes, after: bytes, width: int, end: str
+) -> None:
+    # The encoded characters, an escape being one.
+    units = re.findall(r"\\/|%..|.", encode(before + secret.encode() + after))
+    lines = ["".join(units[i : i + width]) for i in range(0, len(units), width)]
+    redacted = Redactor([secret])(end.join(lines))
+    assert "[redacted]" in redacted
+    # Of the text that is left, the neighbours alone remain, and up to a byte on either side.
+    left = len(re.findall(r"\\/|%[^0].|.", redacted.replace(end, "").replace("[redacted]", "")))
+    assert left <= len(encode(before + b"  ")) + len(encode(after + b"  ")) + 8
+
+
+def test_lines_of_an_encoding_without_a_secret_are_left_alone() -> None:
+    text = base64.encodebytes(bytes(range(256)) * 40).decode()
+    assert Redactor(["planted-0123456789"])(json.dumps(text) + text) == json.dumps(text) + text
 
 
 def test_base64_inside_a_url_is_found() -> None:
