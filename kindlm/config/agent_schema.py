@@ -60,4 +60,5 @@ class AgentConfig(Section):
     tool_calls_path: Maybe[Text] = Field(default=None, examples=["data.steps"])
     """Where the tool calls are in the answer. By default they are looked for likewise."""
     path: Maybe[Text] = Field(default=None, examples=["src"])
-    """Folder that the module is imported from (`python`), relative to the project's root."""
+    """Folder that the module is imported from (`python`), relative to this file; what is not there
+    is looked for in the root of the project. The folder of this file by default."""

@@ -28,7 +28,7 @@ def compile_suite(
     Args:
         config: the validated configuration.
         path: the file's identity, relative to the project root where it can be.
-        folder: the file's folder, where services and commands are started.
+        folder: the file's folder, where services, commands and agents are found.
         files: the files it refers to.
         reporter: knows the places of everything.
     """
@@ -44,7 +44,7 @@ def compile_suite(
         config_text=text,
         providers={name: compile_provider(name, item) for name, item in config.providers.items()},
         models={model.id: compile_model(model) for model in config.models},
-        agents={agent.id: compile_agent(agent) for agent in config.agents},
+        agents={agent.id: compile_agent(agent, folder) for agent in config.agents},
         cases=compiler.cases(),
         gates=_gates(config),
         description=config.suite.description,

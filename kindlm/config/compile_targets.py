@@ -51,7 +51,7 @@ def compile_model(config: ModelConfig) -> ModelTarget:
     )
 
 
-def compile_agent(config: AgentConfig) -> AgentTarget:
+def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
     """Return a live agent; the keys that are written of those that not all agents have are options.
 
     What is not written is the adapter's to decide.
@@ -62,6 +62,7 @@ def compile_agent(config: AgentConfig) -> AgentTarget:
         adapter=config.adapter,
         endpoint=config.endpoint,
         headers=config.headers,
+        directory=str(folder),
         options={
             name: written[name] for name in OPTION_NAMES if name in written and name != "headers"
         },

@@ -40,8 +40,8 @@ def _judged(raw: Raw) -> Path | None:
         for place, expect in expectations(test):
             if expect.get("judge"):
                 return (*path, *place, "judge")
-            drift = section(expect, "baseline", "drift")
-            if drift and drift.get("method", "judge") == "judge":
+            drift = section(expect, "baseline").get("drift")
+            if isinstance(drift, dict) and drift.get("method", "judge") == "judge":
                 return (*path, *place, "baseline", "drift")
     return None
 

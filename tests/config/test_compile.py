@@ -134,6 +134,73 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
     assert len(pii["denyPatterns"]) == 3
 
 
+def test_expectations_beyond_the_first_version(suite: Suite) -> None:
+    found = [
+        (item.kind, item.label, item.params, item.turn) for item in suite.cases[2].expectations
+    ]
+    assert found == [
+        (
+            "tool_called",
+            "lookup",
+            {
+                "tool": "lookup",
+                "before": "refund",
+                "after": "refund",
+                "count": {"min": 1, "max": 2},
+            },
+            None,
+        ),
+        (
+            "judge",
+            "It is kind",
+            {"criteria": "It is kind", "minScore": 0.7, "model": None, "rubric": None, "passes": 3},
+            None,
+        ),
+        (
+            "trajectory",
+            "in-order",
+            {
+                "mode": "in-order",
+                "calls": [
+                    {"tool": "lookup", "count": {"max": 2}},
+                    {"tool": "refund", "argsMatch": {"id": "A1"}},
+                ],
+            },
+            None,
+        ),
+        ("latency", "≤ 5000 ms", {"maxMs": 5000}, None),
+        ("cost", "≤ $0.00002", {"maxUsd": 0.00002}, None),
+        ("contains", "turn 2: already", {"text": "already"}, 2),
+        ("tool_strict", "strictTools", {}, None),
+    ]
+
+
+def test_a_conversation(suite: Suite) -> None:
+    first, second = suite.cases[2:4]
+    assert first.follow_ups == ("And Hello for first?", "Thanks")
+    assert second.follow_ups[0] == "And Line one\nline two for second?"
+    assert first.strict_tools
+    assert not suite.cases[0].strict_tools
+
+
+def test_strict_tools_by_default(load: Any, complete: str) -> None:
+    text = complete.replace("strictTools: false", "strictTools: true")
+    text = text.replace("passRate: 0.5", "passRate: 0.5\n    strictTools: false")
+    cases = load(text).suite.cases
+    strict = {case.name: case.strict_tools for case in cases}
+    # A program calls no simulated tools.
+    assert [name for name, is_strict in strict.items() if not is_strict] == ["refund", "program"]
+    for case in cases:
+        kinds = [item.kind for item in case.expectations]
+        assert kinds.count("tool_strict") == case.strict_tools
+
+
+def test_a_baseline_in_a_conversation_is_refused(load: Any, minimal: str) -> None:
+    turn = "    conversation: [{user: a, expect: {baseline: {drift: {}}}}]\n"
+    [found] = [item for item in load(minimal + turn).diagnostics if item.severity == "error"]
+    assert found.path == "tests[0].conversation[0].expect.baseline"
+
+
 def test_an_expectation_knows_its_line(suite: Suite, complete: str) -> None:
     lines = complete.split("\n")
     for item in suite.cases[0].expectations:
@@ -204,6 +271,11 @@ def test_switched_off_checks_are_absent(load: Any, minimal: str) -> None:
         (("gpt-4o}", "gpt-4o, params: {temperature: 0.3}}"), False),
         (("tests:", "gates: {passRateMin: 0.95}\ntests:"), False),
         (("prompt: ask\n", "prompt: ask\n    tools: [{name: a}]\n"), False),
+        (("tests:", "agents: []\ndefaults: {strictTools: false}\ntests:"), True),
+        (("prompt: ask\n", "prompt: ask\n    conversation: []\n    maxTurns: 10\n"), True),
+        (("prompt: ask\n", "prompt: ask\n    conversation: [{user: Bye}]\n"), False),
+        (("prompt: ask\n", "prompt: ask\n    strictTools: true\n"), False),
+        (("[hello]}", "[hello]}, latency: {maxMs: 5}"), False),
     ],
 )
 def test_the_hash_is_about_meaning(

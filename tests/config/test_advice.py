@@ -1,0 +1,127 @@
+"""What is legal and still cannot be meant."""
+
+# ruff: noqa: E501 - one row of a table is one line
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def warnings(loaded: Any) -> list[tuple[str, str]]:
+    assert loaded.suite, loaded.diagnostics
+    assert {item.severity for item in loaded.diagnostics} <= {"warning"}
+    assert all(item.error.hint for item in loaded.diagnostics)
+    return [(item.path, item.error.details["reason"]) for item in loaded.diagnostics]
+
+
+EXPECT = "{output: {contains: [hello]}}"
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "reason"),
+    [
+        (("prompts: {", "prompts: {other: {user: Hi}, "), "prompts.other", "unused"),
+        (("{openai:", "{ollama: {}, openai:"), "providers.ollama", "unused"),
+        (("gpt-4o}]", "gpt-4o}, {id: j, provider: openai, model: x, role: judge}]"), "models[1]", "unused"),
+        (("[hello]}", "[hello]}, judge: [{criteria: kind}]"), "tests[0].expect.judge[0]", "default_judge"),
+        (("[hello]}", "[hello]}, baseline: {drift: {}}"), "tests[0].expect.baseline.drift", "default_judge"),
+        (("{output: {contains: [hello]}}", "{toolCalls: [], judge: [], guardrails: {}}"), "tests[0].expect", "expects_nothing"),
+        (("[hello]}", "[hello]}, judge: [{criteria: kind, model: gpt, minScore: 0}]"), "tests[0].expect.judge[0].minScore", "never_fails"),
+        (("[hello]}", "[hello]}, baseline: {drift: {maxScore: 1, method: embedding}}"), "tests[0].expect.baseline.drift.maxScore", "never_fails"),
+        (("[hello]}", "[hello]}, baseline: {drift: {fields: [a], method: embedding}}"), "tests[0].expect.baseline.drift.fields", "unused"),
+        (("[hello]}", "[hello]}, latency: {maxMs: 300000}"), "tests[0].expect.latency.maxMs", "never_fails"),
+        (("[hello]}", "[hello]}, trajectory: {mode: superset, calls: []}"), "tests[0].expect.trajectory", "never_fails"),
+        (("prompt: ask", "prompt: ask\n    passRate: 0"), "tests[0].passRate", "never_fails"),
+        (("tests:", "defaults: {passRate: 0}\ntests:"), "defaults.passRate", "never_fails"),
+        (("tests:", "gates: {passRateMin: 0}\ntests:"), "gates.passRateMin", "never_fails"),
+        (("tests:", "gates: {piiFailuresMax: 0}\ntests:"), "gates.piiFailuresMax", "never_fails"),
+        (("tests:", "gates: {schemaFailuresMax: 9}\ntests:"), "gates.schemaFailuresMax", "never_fails"),
+        (("tests:", "gates: {latencyMaxMs: 300000}\ntests:"), "gates.latencyMaxMs", "never_fails"),
+        (("tests:", "gates: {judgeAvgMin: 0.8}\ntests:"), "gates.judgeAvgMin", "no_value"),
+        (("tests:", "gates: {driftScoreMax: 0.1}\ntests:"), "gates.driftScoreMax", "no_value"),
+        (("{user: Hi}", "{user: 'Hi {{ name }}'}"), "prompts.ask.user", "near_placeholder"),
+        (("{user: Hi}", "{user: 'Hi {{first-name}}'}"), "prompts.ask.user", "near_placeholder"),
+        (("{user: Hi}", "{user: 'Hi ${env.HOME}'}"), "prompts.ask.user", "near_placeholder"),
+        (("KEY}", "KEY, baseUrl: 'http://${env.HOST}/'}"), "providers.openai.baseUrl", "near_placeholder"),
+        (("contains: [hello]", "contains: ['{{env.HOME}}']"), "tests[0].expect.output.contains[0]", "not_expanded"),
+        (("contains: [hello]}}", "contains: ['{{a}}']}}\n    vars: {a: x}"), "tests[0].expect.output.contains[0]", "not_expanded"),
+        ((EXPECT, "{toolCalls: [{tool: a, shouldNotCall: true, order: 1}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].order", "unused"),
+        ((EXPECT, "{toolCalls: [{tool: a, before: b}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].before", "unknown_tool"),
+        (("[hello]}", "[hello]}, trajectory: {mode: strict, calls: [{tool: a}]}"), "tests[0].expect.trajectory.calls[0].tool", "unknown_tool"),
+        (("prompt: ask", "prompt: ask\n    conversation: [{user: a, expect: {toolCalls: [{tool: a}]}}]"), "tests[0].conversation[0].expect.toolCalls[0].tool", "unknown_tool"),
+    ],
+)  # fmt: skip
+def test_each_suspicion_is_told_alone(
+    load: Any, minimal: str, change: tuple[str, str], path: str, reason: str
+) -> None:
+    assert change[0] in minimal
+    assert warnings(load(minimal.replace(*change))) == [(path, reason)]
+
+
+def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:
+    text = minimal.replace("gpt-4o}]", "gpt-4o}, {id: two, provider: openai, model: x}]")
+    assert warnings(load(text)) == []
+    text = text.replace("prompt: ask", "prompt: ask\n    models: [gpt]")
+    assert warnings(load(text)) == [("models[1]", "unused")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("tests:", "gates: {passRateMin: 0.1, costMaxUsd: 1000000}\ntests:"),
+        ("[hello]}", "[hello]}, trajectory: {mode: strict, calls: []}"),
+        (
+            "{contains: [hello]}}",
+            "{contains: [a]}, guardrails: {pii: {}}}\ngates: {piiFailuresMax: 0}",
+        ),
+        ("[hello]}", "[hello]}, judge: [{criteria: a}]}\ndefaults: {judgeModel: gpt"),
+        ("{openai:", "{ollama: {}, openai:"),
+        ("{user: Hi}", "{user: 'Use { name } and {{}} and $HOME'}"),
+    ],
+)
+def test_no_suspicion(load: Any, minimal: str, change: tuple[str, str]) -> None:
+    text = minimal.replace(*change)
+    if "ollama" in change[1]:
+        text = text.replace("[hello]}", "[hello]}, baseline: {drift: {method: embedding}}")
+    assert warnings(load(text)) == []
+
+
+def test_a_gate_that_counts_less_than_there_can_be_can_fail(load: Any, minimal: str) -> None:
+    pii = "{contains: [a]}, guardrails: {pii: {}}}\n    repeat: 3\ngates: {piiFailuresMax: %d}"
+    assert warnings(load(minimal.replace("{contains: [hello]}}", pii % 2))) == []
+    found = warnings(load(minimal.replace("{contains: [hello]}}", pii % 3)))
+    assert found == [("gates.piiFailuresMax", "never_fails")]
+
+
+def test_the_judge_that_is_taken_is_named(load: Any, minimal: str) -> None:
+    text = minimal.replace("gpt-4o}]", "gpt-4o}, {id: j, provider: openai, model: x, role: judge}]")
+    loaded = load(text.replace("[hello]}", "[hello]}, judge: [{criteria: kind}]"))
+    found = {item.error.details["reason"]: item.error for item in loaded.diagnostics}
+    assert '"gpt"' in found["default_judge"].message
+    assert "judgeModel: j" in found["default_judge"].hint
+    assert '"j"' in found["unused"].message
+
+
+def test_what_is_wrong_is_not_called_unused(load: Any, minimal: str) -> None:
+    found = load(minimal.replace("prompt: ask", "prompt: aks")).diagnostics
+    assert [item.error.details["reason"] for item in found] == ["unknown_prompt"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("minScore", "80", "0.8 for 80 %"),
+        ("minScore", "'80%'", "0.8 for 80 %"),
+        ("minScore", '"7.5 %"', "0.075 for 7.5 %"),
+        ("minScore", "100", "1 for 100 %"),
+    ],
+)
+def test_a_percentage_is_told_how_to_be_a_share(
+    load: Any, minimal: str, key: str, value: str, hint: str
+) -> None:
+    judge = f"[hello]}}, judge: [{{criteria: a, model: gpt, {key}: {value}}}]"
+    [found] = load(minimal.replace("[hello]}", judge)).diagnostics
+    assert hint in found.error.hint
+    [found] = load(minimal + f"gates: {{passRateMin: {value}}}\n").diagnostics
+    assert hint in found.error.hint

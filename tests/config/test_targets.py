@@ -1,0 +1,274 @@
+"""What tests run on: models, agents, commands; and what is required for which."""
+
+# ruff: noqa: E501 - one row of a table is one line
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kindlm.config import bind_suite, credential_variables, literal_secrets
+from kindlm.config.credentials import hide_credentials
+from kindlm.errors import Ok
+from kindlm.suite import AgentTarget, Command, Prompt
+
+AGENT = 'agents: [{id: shop, adapter: http, endpoint: "http://localhost/chat"}]\n'
+COMMAND = """\
+kindlm: 1
+project: shop
+suite: {name: support}
+tests:
+  - name: runs
+    command: "python agent.py"
+    expect: {output: {contains: [hello]}}
+"""
+
+
+def errors(loaded: Any) -> list[tuple[str, str]]:
+    return [
+        (item.path, item.error.code.name) for item in loaded.diagnostics if item.severity == "error"
+    ]
+
+
+def warnings(loaded: Any) -> list[tuple[str, str]]:
+    assert loaded.suite, loaded.diagnostics
+    return [(item.path, item.error.details["reason"]) for item in loaded.diagnostics]
+
+
+def test_agents_as_values(load: Any, complete: str, tmp_path: Any) -> None:
+    suite = load(complete).suite
+    assert suite.agents == {
+        "shop": AgentTarget(
+            "shop",
+            "http",
+            "http://127.0.0.1:{{serve.agent.port}}/chat",
+            {"Authorization": "Bearer {{env.SHOP_TOKEN}}"},
+            {
+                "request": "messages",
+                "body": {
+                    "text": "{{message}}",
+                    "tenant": "{{env.TENANT}}",
+                    "list": ["{{env.TENANT}}", 1],
+                },
+            },
+            str(tmp_path),
+        ),
+        "own": AgentTarget("own", "python", "shop.agent:make", directory=str(tmp_path)),
+    }
+
+
+def test_tests_run_on_agents_and_on_models_where_they_are_named(load: Any, complete: str) -> None:
+    targets = {case.name: case.targets for case in load(complete).suite.cases}
+    assert targets == {
+        "refund": ("gpt", "claude"),
+        "filed": ("gpt",),
+        "rows [first]": ("own", "gpt"),
+        "rows [second]": ("own", "gpt"),
+        "agents": ("shop", "own"),
+        "program": ("command",),
+    }
+
+
+def test_a_command_is_split_before_variables_are_put_in(
+    load: Any, complete: str, tmp_path: Any
+) -> None:
+    case = load(complete).suite.cases[-1]
+    assert case.command == Command(
+        (
+            "python",
+            "agent.py",
+            "--order=A 1; rm '*'",
+            "--port",
+            "\ufdd0{{serve.agent.port}}",
+            "a b",
+        ),
+        str(tmp_path),
+    )
+    assert case.prompt == Prompt("")
+
+
+WORDS = st.text(st.sampled_from(list("ab \"'\\$;|&*\n{}é")), max_size=12)
+
+
+@settings(deadline=None)
+@given(WORDS, WORDS)
+def test_a_variable_is_one_argument_whatever_is_in_it(first: str, second: str) -> None:
+    from kindlm.config.compile_targets import compile_words
+    from kindlm.config.interpolation import bind, render
+
+    words = [
+        bind(render(word, {"a": first, "b": second}), str)
+        for word in compile_words("run --x={{a}} '{{b}}' {{b}}{{a}} end")
+    ]
+    assert words == ["run", f"--x={first}", second, second + first, "end"]
+
+
+def test_agents_and_commands_are_bound(load: Any, complete: str) -> None:
+    environ = {"SHOP_TOKEN": "{{env.X}}", "TENANT": "acme", "LOCAL_HOST": "h"}
+    bound = bind_suite(load(complete).suite, environ=environ, ports={"agent": 80})
+    assert isinstance(bound, Ok)
+    shop = bound.value.agents["shop"]
+    assert shop.endpoint == "http://127.0.0.1:80/chat"
+    assert shop.headers == {"Authorization": "Bearer {{env.X}}"}
+    assert shop.options["body"] == {"text": "{{message}}", "tenant": "acme", "list": ["acme", 1]}
+    command = bound.value.cases[-1].command
+    assert command
+    assert command.words[4] == "80"
+
+
+def test_messages_of_a_conversation_are_bound(load: Any, minimal: str) -> None:
+    text = minimal + "    vars: {a: '{{env.X}}'}\n    conversation: [{user: '{{a}} {{env.X}}'}]\n"
+    bound = bind_suite(load(text).suite, environ={"X": "1"}, ports={})
+    assert isinstance(bound, Ok)
+    assert bound.value.cases[0].follow_ups == ("{{env.X}} 1",)
+
+
+def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> None:
+    agents = AGENT.replace('chat"', 'chat", headers: {X: "{{env.UNSET}}"}')
+    loaded = load(minimal.replace("prompt: ask", "prompt: ask\n    models: [gpt]") + agents)
+    assert warnings(loaded) == [("agents[0]", "unused")]
+    assert isinstance(bind_suite(loaded.suite, environ={}, ports={}), Ok)
+
+
+@pytest.mark.parametrize(
+    ("agent", "path", "code"),
+    [
+        ("adapter: htp, endpoint: 'http://h'", "agents[0].adapter", "PROVIDER_NOT_FOUND"),
+        ("adapter: http, endpoint: h", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("type: http, url: 'http://me:secret99@h'", "agents[0].url", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: python, endpoint: 'no function'", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: python, endpoint: 'a:b', headers: {}", "agents[0].headers", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', path: x", "agents[0].path", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', heders: {}", "agents[0].heders", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, type: http, endpoint: 'http://h'", "agents[0].type", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', request: all", "agents[0].request", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://{{name}}'", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', headers: {A: '{{name}}'}", "agents[0].headers.A", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', body: {a: '{{serve.x.port}}'}", "agents[0].body.a", "CONFIG_VALIDATION_ERROR"),
+        ("endpoint: 'http://h'", "agents[0].adapter", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+    ],
+)  # fmt: skip
+def test_what_is_no_agent(load: Any, minimal: str, agent: str, path: str, code: str) -> None:
+    loaded = load(minimal + f"agents: [{{id: shop, {agent}}}]\n")
+    assert errors(loaded) == [(path, code)]
+    assert "secret99" not in repr(loaded.diagnostics)
+
+
+def test_ids_are_unique_over_models_and_agents(load: Any, minimal: str) -> None:
+    loaded = load(minimal + AGENT.replace("shop", "gpt"))
+    assert errors(loaded) == [("agents[0].id", "CONFIG_VALIDATION_ERROR")]
+    assert loaded.diagnostics[0].error.message.startswith('The agent "gpt" is there twice')
+
+
+def test_an_agent_is_no_judge(load: Any, minimal: str) -> None:
+    text = minimal.replace("[hello]}", "[hello]}, judge: [{criteria: a, model: shop}]")
+    assert errors(load(text + AGENT)) == [
+        ("tests[0].expect.judge[0].model", "CONFIG_VALIDATION_ERROR")
+    ]
+
+
+def test_a_suite_of_commands_needs_nothing_else(load: Any) -> None:
+    assert warnings(load(COMMAND)) == []
+
+
+@pytest.mark.parametrize("key", ["providers: {}\n", "models: []\n", "prompts: {}\n"])
+def test_empty_sections_that_nothing_uses_are_allowed(load: Any, key: str) -> None:
+    assert warnings(load(COMMAND + key)) == []
+
+
+def test_a_suite_of_agents_needs_prompts_only(load: Any, minimal: str) -> None:
+    text = "".join(
+        line for line in minimal.splitlines(True) if not line.startswith(("prov", "mod"))
+    )
+    assert warnings(load(text + AGENT)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("tests: [{name: a, prompt: p, expect: {}}]", ["prompts", "models"]),
+        ("tests: [{name: a, expect: {}}]", ["tests[0].prompt", "prompts", "models"]),
+        ("models: []\nprompts: {}\ntests: [{name: a, prompt: p, expect: {}}]", ["models", "prompts"]),
+        ("models: [{id: a, provider: b, model: c}]\ntests: [{name: a, command: x, expect: {}}]", ["providers"]),
+        ("providers: {}\nmodels: [{id: a, provider: openai, model: c}]\ntests: [{name: a, command: x, expect: {}}]", ["providers"]),
+        (AGENT + "tests: [{name: a, prompt: p, expect: {}}]", ["prompts"]),
+        ("tests: [{name: a, command: x, expect: {judge: [{criteria: b}]}}]", ["tests[0].expect.judge"]),
+        ("tests: [{name: a, command: x, expect: {baseline: {drift: {}}}}]", ["tests[0].expect.baseline.drift"]),
+        ("tests: [{name: a, command: x, expect: {baseline: {drift: {method: embedding}}}}]", []),
+    ],
+)  # fmt: skip
+def test_what_is_used_is_required(load: Any, text: str, paths: list[str]) -> None:
+    loaded = load(f"kindlm: 1\nproject: p\nsuite: {{name: s}}\n{text}\n")
+    assert sorted(path for path, _ in errors(loaded)) == sorted(paths)
+
+
+@pytest.mark.parametrize(
+    ("extra", "path"),
+    [
+        ("conversation: [{user: hi}]", "tests[0].conversation"),
+        ("vars: {a: \"x\\0\"}", "tests[0].command"),
+        ("varsFrom: none.csv", "tests[0].varsFrom"),
+    ],
+)  # fmt: skip
+def test_what_a_command_cannot_take(load: Any, extra: str, path: str) -> None:
+    text = COMMAND.replace("agent.py", "agent.py {{a}}" if "a:" in extra else "agent.py")
+    assert [found for found, _ in errors(load(text + f"    {extra}\n"))] == [path]
+
+
+@pytest.mark.parametrize(
+    "key", ["tools: [{name: a}]", "maxTurns: 3", "strictTools: true", "models: [x]"]
+)
+def test_what_has_no_effect_on_a_command(load: Any, key: str) -> None:
+    loaded = load(COMMAND + f"    {key}\n")
+    if key.startswith("models"):
+        assert errors(loaded) == []
+    assert warnings(loaded) == [(f"tests[0].{key.partition(':')[0]}", "unused")]
+
+
+def test_credentials_in_headers_are_known_and_recorded_nowhere(load: Any, minimal: str) -> None:
+    headers = (
+        '{Authorization: "Bearer abcdefgh12345", X-Api-Key: "{{env.SHOP_KEY}}", '
+        'Cookie: "session=s3ss10nvalue; lang=en", Accept: application/json}'
+    )
+    text = minimal + AGENT.replace('chat"', f'chat", headers: {headers}')
+    loaded = load(text)
+    assert ("agents[0].headers", "credential") in warnings(loaded)
+    secrets = literal_secrets(loaded.suite)
+    assert {"Bearer abcdefgh12345", "abcdefgh12345", "s3ss10nvalue"} <= secrets
+    assert not secrets & {"application/json", "{{env.SHOP_KEY}}"}
+    assert credential_variables(loaded.suite) == {"SHOP_KEY"}
+    for secret in ("abcdefgh12345", "s3ss10nvalue"):
+        assert secret not in loaded.suite.config_text
+        assert secret not in repr(loaded.diagnostics)
+    assert "{{env.SHOP_KEY}}" in loaded.suite.config_text
+    other = load(text.replace("abcdefgh12345", "another-credential"))
+    assert other.suite.config_hash == loaded.suite.config_hash
+
+
+def test_an_error_on_the_line_of_a_credential_does_not_show_it(load: Any, minimal: str) -> None:
+    agent = AGENT.replace('chat"', 'chat", headers: {Authorization: Bearer abcdefgh12345}, oops: 1')
+    loaded = load(minimal + agent)
+    assert loaded.suite is None
+    assert loaded.diagnostics[0].source_line
+    assert "abcdefgh12345" not in repr(loaded.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("value", "secrets"),
+    [
+        ("Basic dXNlcjpodW50ZXIyMg==", {"dXNlcjpodW50ZXIyMg==", "user:hunter22", "hunter22"}),
+        ("Bearer {{env.X}}", set()),
+        ("{{env.X}}", set()),
+        ("short", set()),
+        ("Bearer long-enough", {"long-enough"}),
+    ],
+)
+def test_what_is_secret_in_a_header(load: Any, minimal: str, value: str, secrets: set[str]) -> None:
+    agent = AGENT.replace('chat"', f'chat", headers: {{Authorization: "{value}"}}')
+    found = literal_secrets(load(minimal + agent).suite)
+    assert found - {value} == secrets
+    hidden = hide_credentials({"Authorization": value})["Authorization"]
+    assert hidden == ("[hidden]" if "{{" not in value else value)
