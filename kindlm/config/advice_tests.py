@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter, hint_for
 from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig, TrajectoryConfig
 from kindlm.config.places import Path
+from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.tool_schema import ToolConfig
 
 __all__ = ["expect_sections", "runs_on_models", "warn_of_tests"]
 
+_IN_A_BODY = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 
 
@@ -27,6 +31,7 @@ def warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
                 reason="expects_nothing",
             )
         _warn_of_targets(path, test, config, reporter)
+        _warn_of_system_text(path, test, config, reporter)
         for place, expect in expect_sections(path, test):
             _warn_of_expectations(place, expect, reporter)
         if runs_on_models(test, config):
@@ -96,6 +101,35 @@ def _warn_of_targets(
                     f"Remove `{alias}`",
                     reason="unused",
                 )
+
+
+def _warn_of_system_text(
+    path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
+) -> None:
+    """Report a system text that an agent is not sent."""
+    prompt = config.prompts.get(test.prompt or "")
+    if test.command is not None or prompt is None:
+        return
+    if not prompt.system and prompt.system_file is None:
+        return
+    for agent in config.agents:
+        if (test.models is None or agent.id in test.models) and not _sends_system_text(agent):
+            reporter.warning(
+                (*path, "prompt"),
+                f'The agent "{agent.id}" is not sent the system text of the prompt "{test.prompt}"',
+                "Add `request: messages` to the agent, or use a prompt without it",
+                reason="unused",
+            )
+
+
+def _sends_system_text(agent: AgentConfig) -> bool:
+    if agent.adapter != "http":
+        # Code is handed the whole request.
+        return True
+    if agent.body is None:
+        return agent.request == "messages"
+    names = (name for _, text in texts(agent.body, ()) for name in _IN_A_BODY.findall(text))
+    return not {"messages", "system"}.isdisjoint(names)
 
 
 def _warn_of_expectations(path: Path, expect: ExpectConfig, reporter: Reporter) -> None:

@@ -8,15 +8,24 @@ from typing import Any
 
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.suite import AgentTarget, Case, Command, Prompt, ProviderSettings, Service, Suite
+from kindlm.suite import (
+    AgentTarget,
+    Case,
+    Command,
+    Expectation,
+    Prompt,
+    ProviderSettings,
+    Service,
+    Suite,
+)
 
 __all__ = ["bind_services", "bind_suite"]
 
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
 
-_ASKS_A_MODEL = frozenset({"judge", "drift"})
-"""Kinds of expectations that call a model besides the tested one."""
+_CAN_EMBED = frozenset({"openai", "ollama"})
+"""Wire formats of providers that turn texts into vectors."""
 
 
 @dataclass(slots=True)
@@ -104,12 +113,22 @@ def _used_providers(
     suite: Suite, cases: list[Case], selected: Mapping[str, Collection[str]] | None
 ) -> set[str]:
     models = {target for case in cases for target in _targets(case, selected)}
+    used = {suite.models[model].provider for model in models if model in suite.models}
     default = suite.judge_model or next(iter(suite.models), None)
-    for case in cases:
-        for expectation in case.expectations:
-            if expectation.kind in _ASKS_A_MODEL:
-                models.add(expectation.params.get("model") or default or "")
-    return {suite.models[model].provider for model in models if model in suite.models}
+    # Cases of one test share their expectations, however many rows it has.
+    for expectations in {id(case.expectations): case.expectations for case in cases}.values():
+        for expectation in expectations:
+            if _asks_a_judge(expectation):
+                judge = suite.models.get(expectation.params.get("model") or default or "")
+                used |= set() if judge is None else {judge.provider}
+            elif expectation.params.get("method") == "embedding":
+                # Which of them embeds is decided later, by their keys.
+                used |= {item.name for item in suite.providers.values() if item.type in _CAN_EMBED}
+    return used
+
+
+def _asks_a_judge(expectation: Expectation) -> bool:
+    return expectation.kind == "judge" or expectation.params.get("method") == "judge"
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:

@@ -1,5 +1,7 @@
 """What is filled in at run time, and what never is."""
 
+# ruff: noqa: E501 - configurations are shown as they are
+
 from __future__ import annotations
 
 import re
@@ -106,6 +108,23 @@ def test_a_judge_counts_as_used(load: Any, minimal: str) -> None:
     result = bind_suite(load(text).suite, environ={}, ports={})
     assert isinstance(result, Err)
     assert result.error.details["missing"] == ["H"]
+
+
+@pytest.mark.parametrize(
+    ("method", "missing"), [("judge", ["J"]), ("embedding", ["E"]), ("field-diff", None)]
+)
+def test_drift_needs_who_measures_it(
+    load: Any, minimal: str, method: str, missing: list[str] | None
+) -> None:
+    providers = "{j: {type: anthropic, baseUrl: 'http://{{env.J}}'}, e: {type: openai, baseUrl: 'http://{{env.E}}'}, fake: {type: scripted, replies: [{text: a}]}, "
+    text = (
+        minimal.replace("{openai:", providers + "openai:")
+        .replace("[{id: gpt, provider: openai", "[{id: j, provider: j, model: x, role: judge}, {id: gpt, provider: fake")
+        .replace("[hello]}", f"[hello]}}, baseline: {{drift: {{method: {method}}}}}")
+    )  # fmt: skip
+    result = bind_suite(load(text).suite, environ={}, ports={})
+    found = result.error.details["missing"] if isinstance(result, Err) else None
+    assert found == missing
 
 
 def test_services_get_the_environment_and_keep_ports(load: Any, complete: str) -> None:

@@ -157,6 +157,24 @@ def test_what_is_no_agent(load: Any, minimal: str, agent: str, path: str, code: 
     assert "secret99" not in repr(loaded.diagnostics)
 
 
+@pytest.mark.parametrize(
+    ("agent", "is_sent"),
+    [
+        ("adapter: http, endpoint: 'http://h'", False),
+        ("adapter: http, endpoint: 'http://h', request: query", False),
+        ("adapter: http, endpoint: 'http://h', request: messages", True),
+        ("adapter: http, endpoint: 'http://h', request: messages, body: {a: '{{message}}'}", False),
+        ("adapter: http, endpoint: 'http://h', body: {a: ['{{ system }}']}", True),
+        ("adapter: python, endpoint: 'a:b'", True),
+    ],
+)
+def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_sent: bool) -> None:
+    text = minimal.replace("{user: Hi}", "{system: Be kind, user: Hi}")
+    text = text.replace("prompt: ask", "prompt: ask\n    models: [shop, gpt]")
+    found = warnings(load(text + f"agents: [{{id: shop, {agent}}}]\n"))
+    assert found == ([] if is_sent else [("tests[0].prompt", "unused")])
+
+
 def test_ids_are_unique_over_models_and_agents(load: Any, minimal: str) -> None:
     loaded = load(minimal + AGENT.replace("shop", "gpt"))
     assert errors(loaded) == [("agents[0].id", "CONFIG_VALIDATION_ERROR")]
