@@ -209,7 +209,7 @@ class CallView:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The run in numbers. Cost and tokens are of all calls, judges apart."""
+    """The run in numbers, of all calls, judges apart; None where nobody reported a number."""
 
     tests: StatusCounts
     executions: StatusCounts
@@ -218,6 +218,6 @@ class Summary:
     cost_usd: float | None
     judge_cost_usd: float | None
     unknown_costs: int
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
     latency_average_ms: float | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -74,8 +74,8 @@ class RunView:
             cost_usd=cost["cost_usd"] if cost else None,
             judge_cost_usd=judging["cost_usd"] if judging else None,
             unknown_costs=sum(row["unknown_costs"] or 0 for row in spend.values()),
-            input_tokens=sum(row["input_tokens"] or 0 for row in spend.values()),
-            output_tokens=sum(row["output_tokens"] or 0 for row in spend.values()),
+            input_tokens=_total(row["input_tokens"] for row in spend.values()),
+            output_tokens=_total(row["output_tokens"] for row in spend.values()),
             latency_average_ms=means["latency"],
         )
 
@@ -235,6 +235,11 @@ def _test(row: sqlite3.Row) -> TestView:
         cost_usd=row["cost_usd"],
         line=row["line"],
     )
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _execution(row: sqlite3.Row) -> ExecutionView:

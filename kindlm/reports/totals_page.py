@@ -75,7 +75,8 @@ def _totals(view: RunView) -> Iterator[tuple[str, str]]:
         yield "judge", f"mean score {score(summary.judge_average)}"
     if summary.drift_maximum is not None:
         yield "drift", f"at most {score(summary.drift_maximum)}"
-    yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out"
+    if summary.input_tokens is not None or summary.output_tokens is not None:
+        yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
     yield "cost", _cost(view, summary)
     times = [] if info.duration_ms is None else [duration(info.duration_ms)]
     if summary.latency_average_ms is not None:
@@ -120,3 +121,7 @@ def _write_names(tests: Iterable[TestView], total: int, page: Page) -> None:
         )
     if total > _NAMED_TESTS:
         page.line("… and more", indent=2)
+
+
+def _number(tokens: int | None) -> str:
+    return "unknown" if tokens is None else f"{tokens:,}"
