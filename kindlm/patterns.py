@@ -2,7 +2,8 @@
 
 They run over text that a model wrote, and some need time exponential in its length. The `regex`
 engine gives up after a timeout, which the standard library's cannot, and lets other threads run
-while it searches. It is imported when a pattern is first needed.
+while it searches. Its timeout is processor time of the whole process: longer on a busy machine,
+shorter where other threads compute. It is imported when a pattern is first needed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def check(kind: str, *, slow: Slow | None = None) -> Callable[[PureCheck | Askin
     Args:
         kind: the kind of expectations.
         slow: says for which of them, and on which transcripts, a pure function can take so long
-            that it has to run beside the event loop. It may then be called by several threads.
+            that it has to run beside the event loop. It is then called in another thread.
     """
 
     def decorate(function: PureCheck | AskingCheck) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +28,11 @@ class CheckRunner:
 
     def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
         self._checks = discover() if checks is None else checks
-        # Not the threads of the loop, in which host names are looked up: a request would wait
-        # for checks. Not more than processors: checks that share one run out of their time.
-        # They start when the first slow check comes, and end with the runner.
-        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="kindlm-checks")
+        # Not a thread of the loop, in which host names are looked up: a request would wait for
+        # checks. And one only: time limits of patterns count the processor time of all threads,
+        # so that checks side by side would take it from one another, and verdicts depend on that.
+        # It starts when the first slow check comes, and ends with the runner.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
     async def evaluate(
         self, expectation: Expectation, transcript: Transcript, context: CheckContext
@@ -63,7 +63,7 @@ class CheckRunner:
         if check.slow is None or not check.slow(expectation, transcript):
             return check.pure(expectation, transcript)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, check.pure, expectation, transcript)
+        return await loop.run_in_executor(self._thread, check.pure, expectation, transcript)
 
 
 def _crashed(expectation: Expectation, message: str, trace: str | None = None) -> CheckResult:
