@@ -65,7 +65,8 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
         "messages": json_column(data["messages"]),
         "tools_ref": text_ref(data, "tools"),
     }
-    yield Upsert("executions", {"id": row["id"]}, row)
+    # An attempt that is not the last one changes nothing, in whatever order they are folded.
+    yield Upsert("executions", {"id": row["id"]}, row, newest=("attempt",))
 
 
 def _finished(event: RecordedEvent) -> Iterator[Operation]:
@@ -96,7 +97,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
 
 EXECUTIONS = Projection(
     name="executions",
-    version=1,
+    version=2,
     tables=(
         Table(
             "executions",

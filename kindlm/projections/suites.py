@@ -1,45 +1,67 @@
-"""Tables `suites`, `suite_gates` and `planned_tests`: what a run was asked to do."""
+"""Tables `suites`, `suite_gates` and `planned_tests`: what a run was asked to do.
+
+A suite may be told of again when its run is resumed, also as one that could not be loaded the first
+time: what was told last holds, whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kindlm.projections.naming import json_column, run_id, suite_id, text_ref
-from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table
+from kindlm_store import Delete, Operation, Projection, RecordedEvent, Table, Upsert
 
 __all__ = ["SUITES"]
+
+
+_COLUMNS = {
+    "id": "TEXT",
+    "run": "TEXT",
+    "ordinal": "INTEGER",
+    "name": "TEXT",
+    "project": "TEXT",
+    "front_end": "TEXT",
+    "path": "TEXT",
+    "config_hash": "TEXT",
+    "config_ref": "TEXT",
+    "baseline_run": "TEXT",
+    "tags": "TEXT",
+    "started_at": "TEXT",
+    "skipped_tests": "INTEGER",
+    "error_code": "TEXT",
+    "error_number": "INTEGER",
+    "error_ref": "TEXT",
+    "hint_ref": "TEXT",
+    "line": "INTEGER",
+}
 
 
 def _started(event: RecordedEvent) -> Iterator[Operation]:
     data = event.data
     suite = suite_id(run_id(event), data["ordinal"])
-    yield Insert(
-        "suites",
+    yield from _told(
+        event,
         {
-            "id": suite,
-            "run": run_id(event),
-            "ordinal": data["ordinal"],
-            "name": data["suite"],
             "project": data["project"],
             "front_end": data["front_end"],
-            "path": data["path"],
             "config_hash": data["config_hash"],
             "config_ref": text_ref(data, "config"),
             "baseline_run": data.get("baseline_run"),
             "tags": json_column(data["tags"]),
-            "started_at": event.at,
         },
     )
     for gate in data["gates"]:
-        yield Insert("suite_gates", {"suite": suite, **gate})
+        key = {"suite": suite, "name": gate["name"]}
+        yield Upsert("suite_gates", key, {"suite": suite, **gate})
     for ordinal, test in enumerate(data["tests"]):
-        yield Insert(
+        key = {"suite": suite, "test": test["name"], "target": test["target"]}
+        yield Upsert(
             "planned_tests",
+            key,
             {
-                "suite": suite,
+                **key,
                 "ordinal": ordinal,
-                "test": test["name"],
-                "target": test["target"],
                 "selected": test["selected"],
                 "skip": test["skip"],
                 "repeat": test["repeat"],
@@ -52,15 +74,9 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
 
 def _skipped(event: RecordedEvent) -> Iterator[Operation]:
     data = event.data
-    yield Insert(
-        "suites",
+    yield from _told(
+        event,
         {
-            "id": suite_id(run_id(event), data["ordinal"]),
-            "run": run_id(event),
-            "ordinal": data["ordinal"],
-            "name": data["suite"],
-            "path": data["path"],
-            "started_at": event.at,
             "skipped_tests": data["tests"],
             "error_code": data["error_code"],
             "error_number": data["error_number"],
@@ -71,32 +87,31 @@ def _skipped(event: RecordedEvent) -> Iterator[Operation]:
     )
 
 
+def _told(event: RecordedEvent, facts: Mapping[str, Any]) -> Iterator[Operation]:
+    """Write the row of a suite, and take back what was told of it before."""
+    data = event.data
+    suite = suite_id(run_id(event), data["ordinal"])
+    row = dict.fromkeys(_COLUMNS) | {
+        "id": suite,
+        "run": run_id(event),
+        "ordinal": data["ordinal"],
+        "name": data["suite"],
+        "path": data["path"],
+        "started_at": event.at,
+        **facts,
+    }
+    yield Upsert("suites", {"id": suite}, row)
+    yield Delete("suite_gates", {"suite": suite})
+    yield Delete("planned_tests", {"suite": suite})
+
+
 SUITES = Projection(
     name="suites",
-    version=1,
+    version=2,
     tables=(
         Table(
             "suites",
-            {
-                "id": "TEXT",
-                "run": "TEXT",
-                "ordinal": "INTEGER",
-                "name": "TEXT",
-                "project": "TEXT",
-                "front_end": "TEXT",
-                "path": "TEXT",
-                "config_hash": "TEXT",
-                "config_ref": "TEXT",
-                "baseline_run": "TEXT",
-                "tags": "TEXT",
-                "started_at": "TEXT",
-                "skipped_tests": "INTEGER",
-                "error_code": "TEXT",
-                "error_number": "INTEGER",
-                "error_ref": "TEXT",
-                "hint_ref": "TEXT",
-                "line": "INTEGER",
-            },
+            _COLUMNS,
             primary_key=("id",),
             foreign_keys={"run": ("runs", "id"), "config_ref": ("contents", "ref")},
             indexes=(("run",), ("name",)),

@@ -1,0 +1,385 @@
+"""Whatever valid history was recorded: no projection fails, and a rebuild gives the same tables."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kindlm.events import (
+    AgentFailed,
+    AgentReplied,
+    AgentSent,
+    AgentToolCallData,
+    AssertionEvaluated,
+    BaselineRemoved,
+    BaselineSet,
+    EvidenceData,
+    ExecutionFinished,
+    ExecutionStarted,
+    GateData,
+    GateVerdictData,
+    MessageData,
+    Payload,
+    PlannedTest,
+    ProviderFailed,
+    ProviderRequested,
+    ProviderResponded,
+    RunAborted,
+    RunFinished,
+    RunInterrupted,
+    RunLabelled,
+    RunResumed,
+    RunSealed,
+    RunStarted,
+    SuiteSkipped,
+    SuiteStarted,
+    ToolCallData,
+    ToolCalled,
+    ToolProblemData,
+    ToolSimulated,
+    new_event,
+)
+from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.projections import PROJECTIONS
+from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
+from kindlm_store import Append, EventLog, NewEvent, Text
+
+Tables = dict[str, list[tuple[Any, ...]]]
+
+words = st.sampled_from(
+    [
+        "a",
+        "",
+        "O'Brien; DROP TABLE runs; --",
+        "\0",
+        "\x1b[31m",
+        "naïve 🦜",
+        "\u202e",
+        "lone \ud800",
+        "x" * 20_000,
+    ]
+) | st.text(max_size=8)
+authored = words.map(Text)
+counts = st.none() | st.integers(0, 2**53)
+amounts = st.floats(0, 1e300)
+maybe_amounts = st.none() | amounts
+warnings = st.lists(words, max_size=2)
+messages = st.lists(
+    st.builds(
+        MessageData,
+        role=st.sampled_from(Role),
+        text=authored,
+        tool_calls=st.lists(
+            st.builds(ToolCallData, id=words, name=words, arguments=authored), max_size=1
+        ),
+    ),
+    max_size=2,
+)
+failures = {
+    "error_code": words,
+    "error_number": st.integers(0, 999),
+    "status": st.none() | st.integers(100, 599),
+    "message": authored,
+    "raw": st.none() | authored,
+    "latency_ms": amounts,
+}
+usage = {
+    "input_tokens": counts,
+    "output_tokens": counts,
+    "cost_usd": maybe_amounts,
+    "cost_source": st.sampled_from(CostSource),
+    "warnings": warnings,
+}
+replies = {
+    "text": authored,
+    "model": st.none() | words,
+    "latency_ms": amounts,
+    "raw": st.none() | authored,
+    **usage,
+}
+
+
+def of_model(draw: st.DrawFn, call: int, attempt: int, index: int) -> Iterator[Payload]:
+    """A call of a model or a judge, and the tool that the model asks for."""
+    yield draw(
+        st.builds(
+            ProviderRequested,
+            purpose=st.sampled_from(["test", "judge", "drift"]),
+            provider=words,
+            model=words,
+            call=st.just(call),
+            attempt=st.just(attempt),
+            fingerprint=words,
+            parameters=st.dictionaries(words, maybe_amounts, max_size=2),
+            assertion=st.none() | st.integers(0, 3),
+            after=st.none() | st.integers(0, call - 1),
+            messages=messages,
+        )
+    )
+    if draw(st.booleans()):
+        retry = st.none() | amounts
+        yield draw(st.builds(ProviderFailed, call=st.just(call), retry_in_ms=retry, **failures))
+        return
+    reason = st.none() | st.sampled_from(FinishReason)
+    yield draw(st.builds(ProviderResponded, call=st.just(call), finish_reason=reason, **replies))
+    if draw(st.booleans()):
+        used = {"index": st.just(index), "call_id": words}
+        yield draw(
+            st.builds(ToolCalled, call=st.just(call), name=words, arguments=authored, **used)
+        )
+        problem = st.builds(
+            ToolProblemData, kind=st.sampled_from(ToolProblemKind), message=authored
+        )
+        yield draw(
+            st.builds(
+                ToolSimulated,
+                rule=words,
+                response=authored,
+                problems=st.lists(problem, max_size=1),
+                **used,
+            )
+        )
+
+
+def of_agent(draw: st.DrawFn, call: int, attempt: int, index: int) -> Iterator[Payload]:
+    """A call of an agent, which reports the tools that it used."""
+    yield draw(
+        st.builds(
+            AgentSent,
+            agent=words,
+            adapter=words,
+            call=st.just(call),
+            attempt=st.just(attempt),
+            after=st.integers(0, call - 1),
+            messages=messages,
+        )
+    )
+    if draw(st.booleans()):
+        yield draw(st.builds(AgentFailed, call=st.just(call), **failures))
+        return
+    used = st.builds(
+        AgentToolCallData,
+        index=st.just(index),
+        id=words,
+        name=words,
+        arguments=authored,
+        response=authored,
+    )
+    yield draw(
+        st.builds(
+            AgentReplied, call=st.just(call), tool_calls=st.lists(used, max_size=1), **replies
+        )
+    )
+
+
+def attempt_of_execution(draw: st.DrawFn, suite: int, number: int) -> Iterator[Payload]:
+    """One attempt; like one that was cut off, it may end anywhere."""
+    yield draw(
+        st.builds(
+            ExecutionStarted,
+            suite=st.just(suite),
+            test=words,
+            target=words,
+            repeat=st.integers(1, 3),
+            attempt=st.just(number),
+            tags=warnings,
+            messages=messages,
+            tools=st.none() | authored,
+        )
+    )
+    kinds = draw(st.lists(st.sampled_from([of_model, of_agent]), max_size=3))
+    for place, kind in enumerate(kinds):
+        yield from kind(draw, place + 1, place + 1, place)
+    for index in range(draw(st.integers(0, 2))):
+        yield draw(
+            st.builds(
+                AssertionEvaluated,
+                index=st.just(index),
+                kind=words,
+                label=words,
+                outcome=st.sampled_from(Outcome),
+                score=maybe_amounts,
+                threshold=maybe_amounts,
+                failure_code=st.none() | st.sampled_from(FailureCode),
+                message=st.none() | authored,
+                expected=st.none() | authored,
+                actual=st.none() | authored,
+                evidence=st.lists(
+                    st.builds(EvidenceData, source=words, start=st.just(0), end=st.just(9)),
+                    max_size=1,
+                ),
+                reasoning=st.none() | authored,
+            )
+        )
+    yield draw(
+        st.builds(
+            ExecutionFinished,
+            status=st.sampled_from(Status),
+            error_code=st.none() | words,
+            error=st.none() | authored,
+            output=st.none() | authored,
+            answers=st.integers(0, 3),
+            latency_ms=amounts,
+            finish_reason=st.none() | st.sampled_from(FinishReason),
+            **usage,
+        )
+    )
+
+
+def of_suite(draw: st.DrawFn, ordinal: int) -> Payload:
+    about = {"suite": words, "ordinal": st.just(ordinal), "path": words}
+    if draw(st.booleans()):
+        return draw(
+            st.builds(
+                SuiteSkipped,
+                tests=st.integers(0, 9),
+                error_code=words,
+                error_number=st.just(101),
+                message=authored,
+                hint=st.none() | authored,
+                **about,
+            )
+        )
+    test = st.builds(PlannedTest, name=words, target=words, tags=warnings)
+    gate = st.builds(GateData, name=words, threshold=amounts, written=st.booleans())
+    return draw(
+        st.builds(
+            SuiteStarted,
+            project=words,
+            front_end=words,
+            config_hash=words,
+            config=authored,
+            gates=st.lists(gate, max_size=2),
+            baseline_run=st.none() | words,
+            tests=st.lists(test, max_size=3),
+            **about,
+        )
+    )
+
+
+def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
+    """A run: resumed a few times, each time with new attempts, and perhaps finished at last."""
+    yield new_event(
+        draw(
+            st.builds(
+                RunStarted,
+                project=words,
+                planned=st.integers(0, 9),
+                label=st.none() | words,
+                versions=st.dictionaries(words, words, max_size=1),
+            )
+        )
+    )
+    attempts = {1: 0, 2: 0}
+    for _ in range(draw(st.integers(1, 3))):
+        for ordinal in range(draw(st.integers(0, 2))):
+            yield new_event(of_suite(draw, ordinal))
+        several = []
+        for number in draw(st.lists(st.sampled_from([1, 2]), max_size=2, unique=True)):
+            attempts[number] += 1
+            payloads = list(attempt_of_execution(draw, number - 1, attempts[number]))
+            kept = payloads[: draw(st.integers(1, len(payloads)))]
+            subject = f"{number}.{attempts[number]}"
+            several.append([new_event(payload, subject=subject) for payload in kept])
+        yield from interleaved(draw, several)
+        ended = draw(st.sampled_from([RunInterrupted, RunAborted]))
+        yield new_event(ended(reason=draw(words)))
+        yield new_event(RunResumed(by=draw(words)))
+    if draw(st.booleans()):
+        gate = st.builds(
+            GateVerdictData,
+            suite=st.just("r/0"),
+            name=st.just("passRateMin"),
+            threshold=amounts,
+            actual=maybe_amounts,
+            passed=st.booleans(),
+            written=st.booleans(),
+            message=words,
+        )
+        yield new_event(
+            RunFinished(
+                passed=draw(st.booleans()),
+                exit_code=0,
+                gates=draw(st.lists(gate, max_size=1)),
+                tests={},
+                executions={},
+                duration_ms=draw(amounts),
+            )
+        )
+
+
+runs = st.sampled_from(["0", "1", "unknown"])
+journal_events = st.one_of(
+    st.builds(RunLabelled, run=runs, label=words, by=words),
+    st.builds(RunSealed, run=runs, head=words),
+    st.builds(BaselineSet, project=words, suite=words, run=runs, label=st.none() | words, by=words),
+    st.builds(BaselineRemoved, project=words, suite=words, by=words),
+).map(new_event)
+
+
+def interleaved(draw: st.DrawFn, sequences: Sequence[Sequence[Any]]) -> list[Any]:
+    """Any mix of sequences that keeps the order of each."""
+    turns = [place for place, sequence in enumerate(sequences) for _ in sequence]
+    draw(st.randoms(use_true_random=False)).shuffle(turns)
+    ahead = [iter(sequence) for sequence in sequences]
+    return [next(ahead[place]) for place in turns]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Append]:
+    """Appends to the streams of several runs and journals, as several processes make them."""
+    streams = {f"run/{number}": list(of_run(draw)) for number in range(draw(st.integers(1, 2)))}
+    for number in range(2):
+        streams[f"journal/{number}"] = draw(st.lists(journal_events, max_size=3))
+    return interleaved(
+        draw, [[Append(name, (event,)) for event in events] for name, events in streams.items()]
+    )
+
+
+def tables(log: EventLog) -> Tables:
+    """All rows of all tables of the projections, and of the views over them."""
+    names = {table.name: table.primary_key for each in PROJECTIONS for table in each.tables}
+    views = [view for each in PROJECTIONS for view in each.views]
+    with closing(log.reader()) as reader:
+        found = {
+            name: [
+                tuple(row)
+                for row in reader.execute(f"SELECT * FROM {name} ORDER BY {', '.join(key)}")
+            ]
+            for name, key in names.items()
+        }
+        for view in views:
+            found[view] = sorted(
+                (tuple(row) for row in reader.execute(f"SELECT * FROM {view}")), key=repr
+            )
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(), st.randoms(use_true_random=False))
+def test_any_history_is_folded_without_error_and_rebuilt_the_same(
+    appends: list[Append], chance: random.Random
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EventLog.open(
+            Path(folder) / "kindlm.db", projections=PROJECTIONS, synchronous="OFF"
+        ) as log,
+    ):
+        for append in appends:
+            log.submit(append)
+            if chance.random() < 0.1:
+                log.flush()
+        log.flush()
+        folded = tables(log)
+        assert log.projection_errors() == {}
+        log.rebuild()
+        assert tables(log) == folded
+        assert log.projection_errors() == {}

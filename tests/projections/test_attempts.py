@@ -1,0 +1,118 @@
+"""Attempts of an execution, and suites that are told of again: what holds is the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.events import (
+    ExecutionFinished,
+    ExecutionStarted,
+    GateData,
+    Payload,
+    PlannedTest,
+    SuiteSkipped,
+    SuiteStarted,
+    new_event,
+)
+from kindlm.outcome import Status
+from kindlm.projections import PROJECTIONS
+from kindlm_store import EventLog, Text
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    with EventLog.open(tmp_path / "kindlm.db", projections=PROJECTIONS) as log:
+        yield log
+        assert log.projection_errors() == {}
+
+
+def record(log: EventLog, *payloads: Payload, subject: str | None = None) -> None:
+    log.append("run/r", [new_event(payload, subject=subject) for payload in payloads])
+
+
+def rows(log: EventLog, query: str) -> list[tuple[Any, ...]]:
+    with closing(log.reader()) as reader:
+        return [tuple(row) for row in reader.execute(query)]
+
+
+def start(log: EventLog, attempt: int) -> None:
+    payload = ExecutionStarted(
+        suite=0, test=f"as of {attempt}", target="m", repeat=1, attempt=attempt, messages=[]
+    )
+    record(log, payload, subject=f"1.{attempt}")
+
+
+def finish(log: EventLog, attempt: int, status: Status) -> None:
+    record(log, ExecutionFinished(status=status), subject=f"1.{attempt}")
+
+
+EXECUTIONS = "SELECT test, attempt, status FROM executions"
+
+
+def test_a_new_attempt_begins_without_the_outcome_of_the_one_before(log: EventLog) -> None:
+    start(log, 1)
+    finish(log, 1, Status.ERRORED)
+    start(log, 2)
+    assert rows(log, EXECUTIONS) == [("as of 2", 2, None)]
+
+
+def test_an_attempt_that_is_not_the_last_one_overwrites_nothing(log: EventLog) -> None:
+    start(log, 1)
+    start(log, 2)
+    finish(log, 2, Status.PASSED)
+    finish(log, 1, Status.FAILED)
+    start(log, 1)
+    finish(log, 3, Status.FAILED)
+    assert rows(log, EXECUTIONS) == [("as of 2", 2, "passed")]
+
+
+def suite_started(*tests: str, gates: tuple[str, ...] = ()) -> SuiteStarted:
+    return SuiteStarted(
+        suite="shop",
+        ordinal=0,
+        project="p",
+        front_end="kindlm",
+        path="kindlm.yaml",
+        config_hash="0" * 12,
+        config=Text("{}"),
+        gates=[GateData(name=name, threshold=1.0, written=True) for name in gates],
+        tests=[PlannedTest(name=test, target="m") for test in tests],
+    )
+
+
+def suite_skipped() -> SuiteSkipped:
+    return SuiteSkipped(
+        suite="shop",
+        ordinal=0,
+        path="kindlm.yaml",
+        tests=3,
+        error_code="CONFIG_INVALID",
+        error_number=101,
+        message=Text("no"),
+    )
+
+
+def test_a_suite_that_is_told_of_again_is_what_was_told_last(log: EventLog) -> None:
+    record(log, suite_started("a", "b", gates=("passRateMin", "costMaxUsd")))
+    record(log, suite_started("b", "c", gates=("passRateMin",)))
+    assert rows(log, "SELECT test, ordinal FROM planned_tests ORDER BY ordinal") == [
+        ("b", 0),
+        ("c", 1),
+    ]
+    assert rows(log, "SELECT name FROM suite_gates") == [("passRateMin",)]
+
+
+def test_a_suite_that_can_be_loaded_at_last_is_not_skipped_any_more(log: EventLog) -> None:
+    record(log, suite_skipped(), suite_started("a"))
+    assert rows(log, "SELECT project, error_code, skipped_tests FROM suites") == [("p", None, None)]
+
+
+def test_a_suite_that_can_not_be_loaded_any_more_plans_nothing(log: EventLog) -> None:
+    record(log, suite_started("a", gates=("passRateMin",)), suite_skipped())
+    assert rows(log, "SELECT project, error_code FROM suites") == [(None, "CONFIG_INVALID")]
+    assert rows(log, "SELECT * FROM planned_tests") == rows(log, "SELECT * FROM suite_gates") == []
