@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ from kindlm.config import (
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
-from kindlm.errors import Err, Result
+from kindlm.errors import Err, KindlmError, Result
 from kindlm.events import RunInterrupted, RunOptions, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
@@ -101,9 +101,16 @@ def open_log(database: Path, secret: set[str]) -> EventLog:
 
 
 async def run_session(
-    request: RunRequest, run: str, log: EventLog, observer: Observer, stop: Stop
+    request: RunRequest,
+    run: str,
+    log: EventLog,
+    observer: Observer,
+    stop: Stop,
+    ended: Callable[[KindlmError], None],
 ) -> None:
     """Run everything that was requested and record it as the run `run`.
+
+    `ended` is told of a served program that ends by itself meanwhile.
 
     The stream is sealed if the plan was completed and the verdict could be computed; otherwise
     the run stays open. Raises `StoreError` if events can't be written.
@@ -112,7 +119,7 @@ async def run_session(
     recorder = RunRecorder(log, f"run/{run}")
     with StreamLock(request.database, f"run/{run}"):
         with closing(log.reader()) as reader:
-            async with _served(request, stop, reader) as (suites, skipped):
+            async with _served(request, stop, reader, ended) as (suites, skipped):
                 plan = make_plan(suites, request.selection)
                 recorder.hide_personal_data(plan.suites)
                 baselines = RecordedBaselines(reader)
@@ -130,7 +137,10 @@ async def run_session(
 
 @asynccontextmanager
 async def _served(
-    request: RunRequest, stop: Stop, reader: sqlite3.Connection
+    request: RunRequest,
+    stop: Stop,
+    reader: sqlite3.Connection,
+    ended: Callable[[KindlmError], None],
 ) -> AsyncIterator[tuple[list[Suite], list[SkippedSuite]]]:
     """Start what the suites serve and yield those that are ready, and those that are not.
 
@@ -140,7 +150,7 @@ async def _served(
     ready: list[Suite] = []
     async with AsyncExitStack() as stack:
         for suite in request.suites:
-            served = await _unless_stopped(_serve(suite, request, reader, stack), stop)
+            served = await _unless_stopped(_serve(suite, request, reader, stack, ended), stop)
             if served is None:
                 ready.append(suite)
             elif isinstance(served, Err):
@@ -165,7 +175,11 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
 
 
 async def _serve(
-    suite: Suite, request: RunRequest, reader: sqlite3.Connection, stack: AsyncExitStack
+    suite: Suite,
+    request: RunRequest,
+    reader: sqlite3.Connection,
+    stack: AsyncExitStack,
+    ended: Callable[[KindlmError], None],
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
     recorded = with_recorded_answers(suite, reader)
@@ -175,7 +189,8 @@ async def _serve(
     services = bind_services(suite, environ=request.environ)
     if isinstance(services, Err):
         return services
-    ports = await stack.enter_async_context(start_services(services.value, request.environ))
+    starting = start_services(services.value, request.environ, ended)
+    ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
         return ports
     (planned,) = make_plan([suite], request.selection).suites

@@ -9,7 +9,7 @@ from kindlm.engine.recording import bounded, error_text, json_text, message_data
 from kindlm.engine.retry import call_with_retries
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
-from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Recorder
+from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Cost, CostSource, Message, Role, Step, ToolUse, Transcript
 from kindlm_store import Text
@@ -37,6 +37,7 @@ class AgentConversation:
         recorder: Recorder,
         clock: Clock,
         counter: CallCounter,
+        pricing: Pricing,
         deadline: float,
     ) -> None:
         self._case = case
@@ -48,6 +49,7 @@ class AgentConversation:
         self._recorder = recorder
         self._clock = clock
         self._counter = counter
+        self._pricing = pricing
         self._deadline = deadline
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
@@ -99,13 +101,19 @@ class AgentConversation:
             text=reply.text,
             tool_uses=reply.tool_uses,
             usage=reply.usage,
-            cost=_cost(reply),
+            cost=self._cost(reply),
             latency_ms=reply.latency_ms,
             model=reply.model,
         )
         self._transcript = self._transcript.with_step(step)
         self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))
         self._after = number
+
+    def _cost(self, reply: AgentReply) -> Cost:
+        """Return what the agent reports, else what `prices` says of its model or of itself."""
+        if reply.reported_cost_usd is not None:
+            return Cost(reply.reported_cost_usd, CostSource.REPORTED)
+        return self._pricing.cost(self._adapter, reply.model or self._name, reply.usage)
 
     def _record_sent(self, attempt: int) -> int:
         number = self._counter.next()
@@ -124,7 +132,7 @@ class AgentConversation:
 
     def _record_replied(self, number: int, reply: AgentReply) -> None:
         first = len(self._transcript.tool_uses)
-        cost = _cost(reply)
+        cost = self._cost(reply)
         self._counter.spend(cost)
         self._recorder.record(
             AgentReplied(
@@ -174,12 +182,6 @@ class AgentConversation:
             latency_ms=payload.latency_ms,
             retry_in_ms=payload.retry_in_ms,
         )
-
-
-def _cost(reply: AgentReply) -> Cost:
-    if reply.reported_cost_usd is None:
-        return Cost()
-    return Cost(reply.reported_cost_usd, CostSource.REPORTED)
 
 
 def _tool_call(index: int, use: ToolUse) -> AgentToolCallData:

@@ -189,6 +189,7 @@ class _Attempt:
                 recorder=self._recorder,
                 clock=doers.clock,
                 counter=self._counter,
+                pricing=doers.pricing,
                 deadline=self._deadline,
             )
         )

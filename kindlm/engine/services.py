@@ -15,7 +15,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from kindlm.engine.log import FieldLog
@@ -29,16 +29,21 @@ _log = FieldLog(__name__)
 _TRIES = 5
 _KEPT_LINES = 20
 _GRACE_S = 3.0
+_LAST_WORDS_S = 1.0
 _POLL_S = 0.05
+
+Ended = Callable[[KindlmError], None]
+"""Is told of a service that ended by itself while it was needed."""
 
 
 @asynccontextmanager
 async def start_services(
-    services: Sequence[Service], environ: Mapping[str, str]
+    services: Sequence[Service], environ: Mapping[str, str], ended: Ended
 ) -> AsyncIterator[Result[dict[str, int]]]:
     """Start services and yield the port of each by name, or the error of one that did not start.
 
-    All that were started are ended when the context is left.
+    All that were started are ended when the context is left. `ended` is told of one that ends
+    before: the calls that fail then would look like a matter of the network.
     """
     async with AsyncExitStack() as stack:
         ports: dict[str, int] = {}
@@ -52,9 +57,17 @@ async def start_services(
                 )
                 break
             stack.push_async_callback(started.value.end)
+            watch = asyncio.create_task(_watch(service, started.value, ended))
+            stack.callback(watch.cancel)
             ports[service.name] = started.value.port
             _log.info("The service is ready", service=service.name, port=started.value.port)
         yield Err(failure) if failure else Ok(ports)
+
+
+async def _watch(service: Service, running: _Running, ended: Ended) -> None:
+    await running.process.wait()
+    await running.drained(_LAST_WORDS_S)
+    ended(_ended(service, running, "while the tests ran"))
 
 
 class _Running:
@@ -86,6 +99,10 @@ class _Running:
         except asyncio.LimitOverrunError as overrun:
             return await self.process.stdout.read(overrun.consumed)
 
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until all that it said is read, or the time is over."""
+        await asyncio.wait({self._drain}, timeout=timeout_s)
+
     async def end(self) -> None:
         """End the process group: politely, then for good; nothing of it stays behind."""
         self._signal(signal.SIGTERM)
@@ -94,6 +111,8 @@ class _Running:
         # The leader may have gone and left children behind.
         self._signal(signal.SIGKILL)
         await self.process.wait()
+        # What it said last is still on its way; a child that got away may hold the pipe open.
+        await self.drained(_LAST_WORDS_S)
         self._drain.cancel()
         await asyncio.gather(self._drain, return_exceptions=True)
 
@@ -125,7 +144,7 @@ async def _start(
             raise
         await running.end()
     assert running is not None
-    return Err(_ended(service, running))
+    return Err(_ended(service, running, "before it was ready"))
 
 
 async def _launch(
@@ -139,7 +158,7 @@ async def _launch(
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=service.directory,
-            env={**environ, **extra, "PORT": str(ports[service.name])},
+            env={**environ, **extra, "PORT": str(ports[service.name]), "KINDLM_SERVICE": "1"},
             # Held open and never written: a program can see in it that kindlm has gone.
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -207,14 +226,14 @@ def _not_ready(service: Service, running: _Running) -> KindlmError:
     )
 
 
-def _ended(service: Service, running: _Running) -> KindlmError:
+def _ended(service: Service, running: _Running, when: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_FILE_REF_ERROR,
-        f"Service {service.name!r} ended before it was ready"
-        f" (exit code {running.process.returncode}).",
+        f"Service {service.name!r} ended {when} (exit code {running.process.returncode}).",
         _last_words(running) or f"Check serve.{service.name}.command.",
     )
 
 
 def _last_words(running: _Running) -> str:
-    return f"It said: {running.tail[-1]}" if running.tail else ""
+    said = [line for line in running.tail if line.strip()]
+    return f"It said: {said[-1]}" if said else ""

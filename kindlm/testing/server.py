@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -94,10 +96,20 @@ async def _serve(app: App, host: str, port: int) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if os.environ.get("KINDLM_SERVICE"):
+        # Whoever started this holds its input open: its end means that nobody is left to end it.
+        threading.Thread(target=_until_input_ends, args=(loop, stop), daemon=True).start()
     async with listening(app, host, port) as bound_port:
         shown = f"[{host}]" if ":" in host else host
         _say(f"listening on http://{shown}:{bound_port}", sys.stdout)
         await stop.wait()
+
+
+def _until_input_ends(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    sys.stdin.buffer.read()
+    # The loop may be closed by now: then the server has ended already.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(stop.set)
 
 
 def _say(line: str, stream: TextIO) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -30,9 +31,11 @@ def service(tmp_path: Path, source: str, **fields: object) -> Service:
     return Service("agent", ("python", "-c", source), str(tmp_path), **values)
 
 
-def start(services, body=None):
+def start(services, body=None, ended=None):
+    ended = [] if ended is None else ended
+
     async def run():
-        async with start_services(services, os.environ) as result:
+        async with start_services(services, os.environ, ended.append) as result:
             if body is not None and isinstance(result, Ok):
                 return await body(result.value)
             return result
@@ -166,3 +169,35 @@ def test_python_means_the_interpreter_that_runs_kindlm(tmp_path):
     source = "import sys, time; print('listening', sys.executable, flush=True); time.sleep(600)"
     wanted = service(tmp_path, source, ready_line=f"listening {sys.executable}")
     assert isinstance(start([wanted]), Ok)
+
+
+def test_a_service_that_ends_while_it_is_needed_is_told_of_with_its_last_words(tmp_path):
+    ended = []
+
+    async def body(ports):
+        (pid,) = [int(p) for p in (tmp_path / "pid").read_text().split()]
+        os.kill(pid, signal.SIGINT)
+        while not ended:
+            await asyncio.sleep(0)
+        return ended
+
+    source = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *a: sys.exit('out of memory'))\n"
+        "open('pid', 'w').write(str(os.getpid()))\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    (error,) = start([service(tmp_path, source)], body, ended)
+    assert "ended while the tests ran (exit code 1)" in error.message
+    assert error.hint == "It said: out of memory"
+
+
+def test_a_service_that_is_ended_with_the_run_is_not_told_of(tmp_path):
+    ended = []
+
+    async def body(ports):
+        return None
+
+    start([service(tmp_path, READY)], body, ended)
+    assert ended == []

@@ -27,6 +27,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             [sys.executable, "-m", "kindlm.testing.server", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            stdin=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
             env={**os.environ, **environment},
@@ -144,3 +145,20 @@ def test_it_starts_without_heavy_packages():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_as_a_service_it_ends_with_whoever_started_it(start):
+    process = start("--script", "agent.yaml", KINDLM_SERVICE="1")
+    url_of(process)
+    process.stdin.close()
+    process.stdin = None
+    assert process.wait(timeout=20) == 0
+
+
+def test_by_itself_it_goes_on_when_its_input_ends(start):
+    process = start("--script", "agent.yaml")
+    url = url_of(process)
+    process.stdin.close()
+    process.stdin = None
+    assert ask(url).status_code == 200
+    assert process.poll() is None
