@@ -55,7 +55,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
         try:
             yield connection
         except sqlite3.DatabaseError as error:
-            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in _UNREADABLE:
+            if not _is_damage(error):
                 raise
             fail([_damaged(project.database, error)])
 
@@ -71,9 +71,17 @@ def open_run(database: Path | None, wanted: str) -> Iterator[tuple[sqlite3.Conne
 
 def fail_to_open(error: Exception) -> NoReturn:
     """End the command because the store cannot open the file."""
-    from kindlm_store import CorruptDatabaseError, NewerDatabaseError, NotAnEventLogError, OpenError
+    from kindlm_store import (
+        CorruptDatabaseError,
+        EmptyFileError,
+        NewerDatabaseError,
+        NotAnEventLogError,
+        OpenError,
+    )
 
     assert isinstance(error, OpenError)
+    if isinstance(error, EmptyFileError):
+        fail([_nothing_recorded(error.path)])
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: "Restore the file from a backup, or record a new history with --db.",
@@ -117,16 +125,23 @@ def require_read_models(connection: sqlite3.Connection) -> None:
 def _nothing_recorded(path: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        "Nothing is recorded yet: there is no history.",
+        "Nothing is recorded yet.",
         "Record a run: kindlm test",
         where=SourceLocation(str(path)),
     )
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Tell whether the file is at fault: it cannot be read, or something is gone from it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    missing = code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")
+    return code in _UNREADABLE or missing
 
 
 def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The history can not be read: {error}.",
-        "Check it: kindlm verify",
+        "Compute the tables anew: kindlm rebuild; kindlm verify checks what was recorded.",
         where=SourceLocation(str(path)),
     )

@@ -16,6 +16,7 @@ from kindlm.history.sealing import SEALED_HEADS
 from kindlm.reports.figures import count
 from kindlm.reports.untrusted import one_line
 from kindlm_store import (
+    EmptyFileError,
     OpenError,
     Problem,
     Verification,
@@ -26,6 +27,9 @@ from kindlm_store import (
 __all__ = ["check_history"]
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+_BEYOND = " (the tables are computed from these: kindlm rebuild)"
+"""What is not checked."""
+
 _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
 
@@ -45,6 +49,11 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 claims=SEALED_HEADS,
             )
             _tell(found, _heads(connection, stream), out)
+    except EmptyFileError as error:
+        if wanted is not None:
+            fail_to_open(error)
+        found = Verification()
+        _tell(found, [], out)
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
@@ -88,7 +97,7 @@ def _tell(found: Verification, streams: list[tuple[str, int, str]], out: TextIO)
     verdict = "all as recorded" if found.ok else count(len(found.problems), "problem")
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{erased}"
-    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}\n")
+    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{_BEYOND}\n")
 
 
 def _tell_problems(problems: list[Problem], out: TextIO) -> None:

@@ -3,6 +3,7 @@
 from kindlm_store.errors import (
     ConflictError,
     CorruptDatabaseError,
+    EmptyFileError,
     LockHeldError,
     NewerDatabaseError,
     NotAnEventLogError,
@@ -46,6 +47,7 @@ __all__ = [
     "ConflictError",
     "CorruptDatabaseError",
     "Delete",
+    "EmptyFileError",
     "EventLog",
     "Head",
     "HeadOf",

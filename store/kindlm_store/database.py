@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import kindlm_migrations as schema
 from kindlm_store.errors import (
     CorruptDatabaseError,
+    EmptyFileError,
     NewerDatabaseError,
     NotAnEventLogError,
     OpenError,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
+
+_Condition = Literal["empty", "older", "current"]
 
 _READ_WAIT = 60.0
 """Seconds a reader waits for a lock; in WAL mode only recovery and setup lock readers out."""
@@ -50,9 +53,9 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not _is_current(path):
+        if _condition(path) != "current":
             with setup_lock(path):
-                if not _is_current(path):
+                if _condition(path) != "current":
                     _set_up(path)
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise OpenError(path, "cannot be written: the file or its folder is read-only")
@@ -67,13 +70,17 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     """A connection that only reads, and sees what writers have committed so far.
 
     Raises:
+        EmptyFileError: Nothing was ever recorded in the file.
         OpenError: The file is not there, or cannot be opened as an event log.
     """
     with _opening(path):
         if not path.exists():
             raise OpenError(path, "no such file")
-        if not _is_current(path):
-            raise NotAnEventLogError(path, "is empty or older: open it for writing first")
+        match _condition(path):
+            case "empty":
+                raise EmptyFileError(path, "is empty")
+            case "older":
+                raise NotAnEventLogError(path, "is older: open it for writing first")
         return _connect_read_only(path)
 
 
@@ -143,15 +150,17 @@ def _query_only(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _is_current(path: Path) -> bool:
-    """Whether the file is an event log that needs no migration; False for no file, or an empty one.
+def _condition(path: Path) -> _Condition:
+    """What a file is to us: an event log, an older one, or nothing yet; no file is empty, too.
+
+    A process that was killed while it set the file up leaves a header without tables.
 
     Raises:
         NotAnEventLogError: It is something else.
         NewerDatabaseError: A newer version wrote it.
     """
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
-        return False
+        return "empty"
     if not path.is_file():
         raise NotAnEventLogError(path, "is not a file")
     # Read-only: the last writing connection to close would write a left-over WAL back.
@@ -159,8 +168,8 @@ def _is_current(path: Path) -> bool:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables and not application and not version:
-            return False
+        if not tables and not version and application in (0, schema.APPLICATION_ID):
+            return "empty"
         if application != schema.APPLICATION_ID:
             raise NotAnEventLogError(path, "is the SQLite database of another application")
         unknown = {
@@ -176,7 +185,7 @@ def _is_current(path: Path) -> bool:
             f"has version {version}, this program knows versions up to {schema.VERSION}:"
             " update the program",
         )
-    return bool(version == schema.VERSION)
+    return "current" if version == schema.VERSION else "older"
 
 
 def _set_up(path: Path) -> None:

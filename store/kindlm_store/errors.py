@@ -3,6 +3,7 @@
     StoreError
     ├── OpenError                 the file cannot be opened as an event log
     │   ├── NotAnEventLogError    it is something else
+    │   │   └── EmptyFileError    ... nothing at all, or set up halfway: no event was ever in it
     │   ├── NewerDatabaseError    a newer version of this package wrote it
     │   └── CorruptDatabaseError  SQLite finds it damaged (also later, while in use)
     ├── ConflictError             an append did not fit the stream: somebody else was first
@@ -45,6 +46,10 @@ class OpenError(StoreError):
 
 class NotAnEventLogError(OpenError):
     """The file is something else: no SQLite database, or one of another application."""
+
+
+class EmptyFileError(NotAnEventLogError):
+    """The file holds nothing yet: whoever created it never came to its tables."""
 
 
 class NewerDatabaseError(OpenError):

@@ -147,3 +147,25 @@ def test_a_damaged_file_is_told_as_such(kindlm: Any, recorded: Any) -> None:
         assert outcome.code == 1
         assert "itself failed" not in outcome.err
         assert outcome.err.startswith("✗ The history ")
+
+
+def test_a_history_whose_creation_was_cut_off_holds_nothing_yet(kindlm: Any, here: Path) -> None:
+    path = here / "new.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    checked = kindlm("verify", "--db", path)
+    assert checked.code == 0, checked.err
+    assert "0 events" in checked.out
+    for command in ("runs", "show"):
+        outcome = kindlm(command, "--db", path)
+        assert outcome.code == 1
+        assert "Nothing is recorded yet" in outcome.err
+        assert "kindlm test" in outcome.err
+
+
+def test_a_table_that_is_gone_is_to_be_rebuilt(kindlm: Any, recorded: Any) -> None:
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE provider_calls")
+    outcome = kindlm("runs", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "kindlm rebuild" in outcome.err

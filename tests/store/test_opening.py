@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import kindlm_migrations as schema
 from kindlm_store import (
     CorruptDatabaseError,
+    EmptyFileError,
     EventLog,
     NewerDatabaseError,
     NewEvent,
@@ -253,3 +255,15 @@ def test_the_schema_is_what_it_was(path: Path) -> None:
             "view content_texts",
             "view event_log",
         ]
+
+
+def test_a_file_that_was_never_set_up_is_empty_and_can_still_be_set_up(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = 2")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    assert path.stat().st_size
+    with pytest.raises(EmptyFileError):
+        open_reader(path)
+    with EventLog.open(path) as log:
+        assert log.append("s", [NewEvent("t", {})])[0].version == 1
