@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Mapping
@@ -102,15 +103,16 @@ def _decode(name: str, data: bytes) -> Result[str]:
 
 
 def _read(name: str, path: Path, limit: int) -> Result[bytes]:
-    if not path.exists():
-        return _error(f'The file "{name}" does not exist', f"It was looked for at {path}")
-    if not path.is_file():
-        return _error(f'"{name}" is not a file', f"It was looked for at {path}")
     try:
+        # Looking for a file fails as well: its name may be too long, its folder closed.
+        if not path.exists():
+            return _error(f'The file "{name}" does not exist', f"It was looked for at {path}")
+        if not path.is_file():
+            return _error(f'"{name}" is not a file', f"It was looked for at {path}")
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        return _error(f'"{name}" cannot be read: {_reason(error)}', f"See the rights of {path}")
+        return _error(f'"{name}" cannot be read: {_reason(error)}', _remedy(error, path))
     if len(data) > limit:
         return _error(
             f'"{name}" is larger than {limit // 1024**2} MiB',
@@ -118,6 +120,12 @@ def _read(name: str, path: Path, limit: int) -> Result[bytes]:
             ErrorCode.CONFIG_VALIDATION_ERROR,
         )
     return Ok(data)
+
+
+def _remedy(error: OSError, path: Path) -> str:
+    if error.errno == errno.ENAMETOOLONG:
+        return "Name a file: this names its path"
+    return f"See the rights of {path}"
 
 
 def _reason(error: Exception) -> str:

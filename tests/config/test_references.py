@@ -239,3 +239,11 @@ def test_too_many(load: Any, minimal: str, tests: int, models: int) -> None:
     path = "tests" if tests > 1 else "models"
     assert errors(loaded) == [(path, "CONFIG_VALIDATION_ERROR")]
     assert loaded.tests == tests
+
+
+def test_a_name_that_is_too_long_for_a_file_is_an_error(tmp_path: Path) -> None:
+    found = ReferencedFiles(tmp_path).schema("s" * 300 + ".json")
+    assert isinstance(found, Err)
+    assert found.error.code is ErrorCode.CONFIG_FILE_REF_ERROR
+    assert "too long" in found.error.message
+    assert found.error.hint
