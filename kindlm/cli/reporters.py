@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,10 +32,12 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
     """
     reporters: list[Reporter] = []
     for value in values or ["terminal"]:
-        name, _, file = value.partition("=")
+        name, named, file = value.partition("=")
         found = find_report(name)
         if isinstance(found, Err):
             return found
+        if named and not file:
+            return Err(_no_file_name(name))
         reporters.append(Reporter(found.value, Path(file) if file else None))
     homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
     if len(homeless) > 1:
@@ -42,7 +46,9 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
         if not homeless:
             return Err(_no_use_for(output))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
-    return Ok(reporters)
+    files = [reporter.file for reporter in reporters if reporter.file is not None]
+    twice = [file for file, uses in Counter(map(os.path.realpath, files)).items() if uses > 1]
+    return Err(_taken(twice[0])) if twice else Ok(reporters)
 
 
 def write_reports(
@@ -62,6 +68,22 @@ def write_reports(
         except OSError as error:
             errors.append(_not_written(reporter, error))
     return errors
+
+
+def _no_file_name(report: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--reporter {report}= names no file.",
+        f"Name it: --reporter {report}=FILE, or leave the = out for standard output.",
+    )
+
+
+def _taken(file: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Two reports would be written to {file}.",
+        "Give each report a file of its own.",
+    )
 
 
 def _two_on_stdout(names: list[str]) -> KindlmError:

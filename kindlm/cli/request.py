@@ -22,6 +22,8 @@ from kindlm.suite import Gate, Suite
 
 __all__ = ["TestOptions", "make_request", "parse_gate"]
 
+_RUN_NAMES = frozenset({"latest", "previous", "baseline"})
+
 
 @dataclass(frozen=True, slots=True)
 class TestOptions:
@@ -73,6 +75,8 @@ def make_request(
 ) -> Result[RunRequest]:
     """Return what is to be run, or why the options ask for something impossible."""
     suites = loaded.suites
+    if options.label is not None and _means_a_run(options.label):
+        return Err(_reserved(options.label))
     if options.gate is not None:
         rate = parse_gate(options.gate)
         if isinstance(rate, Err):
@@ -157,6 +161,20 @@ def _failed_before(
             )
         )
     return Ok(failing) if failing else Err(_nothing_failed())
+
+
+def _means_a_run(label: str) -> bool:
+    """Tell whether a name stands for a run by its place in the history, and so can be no label."""
+    return label in _RUN_NAMES or "~" in label or label.startswith("git:")
+
+
+def _reserved(label: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--label {label!r} can not be a label: it is how other runs are named.",
+        f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
+        " at its start.",
+    )
 
 
 def _nothing_failed() -> KindlmError:
