@@ -9,9 +9,14 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line that this process was started with."""
-    from kindlm.cli.app import run
+    try:
+        from kindlm.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        # Ctrl-C while the modules are loaded.
+        code = 1
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""Ctrl-C and SIGTERM: the first asks the run to stop, the second ends it at once."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks the run to stop, the second ends it now."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from kindlm.engine.runner import Stop
 
 __all__ = ["stop_on_signals"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -25,15 +25,23 @@ def stop_on_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
     def on_signal(number: signal.Signals) -> None:
         name = "Ctrl-C" if number is signal.SIGINT else number.name
         if not stop.is_requested:
-            tell(f"{name}: finishing what is in flight; once more ends it at once.")
             stop.request(name)
+            # A terminal that was closed shows nothing any more.
+            with suppress(OSError):
+                tell(f"{name}: finishing what is in flight; once more ends it at once.")
         else:
             stop.at_once()
 
-    for number in _SIGNALS:
+    # What was started with nohup is to outlive its terminal.
+    handled = [
+        number
+        for number in _SIGNALS
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    for number in handled:
         loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number in handled:
             loop.remove_signal_handler(number)
