@@ -17,6 +17,7 @@ from kindlm.reports.untrusted import one_line
 __all__ = ["write_gates", "write_missing", "write_tolerated", "write_totals"]
 
 _NAMED_TESTS = 20
+_NAMED_MODELS = 5
 
 
 def write_gates(view: RunView, page: Page) -> None:
@@ -92,7 +93,10 @@ def _cost(view: RunView, summary: Summary) -> str:
     if summary.judge_cost_usd is not None:
         parts.append(f"judges {money(summary.judge_cost_usd)}")
     if summary.unknown_costs:
-        models = ", ".join(one_line(model, 60) for model in view.unpriced_models[:5])
+        named = view.unpriced_models[:_NAMED_MODELS]
+        models = ", ".join(one_line(model, 60) for model in named)
+        if more := len(view.unpriced_models) - len(named):
+            models += f" and {more:,} more"
         parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
     return ", ".join(parts) or "none"
 
