@@ -1,0 +1,82 @@
+"""One agent, three ways to reach it: called as code, started as a command, and over HTTP.
+
+Over HTTP it plays a model of Ollama, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TOKENS = {"input_tokens": 40, "output_tokens": 10}
+
+
+def answer(message: str) -> dict[str, object]:
+    """Say where the order is that the message names; tell which tool that took, and the tokens."""
+    order_id = (re.findall(r"[A-Z]\d", message) or ["unknown"])[-1]
+    call = {"name": "lookup_order", "arguments": {"order_id": order_id}, "result": "delivered"}
+    text = f"Order {order_id} was delivered."
+    return {"text": text, "tool_calls": [call], "usage": TOKENS, "model": "shop-1"}
+
+
+def report(order_id: str) -> None:
+    """Print the answer as the lines that kindlm reads from a command."""
+    call = {"kindlm": "tool_call", "name": "lookup_order", "arguments": {"order_id": order_id}}
+    print(json.dumps({**call, "response": {"status": "delivered"}}))
+    print(json.dumps({"kindlm": "output_json", "value": {"id": order_id, "done": True}}))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """`/chat` and `/envelope` are the agent in two forms, `/api/chat` is Ollama's."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/api/chat":
+            text = str(answer(body["messages"][-1]["content"])["text"])
+            self._send(200, _as_ollama(body["model"], text))
+        elif self.headers["Authorization"] != f"Bearer {os.environ['SHOP_TOKEN']}":
+            self._send(401, {"error": "wrong token"})
+        elif self.path == "/envelope":
+            told = answer(body["input"]["text"])
+            data = {"reply": {"text": told["text"]}, "steps": told["tool_calls"]}
+            self._send(200, {"data": data, "usage": TOKENS, "model": "shop-1"})
+        else:
+            self._send(200, answer(body["messages"][-1]["content"]))
+
+    def do_GET(self) -> None:
+        self._send(200, {"status": "ok", "shop": os.environ["SHOP"]})
+
+    def _send(self, status: int, value: object) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def _as_ollama(model: str, text: str) -> dict[str, object]:
+    message = {"role": "assistant", "content": text}
+    counts = {"prompt_eval_count": 40, "eval_count": 10}
+    return {"model": model, "message": message, "done": True, "done_reason": "stop", **counts}
+
+
+def main() -> None:
+    """Report about an order, or serve on the port that PORT names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--order")
+    order_id = parser.parse_args().order
+    if order_id:
+        report(order_id)
+        return
+    ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

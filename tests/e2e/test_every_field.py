@@ -1,0 +1,240 @@
+"""The example with every field: it passes, leaves no field out, and each of its checks can fail."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kindlm.config import json_schema
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "every-field"
+SUITE, SCRIPT = "kindlm.yaml", "models.yaml"
+
+# A cassette needs a run that came before, and the example passes on its first one.
+NOT_SHOWN = {("ToolConfig", "cassette"), ("CassetteConfig", "run"), ("CassetteConfig", "match")}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value to put into the suite (by the name of a test) or the script (of a rule)."""
+
+    file: str
+    name: str
+    path: tuple[str | int, ...]
+    value: Any
+
+    def apply(self, folder: Path) -> None:
+        path = folder / self.file
+        data = yaml.safe_load(path.read_text("utf-8"))
+        entries = data["tests" if self.file == SUITE else "rules"]
+        place: Any = next(entry for entry in entries if entry["name"] == self.name)
+        for key in self.path[:-1]:
+            place = place[key]
+        place[self.path[-1]] = self.value
+        path.write_text(yaml.safe_dump(data), "utf-8")
+
+
+def refund(*path: str | int, to: Any) -> Change:
+    return Change(SUITE, "refunds-once", path, to)
+
+
+def answer(*path: str | int, to: Any) -> Change:
+    return Change(SUITE, "answers-json", path, to)
+
+
+def suite(name: str, *path: str | int, to: Any) -> Change:
+    return Change(SUITE, name, path, to)
+
+
+def script(rule: str, **reply: Any) -> Change:
+    return Change(SCRIPT, rule, ("reply",), reply)
+
+
+OUTPUT, CALLS = ("expect", "output"), ("expect", "toolCalls")
+PII, KEYWORDS = ("expect", "guardrails", "pii"), ("expect", "guardrails", "keywords")
+LOOKUP = {"name": "lookup_order", "arguments": {"order_id": "A1"}}
+NUMBERED = '"action": "inform", "order": {"id": "A1"}, "message": "Sorry, C-123456."}'
+REFUNDED = '"action": "refund", "order": {"id": "B2"}, "message": "Sorry for the wait."}'
+
+FAILURES = [
+    (answer(*OUTPUT, "schemaFile", to="schemas/order.json"), "schema", "SCHEMA_INVALID"),
+    (script("as-json", text="Sorry, no JSON."), "schema", "SCHEMA_PARSE_ERROR"),
+    (refund(*OUTPUT, "contains", to=["B2"]), "contains", "CONTAINS_FAILED"),
+    (
+        refund("conversation", 0, "expect", "output", "contains", to=["gladly"]),
+        *("contains", "CONTAINS_FAILED"),
+    ),
+    (
+        refund("conversation", 0, "expect", "toolCalls", 0, "count", "max", to=1),
+        *("tool_called", "TOOL_CALL_COUNT_WRONG"),
+    ),
+    (
+        suite("repeats-the-question", *OUTPUT, "contains", to=["lost"]),
+        "contains",
+        "CONTAINS_FAILED",
+    ),
+    (refund(*OUTPUT, "notContains", to=["A1"]), "not_contains", "NOT_CONTAINS_FAILED"),
+    (refund(*OUTPUT, "maxLength", to=10), "max_length", "MAX_LENGTH_EXCEEDED"),
+    (answer(*PII, "denyPatterns", to=[r"\bA\d\b"]), "pii", "PII_DETECTED"),
+    (script("as-json", text=NUMBERED), "pii", "PII_DETECTED"),
+    (answer(*KEYWORDS, "deny", to=["the wait"]), "keywords_deny", "KEYWORD_DENIED"),
+    (answer(*KEYWORDS, "allow", to=["welcome"]), "keywords_allow", "KEYWORD_MISSING"),
+    (
+        refund(*CALLS, 0, "argsMatch", to={"order_id": "B2"}),
+        *("tool_called", "TOOL_CALL_ARGS_MISMATCH"),
+    ),
+    (
+        refund(*CALLS, 0, "argsSchema", to="schemas/answer.json"),
+        *("tool_called", "TOOL_CALL_ARGS_SCHEMA_INVALID"),
+    ),
+    (refund(*CALLS, 0, "order", to=3), "tool_called", "TOOL_CALL_ORDER_WRONG"),
+    (
+        refund(*CALLS, 2, to={"tool": "issue_refund", "before": "lookup_order"}),
+        *("tool_called", "TOOL_CALL_ORDER_WRONG"),
+    ),
+    (refund(*CALLS, 2, "after", to="cancel_order"), "tool_called", "TOOL_CALL_ORDER_WRONG"),
+    (refund(*CALLS, 1, "responseContains", to="lost"), "tool_called", "TOOL_RESPONSE_MISMATCH"),
+    (refund(*CALLS, 1, "count", to={"min": 2}), "tool_called", "TOOL_CALL_COUNT_WRONG"),
+    (refund(*CALLS, 3, "shouldNotCall", to=False), "tool_called", "TOOL_CALL_MISSING"),
+    (refund(*CALLS, 3, "tool", to="issue_refund"), "tool_not_called", "TOOL_CALL_UNEXPECTED"),
+    (
+        suite("runs-as-a-command", *CALLS, 0, "tool", to="refund"),
+        *("tool_called", "TOOL_CALL_MISSING"),
+    ),
+    (
+        refund("tools", 0, "parameters", to={"type": "object", "required": ["customer"]}),
+        *("tool_strict", "TOOL_CALL_ARGS_SCHEMA_INVALID"),
+    ),
+    (
+        script("look-up-again", toolCalls=[LOOKUP, {"name": "weather", "arguments": {}}]),
+        *("tool_strict", "TOOL_CALL_UNMATCHED"),
+    ),
+    (refund("expect", "trajectory", "mode", to="strict"), "trajectory", "TRAJECTORY_MISMATCH"),
+    (
+        refund("expect", "judge", 0, "criteria", to="Speaks Latin"),
+        *("judge", "JUDGE_BELOW_THRESHOLD"),
+    ),
+    (script("refused", text="A1 was already refunded."), "judge", "JUDGE_BELOW_THRESHOLD"),
+    (refund("expect", "latency", "maxMs", to=0.001), "latency", "LATENCY_EXCEEDED"),
+    (refund("expect", "cost", "maxUsd", to=0.000001), "cost", "BUDGET_EXCEEDED"),
+    (
+        suite("agent-knows-the-order", "expect", "cost", "maxUsd", to=0.00001),
+        *("cost", "BUDGET_EXCEEDED"),
+    ),
+]
+
+
+@pytest.fixture
+def example(workspace):
+    ignored = shutil.ignore_patterns("__pycache__", ".kindlm")
+    shutil.copytree(EXAMPLE, workspace.root / "example", ignore=ignored)
+    del workspace.env["OPENAI_API_KEY"]
+    return workspace
+
+
+def test_it_is_valid_without_a_warning(example):
+    done = example.run("validate", "example/kindlm.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no problems" in done.stdout
+
+
+def test_it_passes_before_there_is_a_baseline_and_then(example):
+    first = example.report("example")
+    assert first["run"]["status"] == "passed", _failures(first)
+    assert {test["target"] for test in first["tests"] if test["status"] == "passed"} == {
+        *("claude", "gpt", "llama", "fixed", "shop", "envelope", "direct", "command")
+    }
+    assert _outcomes(first, "drift") == {"skipped"}
+    assert _kinds(first) == {kind for _, kind, _ in FAILURES} | {"drift"}
+
+    assert example.run("baseline", "set").returncode == 0
+    second = example.report("example")
+    assert second["run"]["status"] == "passed", _failures(second)
+    assert _outcomes(second, "drift") == {"passed"}
+    gates = {gate["name"]: gate for gate in second["gates"]["results"]}
+    assert gates.keys() == _suite()["gates"].keys()
+    assert all(gate["passed"] and gate["actual"] is not None for gate in gates.values())
+
+
+def test_no_field_is_left_out():
+    schema = json_schema()
+    sections = {"": schema, **schema["$defs"]}
+    defined = {(name, field) for name in sections for field in sections[name].get("properties", ())}
+    assert ("ServeConfig", "ready") in defined
+    assert defined - set(_fields(_suite(), schema, "", schema["$defs"])) == NOT_SHOWN
+
+
+@pytest.mark.parametrize(("change", "kind", "code"), FAILURES)
+def test_one_change_makes_one_check_fail(example, change, kind, code):
+    change.apply(example.root / "example")
+    test = "answers-json" if change.name == "as-json" else "refunds-once"
+    test = change.name if change.file == SUITE else test
+    report = example.report("example/kindlm.yaml", "-t", test, "--runs", "1")
+    assert report["run"]["status"] == "failed"
+    assert _failures(report) == {(kind, code)}
+
+
+def test_drift_from_the_baseline_fails(example):
+    only = ("example/kindlm.yaml", "-t", "answers-json")
+    assert example.report(*only)["run"]["status"] == "passed"
+    assert example.run("baseline", "set").returncode == 0
+    script("as-json", text=REFUNDED).apply(example.root / "example")
+    report = example.report(*only)
+    assert report["run"]["status"] == "failed"
+    assert _failures(report) == {("drift", "DRIFT_EXCEEDED")}
+
+
+def _suite() -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((EXAMPLE / SUITE).read_text("utf-8"))
+    return data
+
+
+def _fields(
+    value: Any, schema: dict[str, Any], name: str, definitions: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield the section and the name of each field that a value has, where its schema names it."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        yield from _fields(value, definitions[name], name, definitions)
+    for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        yield from _fields(value, branch, name, definitions)
+    if isinstance(value, list) and "items" in schema:
+        for item in value:
+            yield from _fields(item, schema["items"], name, definitions)
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties")
+        for key, item in value.items():
+            if key in properties:
+                yield name, key
+                yield from _fields(item, properties[key], name, definitions)
+            elif isinstance(others, dict):
+                yield from _fields(item, others, name, definitions)
+
+
+def _assertions(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for test in report["tests"]:
+        for execution in test["executions"]:
+            yield from execution["assertions"]
+
+
+def _kinds(report: dict[str, Any]) -> set[str]:
+    return {each["kind"] for each in _assertions(report)}
+
+
+def _outcomes(report: dict[str, Any], kind: str) -> set[str]:
+    return {each["outcome"] for each in _assertions(report) if each["kind"] == kind}
+
+
+def _failures(report: dict[str, Any]) -> set[tuple[str, str]]:
+    return {
+        (each["kind"], each["failureCode"])
+        for each in _assertions(report)
+        if each["outcome"] in ("failed", "inconclusive")
+    }
