@@ -165,8 +165,8 @@ def _cost(gate: Gate, metrics: SuiteMetrics) -> GateResult:
     if spent > gate.threshold:
         return _result(gate, spent, False, f"spent ${spent:.4f}")
     if metrics.unknown_costs:
-        calls = "1 call is" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls are"
-        reason = f"the price of {calls} not known; add it under `prices`"
+        calls = "1 call" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls"
+        reason = f"the price of {calls} is not known; add it under `prices`"
         # Not for want of something to measure: an unknown cost may be any cost.
         return GateResult(
             gate.name,

@@ -34,13 +34,18 @@ class PriceTable:
         self._found: dict[str, Price | None] = {}
 
     def cost(self, provider: str, model: str, usage: Usage) -> Cost:
-        """Return the cost of a call, unknown without a price or with tokens not reported."""
-        if usage.input_tokens is None or usage.output_tokens is None:
-            return Cost()
+        """Return the cost of a call, unknown without a price or with tokens not reported.
+
+        What the user says is free costs 0 however many tokens it took.
+        """
         if model not in self._found:
             name = matching_name(model, self._prices)
             self._found[model] = None if name is None else self._prices[name]
         price = self._found[model]
+        if price is not None and price.input_usd == price.output_usd == 0:
+            return Cost(0.0, CostSource.COMPUTED)
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return Cost()
         if price is None:
             return _listed_cost(provider, model, usage.input_tokens, usage.output_tokens)
         usd = usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd

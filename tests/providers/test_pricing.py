@@ -87,3 +87,9 @@ def test_what_is_not_known_is_not_zero(provider, model, usage):
 def test_no_tokens_cost_nothing():
     cost = PriceTable({}).cost("openai", "gpt-4o", Usage(0, 0))
     assert cost == Cost(0.0, CostSource.COMPUTED)
+
+
+def test_what_the_user_says_is_free_costs_nothing_however_many_tokens_it_took():
+    table = PriceTable({"command": Price(0.0, 0.0), "half-free": Price(0.0, 1.0)})
+    assert table.cost("command", "command", Usage()) == Cost(0.0, CostSource.COMPUTED)
+    assert table.cost("command", "half-free", Usage()) == Cost(None, CostSource.UNKNOWN)
