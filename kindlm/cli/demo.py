@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from kindlm.cli.console import fail, make_console, wants_color
 from kindlm.cli.history import or_fail
 from kindlm.cli.loading import load_paths
 from kindlm.cli.project import run_environment
-from kindlm.cli.scaffold import create_project
+from kindlm.cli.scaffold import create_project, template_file
 from kindlm.cli.session import RunRequest, new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
@@ -38,14 +39,19 @@ def run_demo(folder: Path) -> int:
     """Tell the story and return the exit code: 0 if it went as told."""
     out = _stdout()
     _lay_out(folder)
+    _keep_edits(folder, out)
     out.print(Text(f"A support agent and its tests are in {folder}/ now.\n", style="dim"))
 
     out.print(Text("1  The agent as it is", style="bold"))
     _choose_agent(folder, _GOOD_AGENT)
     before = _record(folder, "before")
+    if not _has_finished(folder, before):
+        return _cut_short(out)
     out.print(Text("\n2  Somebody makes it quicker, and changes nothing else", style="bold"))
     _choose_agent(folder, _CHANGED_AGENT)
     after = _record(folder, "after")
+    if not _has_finished(folder, after):
+        return _cut_short(out)
 
     with closing(open_reader(_database(folder))) as reader:
         then, now = RunView(reader, before), RunView(reader, after)
@@ -68,10 +74,38 @@ def _lay_out(folder: Path) -> None:
 
 
 def _choose_agent(folder: Path, name: str) -> None:
-    _agent_file(folder).write_text(
-        f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n",
-        encoding="utf-8",
-    )
+    _agent_file(folder).write_text(_agent_text(name), encoding="utf-8")
+
+
+def _agent_text(name: str) -> str:
+    return f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n"
+
+
+def _keep_edits(folder: Path, out: Console) -> None:
+    """Copy an agent that somebody edited beside itself, since the story overwrites it."""
+    file = _agent_file(folder)
+    if not file.exists():
+        return
+    text = file.read_bytes()
+    ours = [_agent_text(name) for name in (_GOOD_AGENT, _CHANGED_AGENT)]
+    if text in [*(known.encode() for known in ours), template_file("agent", file.name).encode()]:
+        return
+    copies = (file.with_name(f"{file.name}.bak{number or ''}") for number in count())
+    copy = next(copy for copy in copies if not copy.exists())
+    copy.write_bytes(text)
+    out.print(Text(f"Your {file} is kept as {copy}.", style="yellow"))
+
+
+def _has_finished(folder: Path, run: str) -> bool:
+    with closing(open_reader(_database(folder))) as reader:
+        row = reader.execute("SELECT ended FROM runs WHERE id = ?", (run,)).fetchone()
+    return row is not None and row["ended"] == "finished"
+
+
+def _cut_short(out: Console) -> int:
+    """Say that the story ends here; return the exit code."""
+    out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
+    return 1
 
 
 def _record(folder: Path, label: str) -> str:

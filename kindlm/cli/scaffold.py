@@ -9,7 +9,7 @@ from pathlib import Path
 from kindlm.cli.schema_file import schema_text
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["create_project"]
+__all__ = ["create_project", "template_file"]
 
 _TEMPLATES = "templates"
 _SETTINGS = "env"
@@ -46,6 +46,11 @@ def create_project(folder: Path, template: str, *, overwrite: bool) -> Result[li
     except OSError as error:
         return Err(_not_written(error, folder))
     return Ok(written)
+
+
+def template_file(template: str, name: str) -> str:
+    """Return a file of a template as it comes with kindlm."""
+    return (resources.files("kindlm.cli") / _TEMPLATES / template / name).read_text("utf-8")
 
 
 def _template_texts(template: str, project: str) -> dict[str, str]:

@@ -30,3 +30,16 @@ def test_it_leaves_a_folder_with_other_things_alone(workspace):
     assert "holds something else" in done.stderr
     assert mine.read_text("utf-8") == "mine"
     assert sorted(path.name for path in workspace.root.iterdir()) == ["agent.yaml"]
+
+
+def test_an_edited_agent_is_kept_beside_the_one_of_the_story(workspace):
+    assert workspace.run("demo").returncode == 0
+    agent = workspace.root / "kindlm-demo" / "agent.yaml"
+    for copy in ("agent.yaml.bak", "agent.yaml.bak1"):
+        mine = f"extends: support\n# {copy}\n"
+        agent.write_text(mine, encoding="utf-8")
+        done = workspace.run("demo")
+        assert copy in done.stdout
+        assert agent.with_name(copy).read_text("utf-8") == mine
+    workspace.run("demo")
+    assert len(list(agent.parent.glob("agent.yaml.bak*"))) == 2
