@@ -1,7 +1,8 @@
 """What a user sees beside the reports: errors, warnings and notes, all on standard error.
 
-Reports are the only thing on standard output. `NO_COLOR`, `FORCE_COLOR`, `CI`, `TERM=dumb` and
-streams that are no terminal are respected here, once for all commands.
+Reports are the only thing on standard output. No secret of the environment is shown. `NO_COLOR`,
+`FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are no terminal are respected here, once for all
+commands.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
@@ -127,9 +129,11 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
     Of several errors with the same code, the last one says where to read more.
     """
     from kindlm.cli.problems import render_problem
+    from kindlm.cli.secrets import redactor
 
     out = console or make_console()
-    found = [_parts(problem) for problem in problems]
+    redact = redactor(os.environ)
+    found = [_redacted(_parts(problem), redact) for problem in problems]
     last = {part.error.code: part for part in found if not part.warning}
     for part in found:
         refer = last.get(part.error.code) is part
@@ -146,15 +150,19 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
 def warn(message: str, hint: str | None = None, console: Console | None = None) -> None:
     """Show a warning."""
     from kindlm.cli.problems import render_warning
+    from kindlm.cli.secrets import redactor
 
-    (console or make_console()).print(render_warning(message, hint))
+    redact = redactor(os.environ)
+    shown = render_warning(redact(message), redact(hint) if hint else None)
+    (console or make_console()).print(shown)
 
 
 def note(message: str, console: Console | None = None) -> None:
     """Show a line that is neither an error nor a warning."""
+    from kindlm.cli.secrets import redactor
     from kindlm.reports.untrusted import visible
 
-    (console or make_console()).print(visible(message))
+    (console or make_console()).print(visible(redactor(os.environ)(message)))
 
 
 class _Parts(NamedTuple):
@@ -169,3 +177,19 @@ def _parts(problem: KindlmError | Diagnostic) -> _Parts:
     if isinstance(problem, KindlmError):
         return _Parts(problem, False, None)
     return _Parts(problem.error, problem.severity == "warning", problem.source_line)
+
+
+def _redacted(parts: _Parts, redact: Callable[[str], str]) -> _Parts:
+    """Return what is shown, without secrets; a line of a file that holds one is not quoted."""
+    error = parts.error
+    line = parts.source_line
+    where = error.where
+    clean = replace(
+        error,
+        message=redact(error.message),
+        hint=redact(error.hint) if error.hint else error.hint,
+        where=replace(where, file=redact(where.file)) if where else None,
+        details={name: redact(str(value)) for name, value in error.details.items()},
+        trace=redact(error.trace) if error.trace else error.trace,
+    )
+    return _Parts(clean, parts.warning, line if line is None or redact(line) == line else None)

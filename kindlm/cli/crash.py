@@ -13,10 +13,9 @@ __all__ = ["report_crash"]
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     """Tell the user that kindlm itself failed; no secret of the environment is shown."""
-    from kindlm.cli.secrets import remembered_secrets, secret_values
-    from kindlm_store import Redactor
+    from kindlm.cli.secrets import redactor
 
-    redact = Redactor(secret_values(environ, ()) | remembered_secrets())
+    redact = redactor(environ)
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
     trace = redact("".join(traceback.format_exception(error)))
     problem = KindlmError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kindlm.cli.project import run_environment
 from kindlm.cli.run_events import SkippedSuite
+from kindlm.cli.secrets import remember_secrets, suite_secrets
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import discover
@@ -62,15 +65,23 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
     if not files:
         return Err(_no_tests(paths))
     loaded = _distinct([load_suite(path, root=root) for path in files.values()])
+    folders = list(dict.fromkeys(file.parent for file in files))
+    _remember_secrets([*folders, root], loaded)
     return Ok(
         Loaded(
             suites=tuple(item.suite for item in loaded if item.suite is not None),
             skipped=tuple(_skipped(item) for item in loaded if item.suite is None),
             diagnostics=tuple(found for item in loaded for found in item.diagnostics),
-            folders=tuple(dict.fromkeys(file.parent for file in files)),
+            folders=tuple(folders),
             ignored=tuple(ignored),
         )
     )
+
+
+def _remember_secrets(folders: list[Path], loaded: Iterable[LoadedSuite]) -> None:
+    """Keep what must not be shown, since messages quote what is written in the files."""
+    suites = [item.suite for item in loaded if item.suite is not None]
+    remember_secrets(suite_secrets(run_environment(folders, os.environ), suites))
 
 
 def _distinct(loaded: Sequence[LoadedSuite]) -> list[LoadedSuite]:

@@ -54,10 +54,10 @@ class ProgressView(Protocol):
 
 
 def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]) -> ProgressView:
-    """Return the progress that fits where it is shown; `redact` takes secrets out of messages."""
+    """Return the progress that fits where it is shown; `redact` takes secrets out of its lines."""
     if not shown:
         return _Silent()
-    view = _Bar(console, redact) if console.is_terminal else _Lines(console)
+    view = _Bar(console, redact) if console.is_terminal else _Lines(console, redact)
     return _UntilNobodyLooks(view)
 
 
@@ -107,8 +107,9 @@ class _UntilNobodyLooks(_Silent):
 class _Lines(_Silent):
     """One line for each test, once all its repeats have ended."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         self._console = console
+        self._redact = redact
         self._open: dict[tuple[int, str, str], Counter[Status]] = {}
 
     def finished(self, finished: Finished) -> None:
@@ -118,7 +119,7 @@ class _Lines(_Silent):
         counts[finished.status] += 1
         if counts.total() == execution.repeats:
             del self._open[key]
-            self._console.print(_test_line(execution, counts), soft_wrap=True)
+            self._console.print(_test_line(execution, counts, self._redact), soft_wrap=True)
 
 
 class _Bar(_Silent):
@@ -164,7 +165,7 @@ class _Bar(_Silent):
         self._progress.update(self._task, advance=1, description=", ".join(shown), spent=spent)
 
 
-def _test_line(execution: Execution, counts: Counter[Status]) -> Text:
+def _test_line(execution: Execution, counts: Counter[Status], redact: Callable[[str], str]) -> Text:
     worst = next(
         status
         for status in (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
@@ -172,7 +173,7 @@ def _test_line(execution: Execution, counts: Counter[Status]) -> Text:
     )
     sign, color = _SIGNS[worst]
     line = Text(f"{sign} ", style=color)
-    line.append(f"{one_line(execution.case.name)} · {one_line(execution.target)}", style="default")
+    line.append(_name(execution, redact), style="default")
     line.append(f"  {counts[Status.PASSED]}/{counts.total()} passed", style="dim")
     return line
 
@@ -181,11 +182,15 @@ def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
     execution = finished.execution
     sign, color = _SIGNS[finished.status]
     line = Text(f"{sign} ", style=color)
-    line.append(f"{one_line(execution.case.name)} · {one_line(execution.target)}", style="default")
+    line.append(_name(execution, redact), style="default")
     line.append(f" #{execution.repeat}: ", style="dim")
     reason = finished.error.message if finished.error else _first_message(finished)
     line.append(one_line(redact(reason))[:_MESSAGE_LIMIT], style="default")
     return line
+
+
+def _name(execution: Execution, redact: Callable[[str], str]) -> str:
+    return f"{one_line(redact(execution.case.name))} · {one_line(redact(execution.target))}"
 
 
 def _first_message(finished: Finished) -> str:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from kindlm import events
+from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.errors import ErrorCode
 from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.suite import Suite
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
+from kindlm_store import Redactor
 
-__all__ = ["remember_secrets", "remembered_secrets", "secret_values", "vocabulary"]
+__all__ = [
+    "redactor",
+    "remember_secrets",
+    "remembered_secrets",
+    "secret_values",
+    "suite_secrets",
+    "vocabulary",
+]
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _SHORTEST = 8
@@ -46,6 +57,27 @@ def remember_secrets(values: Iterable[str]) -> None:
 def remembered_secrets() -> frozenset[str]:
     """Return the secrets of all runs of this process."""
     return frozenset(_REMEMBERED)
+
+
+def redactor(environ: Mapping[str, str]) -> Redactor:
+    """Return what takes the secrets of an environment, and the remembered ones, out of texts."""
+    return _redactor(frozenset(secret_values(environ, ())) | remembered_secrets())
+
+
+@lru_cache(maxsize=4)
+def _redactor(values: frozenset[str]) -> Redactor:
+    return Redactor(values)
+
+
+def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[str]:
+    """Return the secrets of an environment that suites run in, and those written into them."""
+    variables: set[str] = set()
+    written: set[str] = set()
+    for suite in suites:
+        keys = (settings.api_key_env for settings in suite.providers.values())
+        variables |= {key for key in keys if key} | credential_variables(suite)
+        written |= literal_secrets(suite)
+    return secret_values(environ, variables) | written
 
 
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:

@@ -30,13 +30,8 @@ from kindlm.cli.run_events import (
     suite_skipped,
     suite_started,
 )
-from kindlm.cli.secrets import secret_values
-from kindlm.config import (
-    bind_services,
-    bind_suite,
-    credential_variables,
-    literal_secrets,
-)
+from kindlm.cli.secrets import suite_secrets
+from kindlm.config import bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
@@ -83,16 +78,7 @@ def new_run_id() -> str:
 
 def run_secrets(request: RunRequest) -> set[str]:
     """Return what must not be written down of a run, nor shown."""
-    key_variables = {
-        settings.api_key_env
-        for suite in request.suites
-        for settings in suite.providers.values()
-        if settings.api_key_env
-    }
-    for suite in request.suites:
-        key_variables |= credential_variables(suite)
-    written = {secret for suite in request.suites for secret in literal_secrets(suite)}
-    return secret_values(request.environ, key_variables) | written
+    return suite_secrets(request.environ, request.suites)
 
 
 def open_log(database: Path, secret: set[str]) -> EventLog:

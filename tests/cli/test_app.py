@@ -94,11 +94,11 @@ def test_a_fault_of_kindlm_is_one_line_and_a_trace_if_asked_for(kindlm: Any, his
     run.suite()
     run.finish()
     with sqlite3.connect(history.path, isolation_level=None) as connection:
-        connection.execute("DROP VIEW run_list")
+        connection.execute("UPDATE runs SET started_at = 'never'")
     connection.close()
     plain = kindlm("runs", "--db", history.path)
     assert plain.code == 1
-    assert plain.err.startswith("✗ kindlm itself failed: OperationalError: ")
+    assert plain.err.startswith("✗ kindlm itself failed: ValueError: ")
     assert "Traceback" not in plain.err
     assert "--verbose" in plain.err
     assert "Traceback" in kindlm("runs", "--db", history.path, "--verbose").err
@@ -109,7 +109,7 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
     run.suite()
     run.finish()
     with sqlite3.connect(history.path, isolation_level=None) as connection:
-        connection.execute("DROP VIEW run_list")
+        connection.execute("UPDATE runs SET started_at = 'never'")
     connection.close()
     monkeypatch.setenv("DEBUG", "other,kindlm*")
     assert "Traceback" in kindlm("runs", "--db", history.path).err

@@ -71,3 +71,17 @@ def test_without_a_terminal_each_test_has_a_line_when_its_repeats_have_ended(
     assert "greets" in line
     assert "3/3 passed" in line
     assert ESCAPE not in line
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_part_of_a_line_shows_a_secret(executions: list[Execution], terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    with make_progress(
+        console, shown=True, redact=lambda text: text.replace("greets", "[redacted]")
+    ) as progress:
+        progress.planned(len(executions))
+        for execution in executions:
+            progress.finished(Finished(execution, Status.FAILED))
+    assert isinstance(console.file, io.StringIO)
+    assert "greets" not in console.file.getvalue()
+    assert "[redacted]" in console.file.getvalue()

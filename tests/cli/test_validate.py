@@ -108,3 +108,27 @@ def test_the_schema_takes_what_validate_takes(kindlm: Any, here: Path) -> None:
     jsonschema.validate(yaml.safe_load(SUITE), schema)
     assert kindlm("schema", "-o", "new/schema.json").code == 0
     assert json.loads((here / "new" / "schema.json").read_text("utf-8")) == schema
+
+
+def test_a_secret_in_a_file_is_quoted_nowhere(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "kept-apart-4711")
+    (here / ".env").write_text("SHOP_TOKEN=beside-the-suite-0815\n", "utf-8")
+    (here / "kindlm.yaml").write_text(
+        'kindlm: 1\nproject: "kept-apart-4711\nsuite: beside-the-suite-0815\n', "utf-8"
+    )
+    (here / "other.yaml").write_text(
+        "kindlm: 1\nproject: p\nbeside-the-suite-0815: kept-apart-4711\n", "utf-8"
+    )
+    for arguments in (
+        ("validate", "kindlm.yaml", "other.yaml", "--verbose"),
+        ("validate", "kindlm.yaml", "other.yaml", "--format", "json"),
+        ("test", "kindlm.yaml", "other.yaml"),
+        ("test", "kept-apart-4711.yaml"),
+    ):
+        outcome = kindlm(*arguments)
+        assert outcome.code == 1
+        for secret in ("kept-apart-4711", "beside-the-suite-0815"):
+            assert secret not in outcome.out + outcome.err
+    assert "[redacted]" in outcome.err

@@ -30,6 +30,7 @@ def validate_command(
     from kindlm.cli.history import or_fail
     from kindlm.cli.loading import default_paths, load_paths
     from kindlm.cli.project import find_project
+    from kindlm.cli.secrets import redactor
     from kindlm.cli.validation import summarise, validation_json
 
     del verbose
@@ -37,7 +38,7 @@ def validate_command(
     loaded = or_fail(load_paths(paths or or_fail(default_paths(Path())), root))
     summary = summarise(loaded)
     if form is ListFormat.JSON:
-        sys.stdout.write(validation_json(loaded, summary))
+        sys.stdout.write(redactor(os.environ)(validation_json(loaded, summary)))
     else:
         show(loaded.diagnostics)
         if loaded.ignored:
