@@ -114,6 +114,8 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last boundary: what arrives here is a bug
         report_crash(error, os.environ)
         return 1
+    finally:
+        console.finish_errors()
     return 0 if code == 0 else 1
 
 

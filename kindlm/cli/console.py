@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "discard_output",
     "fail",
+    "finish_errors",
     "is_interactive",
     "is_verbose",
     "make_console",
@@ -79,9 +80,24 @@ def _nothing() -> TextIO:
 
 def discard_output() -> None:
     """Let what is still to be written to standard output vanish: nobody reads it any more."""
+    _discard(sys.stdout)
+
+
+def finish_errors() -> None:
+    """Write out what is left for standard error, or let it vanish if nobody reads it any more.
+
+    Python would end with an exit code of its own otherwise.
+    """
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
     with contextlib.suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, sys.stdout.fileno())
+        os.dup2(nothing, stream.fileno())
         os.close(nothing)
 
 
@@ -104,8 +120,14 @@ def make_console() -> Console:
     """Return the console on standard error."""
     from rich.console import Console
 
+    class Raising(Console):
+        """Rich would end the process, and a run with it, when nobody reads what is shown."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     color = wants_color(sys.stderr)
-    return Console(
+    return Raising(
         file=sys.stderr,
         force_terminal=is_interactive(sys.stderr),
         color_system="standard" if color else None,

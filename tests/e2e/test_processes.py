@@ -133,3 +133,15 @@ def test_output_that_nobody_reads_ends_the_command_quietly(workspace, server):
     )
     os.close(writer)
     assert b"Traceback" not in done.stderr
+
+
+def test_a_run_whose_terminal_is_closed_is_interrupted(workspace, server):
+    workspace.suite(server.url, tests=many_tests(workspace, 40))
+    process = workspace.start("test", "-j", "1")
+    assert "passed" in process.stderr.readline()
+    process.send_signal(signal.SIGHUP)
+    # Nobody reads what it says any more.
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(60) == 1
+    assert workspace.query("SELECT ended FROM runs") == [("interrupted",)]
