@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 
 from rich.console import Console
@@ -95,7 +95,8 @@ def record_run(
         fail_to_open(error)
     with log:
         try:
-            with view:
+            # What an agent in Python prints must not run into a report on standard output.
+            with view, redirect_stdout(sys.stderr):
                 asyncio.run(_run(request, run, log, view, console, fail_fast=fail_fast))
         except WriteFailedError as error:
             show([_write_failed(error, request.database)], console)

@@ -54,7 +54,8 @@ SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.b
 """
 
 TOOL_CALLS = """
-SELECT t.attempt, t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response
+SELECT t.attempt, t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response,
+       t.problems
   FROM tool_calls t
   LEFT JOIN contents a ON a.ref = t.arguments_ref
   LEFT JOIN contents r ON r.ref = t.response_ref

@@ -171,7 +171,10 @@ class AssertionView:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallView:
-    """A tool call with its answer; `call` is the model's answer that asked for it."""
+    """A tool call with its answer; `call` is the model's answer that asked for it.
+
+    `problems` say what was wrong with it: arguments that break the tool's schema, no answer for it.
+    """
 
     attempt: int
     position: int
@@ -180,6 +183,7 @@ class ToolCallView:
     arguments: Any
     rule: str | None
     response: Any
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,17 +180,24 @@ class RunView:
                 arguments=read_json(row["arguments"]),
                 rule=row["rule"],
                 response=read_json(row["response"]),
+                problems=self._problems(row["problems"]),
             )
             for row in self._db.execute(queries.TOOL_CALLS, wanted)
         ]
+
+    def _problems(self, column: str | None) -> tuple[str, ...]:
+        found = json.loads(column) if column else []
+        return tuple(self._text(problem["message"]["$ref"]) or "(erased)" for problem in found)
 
     def _messages(self, column: str) -> tuple[dict[str, Any], ...]:
         return tuple(self._filled(message) for message in json.loads(column))
 
     def _filled(self, message: dict[str, Any]) -> dict[str, Any]:
-        query = "SELECT body FROM contents WHERE ref = ?"
-        row = self._db.execute(query, (message["text"]["$ref"],)).fetchone()
-        return {**message, "text": row[0] if row else None}
+        return {**message, "text": self._text(message["text"]["$ref"])}
+
+    def _text(self, ref: str) -> str | None:
+        row = self._db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
+        return row[0] if row else None
 
     def _suite(self, row: sqlite3.Row) -> SuiteView:
         tests = StatusCounts()

@@ -161,6 +161,9 @@ class _Conversation:
         answer = json_shown(self._mask.value(used.response), _VALUE)
         rule = (f"  {one_line(used.rule or 'not answered')}", "dim")
         self._page.line(("answer     ", "cyan"), answer, rule, indent=4, hang=2)
+        for problem in used.problems:
+            shown = visible(bounded(self._mask.text(problem), _VALUE))
+            self._page.line(("problem    ", "yellow"), shown, indent=4, hang=2)
 
     def _raw(self, call: CallView) -> None:
         if self._verbose and call.raw is not None:
