@@ -5,6 +5,9 @@ authorization header, escaped in JSON inside JSON. Forms that are fixed strings 
 directly. Escapes can stand for any part of a secret, so they take a pattern; it is tried only on a
 text that escapes a character of that secret. Base64 and hex may be wrapped over lines; that takes a
 pattern, too, tried only on a text that holds the secret once its lines are joined.
+
+A text may have been cut before it came here. So the beginning of a secret goes, too, where a text
+ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +33,20 @@ _BACKSLASHES = r"\\{1,15}"
 _PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
 _UNICODE = re.compile(r"\\u([0-9A-Fa-f]{4})")
 _HEX = re.compile(r"\\x([0-9A-Fa-f]{2})")
+
+# An escape cut through, after those that stand for the first bytes or halves of its character.
+_UNFINISHED = (
+    rf"(?:%(?:25)*[0-9A-Fa-f]{{2}}|{_BACKSLASHES}(?:u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})){{0,3}}?"
+    rf"(?:%(?:25)*[0-9A-Fa-f]?|{_BACKSLASHES}(?:u[0-9A-Fa-f]{{0,3}}|x[0-9A-Fa-f]?)?)??"
+)
+
+# What stands behind a cut, up to the group; the group itself is no part of what was cut.
+_CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
+
+_SIGNS_OF_A_CUT = ("…", "...", "u2026", '"', "'", "`", "”")
+
+# Characters, as far as one cut through is looked for behind a beginning; rather too many.
+_LONGEST_ESCAPE = 200
 
 # The end of a line and the indentation of the next, as such or escaped.
 _LINE_END = re.compile(r"\n[ \t]*")
@@ -55,6 +72,15 @@ class _Form:
 
     # Compiled when needed: most runs never see an escaped character of a secret.
     @cached_property
+    def start(self) -> re.Pattern[str]:
+        """Matches its first eight characters on one line, or from two on if they are cut."""
+        first, second, *others = map(_in_any_form, self.text[:MIN_LENGTH])
+        rest = ""
+        for character in reversed(others):
+            rest = f"(?:{character}{rest}|{_CUT.pattern})"
+        return re.compile(first + second + rest)
+
+    @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Matches it on one line."""
         return re.compile("".join(map(_in_any_form, self.text)))
@@ -71,6 +97,7 @@ class Redactor:
     Found are the value itself, JSON-escaped, percent-encoded (wholly, partly, repeatedly, with
     plus signs for spaces), with backslash-u and backslash-x escapes, in hex, and in base64 and
     base64url wherever it begins inside the encoded text; hex and base64 also over several lines.
+    Of each, but for several lines, also the first 8 characters or more where the text was cut.
 
     Args:
         secrets: The values to take out; those under 8 characters are ignored.
@@ -82,40 +109,63 @@ class Redactor:
         ordered = sorted(values, key=lambda value: (-len(value), value))
         fixed = {form: None for value in ordered for form in _fixed_forms(value)}
         self._fixed = tuple(sorted(fixed, key=len, reverse=True))
+        self._longest = max(map(len, self._fixed), default=0)
+        # Keys of one provider often begin alike, in all their encodings.
+        self._heads: dict[str, list[str]] = {}
+        for form in self._fixed:
+            self._heads.setdefault(form[:MIN_LENGTH], []).append(form)
         encoded = {form: None for value in ordered for form in _wrappable_forms(value)}
         self._wrappable = tuple(map(_Form, encoded))
         self._escapable = (*map(_Form, ordered), *self._wrappable)
-        self._shortest = min(map(len, self._fixed), default=0)
 
     def __call__(self, text: str) -> str:
         """The text with `[redacted]` for each secret in it."""
-        if not self._fixed or len(text) < self._shortest:
+        if not self._fixed or len(text) < MIN_LENGTH:
             return text
-        for form in self._fixed:
-            if form in text:
-                text = text.replace(form, _MARK)
+        suspects = self._suspects(text)
+        for form in suspects:
+            text = text.replace(form, _MARK)
+        escaped: list[_Form] = []
         if "%" in text or "\\" in text or "+" in text:
-            text = self._without_escaped(text)
+            text, escaped = self._without_escaped(text)
         if "%" in text or "\\" in text or "\n" in text or "\r" in text:
             text = self._without_wrapped(text)
+        # Last: a part of what is whole must not go before the whole does.
+        for form in suspects:
+            text = _without_beginning(text, form)
+        for each in escaped:
+            text = _without_escaped_beginning(text, each)
         return text
 
-    def _without_escaped(self, text: str) -> str:
+    def _suspects(self, text: str) -> list[str]:
+        """The fixed forms that may be in the text, whole or cut, the longest first."""
+        if any(sign in text for sign in _SIGNS_OF_A_CUT):
+            found = [form for head in self._heads if head in text for form in self._heads[head]]
+            return sorted(found, key=len, reverse=True)
+        # It can only be cut at its end: long strings are found faster than their beginnings.
+        end = text[-self._longest - _LONGEST_ESCAPE :]
+        cut = {head for head in self._heads if head in end}
+        return [form for form in self._fixed if form in text or form[:MIN_LENGTH] in cut]
+
+    def _without_escaped(self, text: str) -> tuple[str, list[_Form]]:
+        """The text without escaped secrets, and those of which beginnings may be left."""
         percent = {code.lower() for code in _PERCENT.findall(text)}
         if "%25" in text:
             # It may be the code of a percent sign after all.
             percent.add("25")
         units = {code.lower() for code in _UNICODE.findall(text)}
         hexes = {code.lower() for code in _HEX.findall(text)}
+        found: list[_Form] = []
         for form in self._escapable:
             if (
                 not percent.isdisjoint(form.bytes)
                 or not units.isdisjoint(form.units)
                 or not hexes.isdisjoint(form.hexes)
                 or any(mark in text for mark in form.marks)
-            ):
+            ) and form.start.search(text):
                 text = form.pattern.sub(_MARK, text)
-        return text
+                found.append(form)
+        return text, found
 
     def _without_wrapped(self, text: str) -> str:
         joined = _joined(text)
@@ -125,6 +175,54 @@ class Redactor:
             if form.text in joined:
                 text = form.wrapped.sub(_MARK, text)
         return text
+
+
+def _without_beginning(text: str, form: str) -> str:
+    """The text without beginnings of a form that a cut left."""
+    head = form[:MIN_LENGTH]
+    at = text.find(head)
+    while at >= 0:
+        length = len(head)
+        while length < len(form) and text.startswith(form[length], at + length):
+            length += 1
+        ends = range(at + length, at + len(head) - 1, -1)
+        text, at = _without_cut(text, at, ends)
+        at = text.find(head, at)
+    return text
+
+
+def _without_escaped_beginning(text: str, form: _Form) -> str:
+    """The text without beginnings of a form, in any mix of escapes, that a cut left."""
+    found = form.start.search(text)
+    while found:
+        at = found.start()
+        ends = sorted(end for end in _ends(text, at, form.text) if end - at >= MIN_LENGTH)
+        text, at = _without_cut(text, at, reversed(ends))
+        found = form.start.search(text, at)
+    return text
+
+
+def _without_cut(text: str, start: int, ends: Iterable[int]) -> tuple[str, int]:
+    """The text without what stands from the start to the first of the ends behind which it is cut.
+
+    Also returned is where to go on reading.
+    """
+    for end in ends:
+        cut = _CUT.match(text, end)
+        if cut:
+            return text[:start] + _MARK + text[cut.start(1) :], start + len(_MARK)
+    return text, start + 1
+
+
+def _ends(text: str, start: int, secret: str) -> Iterator[int]:
+    """Where the beginnings of a secret end that the text holds from a place on."""
+    places = {start}
+    for character in secret:
+        found = (
+            pattern.match(text, place) for pattern in _alternatives(character) for place in places
+        )
+        places = {match.end() for match in found if match}
+        yield from places
 
 
 def _joined(text: str) -> str:
@@ -172,6 +270,15 @@ def _base64_forms(value: str) -> Iterator[str]:
 
 def _in_any_form(character: str) -> str:
     """A pattern for one character: itself, percent-encoded, or escaped with backslashes."""
+    return f"(?:{'|'.join(_forms(character))})"
+
+
+@cache
+def _alternatives(character: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, _forms(character)))
+
+
+def _forms(character: str) -> list[str]:
     percent = "".join(f"%(?:25)*{_either_case(code)}" for code in _byte_codes(character))
     units = "".join(rf"{_BACKSLASHES}u{_either_case(code)}" for code in _unit_codes(character))
     hexes = ["".join(rf"{_BACKSLASHES}x{_either_case(code)}" for code in _byte_codes(character))]
@@ -181,7 +288,7 @@ def _in_any_form(character: str) -> str:
         _BACKSLASHES + re.escape(mark[1]) if mark[0] == "\\" else re.escape(mark)
         for mark in _short_escapes(character)
     ]
-    return f"(?:{'|'.join([re.escape(character), percent, units, *hexes, *short])})"
+    return [re.escape(character), percent, units, *hexes, *short]
 
 
 def _short_escapes(character: str) -> list[str]:

@@ -16,6 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
+from kindlm_store.redaction import MIN_LENGTH
 
 secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
 ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)
@@ -130,6 +131,62 @@ def test_no_secret_survives_in_base64_wherever_it_begins(
     assert all(
         len(part) <= -(-(len(side) + 1) * 4 // 3) + 3
         for part, side in zip(left, (before, after), strict=False)
+    )
+
+
+CUT_ENDS = ["", "…", "...", '"', "\\u2026", '\\\\u2026"}', '\\"', "… and so on"]
+
+
+@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
+@settings(max_examples=60, deadline=None)
+@given(
+    secret=secrets | ascii_secrets,
+    before=texts,
+    end=st.sampled_from(CUT_ENDS),
+    data=st.data(),
+)
+def test_no_beginning_of_a_secret_survives_a_cut(
+    encode: Callable[[str], str], secret: str, before: str, end: str, data: st.DataObject
+) -> None:
+    encoded = encode(secret)
+    cut = data.draw(st.integers(MIN_LENGTH, len(encoded)))
+    # An escape cut through says nothing; one character of a secret, however long, says little.
+    whole = [len(encode(secret[:length])) for length in range(2, len(secret) + 1)]
+    assume(any(MIN_LENGTH <= length <= cut for length in whole))
+    redacted = Redactor([secret])(f"{before} {encoded[:cut]}{end}")
+    assert encoded[:MIN_LENGTH] not in redacted.removeprefix(f"{before} ")
+    assert "[redacted]" in redacted
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    secret=secrets | ascii_secrets,
+    before=st.binary(max_size=9),
+    end=st.sampled_from(CUT_ENDS),
+    data=st.data(),
+)
+@pytest.mark.parametrize("alphabet", ["standard", "urlsafe"])
+def test_no_beginning_of_a_secret_in_base64_survives_a_cut(
+    alphabet: str, secret: str, before: bytes, end: str, data: st.DataObject
+) -> None:
+    encode = base64.b64encode if alphabet == "standard" else base64.urlsafe_b64encode
+    encoded = encode(before + secret.encode()).decode().rstrip("=")
+    # Where the first character begins that the secret fixes alone.
+    start = -(-len(before) * 8 // 6)
+    last = (len(before) + len(secret.encode())) * 8 // 6
+    cut = data.draw(st.integers(start + MIN_LENGTH, last))
+    redacted = Redactor([secret])(f"Basic {encoded[:cut]}{end}")
+    assert redacted.endswith(f"[redacted]{end}")
+    # Of a secret that repeats itself, a later beginning may have been found.
+    left = redacted.removesuffix(end).replace("[redacted]", "")
+    assert len(left) < len("Basic ") + start + MIN_LENGTH
+
+
+def test_the_beginning_of_a_secret_goes_wherever_the_text_was_cut() -> None:
+    redact = Redactor(["sk-planted-0123456789"])
+    assert redact('{"a": "sk-planted-01…", "b": 1}') == '{"a": "[redacted]…", "b": 1}'
+    assert (
+        redact("sk-plan… sk-planted... sk-planted- is") == "sk-plan… [redacted]... sk-planted- is"
     )
 
 
