@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.providers.wire import error_message, parse_json
 from kindlm.retry_after import retry_after
 from kindlm.unreachable import unreachable_reason
+from kindlm_store import Redactor
 
 __all__ = [
     "Endpoint",
@@ -65,8 +67,16 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def without_key(self, text: str) -> str:
-        """Return a text with the key taken out."""
-        return text.replace(self.key, "[key]") if self.key else text
+        """Return a text with the key taken out, in whatever encoding it came back."""
+        if not self.key:
+            return text
+        # A key under the redactor's shortest is still the key.
+        return _redactor(self.key)(text).replace(self.key, "[redacted]")
+
+
+@lru_cache(maxsize=16)
+def _redactor(key: str) -> Redactor:
+    return Redactor([key])
 
 
 def missing_key(provider: str, variable: str) -> KindlmError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ModelReply
+from kindlm.providers import failures
+from kindlm.providers.failures import Endpoint
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
 
@@ -181,6 +184,14 @@ def test_an_echoed_key_is_in_no_error(api, talking, http, make_request):
     assert len(errors) == 5
     for error in errors:
         assert "sk-planted" not in repr(error)
+
+
+@pytest.mark.parametrize("before", range(130, 195, 5))
+def test_an_echoed_key_is_not_cut_before_it_is_taken_out(before):
+    encoded = base64.b64encode(f"user:{KEY}".encode()).decode()
+    endpoint = Endpoint("openai", "http://127.0.0.1/v1", "THE_KEY", KEY)
+    error = failures.of_status(endpoint, 400, {}, "x" * before + encoded)
+    assert encoded[8:16] not in repr(error)
 
 
 def test_nobody_listening_is_a_network_error(api, make_request):
