@@ -98,7 +98,7 @@ class RunOptions(Data):
 
     paths: list[str] = []
     suite: str | None = None
-    test: str | None = None
+    tests: list[str] = []
     tags: list[str] = []
     models: list[str] = []
     repeat: int | None = None

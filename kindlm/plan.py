@@ -18,12 +18,13 @@ __all__ = ["Execution", "Plan", "PlannedCase", "PlannedSuite", "Selection", "mak
 class Selection:
     """Which tests a run is asked for; an empty field selects everything.
 
-    `test` is a case-insensitive part of a suite, test or file name; of `tags` one is enough.
+    Of `tests` one is enough to be a case-insensitive part of a suite, test or file name; likewise
+    one of `tags`.
     `only` holds the tests to choose from: suite, test, target.
     """
 
     suite: str | None = None
-    test: str | None = None
+    tests: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     repeat: int | None = None
@@ -127,8 +128,8 @@ def _is_selected(suite: Suite, case: Case, selection: Selection) -> bool:
     if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
         return False
     names = (suite.name, case.name, suite.path)
-    if selection.test is not None and not any(
-        selection.test.lower() in name.lower() for name in names
+    if selection.tests and not any(
+        part.lower() in name.lower() for part in selection.tests for name in names
     ):
         return False
     tags = {*suite.tags, *case.tags}

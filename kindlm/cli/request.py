@@ -33,7 +33,7 @@ class TestOptions:
 
     paths: tuple[Path, ...] = ()
     suite: str | None = None
-    test: str | None = None
+    tests: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     failed: bool = False
@@ -98,7 +98,7 @@ def make_request(
             skipped=loaded.skipped,
             selection=Selection(
                 suite=options.suite,
-                test=options.test,
+                tests=options.tests,
                 tags=options.tags,
                 models=options.models,
                 repeat=options.repeat,
@@ -118,7 +118,7 @@ def _recorded(options: TestOptions) -> RunOptions:
     return RunOptions(
         paths=[str(path) for path in options.paths],
         suite=options.suite,
-        test=options.test,
+        tests=list(options.tests),
         tags=list(options.tags),
         models=list(options.models),
         repeat=options.repeat,

@@ -220,3 +220,9 @@ def test_verbose_shows_tries_bodies_and_timing(workspace, server, key):
     assert re.search(r"contains .*\d ms", shown)
     assert key not in shown
     assert '"object":' not in workspace.run("test").stdout
+
+
+def test_several_parts_of_names_select_what_has_one_of_them(workspace, server):
+    workspace.suite(server.url, tests=[workspace.test(name) for name in ("one", "two", "three")])
+    report = workspace.report("-t", "one", "-t", "THREE")
+    assert [entry["name"] for entry in report["tests"]] == ["one", "three"]

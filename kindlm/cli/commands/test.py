@@ -25,9 +25,12 @@ def test_command(
         typer.Option("--suite", "-s", metavar="TEXT", help="Only suites whose name has this."),
     ] = None,
     test: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--test", "-t", metavar="TEXT", help="Only tests whose suite, name or file has this."
+            "--test",
+            "-t",
+            metavar="TEXT",
+            help="Only tests whose suite, name or file has this; repeatable.",
         ),
     ] = None,
     tags: Annotated[
@@ -96,7 +99,7 @@ def test_command(
     options = TestOptions(
         paths=(*(paths or ()), *((config,) if config else ())),
         suite=suite,
-        test=test,
+        tests=tuple(test or ()),
         tags=() if tags is None else tuple(tag.strip() for tag in tags.split(",")),
         models=tuple(model or ()),
         failed=failed,
