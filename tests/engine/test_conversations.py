@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -14,6 +15,7 @@ from kindlm.suite import (
     Command,
     Expectation,
     Fault,
+    Price,
     Prompt,
     SimulatedTool,
     ToolAnswer,
@@ -150,6 +152,15 @@ class TestAgents:
         (end,) = bench.events("execution.finished")
         assert end.data["cost_source"] == "unknown"
         assert end.data["gen_ai.usage.output_tokens"] == 4
+
+    def test_its_tokens_have_the_users_price_of_the_model_that_it_says_it_used(self, bench, make):
+        usage = Usage(1_000_000, 2_000_000)
+        bench.agent.outcomes = [agent_reply("ok", usage=usage, model="shop-1")]
+        prices = {"shop-1": Price(1.0, 2.0)}
+        suite = make.suite(make.case(targets=("shop",)), agents={"shop": self.AGENT}, prices=prices)
+        asyncio.run(bench.run([suite]))
+        (end,) = bench.events("execution.finished")
+        assert (end.data["cost_usd"], end.data["cost_source"]) == (5.0, "computed")
 
     def test_an_agent_that_says_nothing_is_an_error(self, bench, make):
         finished = self.ask(bench, make, agent_reply())
