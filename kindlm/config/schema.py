@@ -319,6 +319,7 @@ class KindlmConfig(Section):
         examples=[{"my-model": {"input": 0.5, "output": 1.5}}],
         json_schema_extra=EXTENSION,
     )
-    """Prices by model, beside or instead of the built-in ones."""
+    """Prices by model, beside or instead of the built-in ones. An agent that names no model goes by
+    its id, a command by `command`."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
     """What is recorded."""
