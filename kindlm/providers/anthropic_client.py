@@ -12,10 +12,12 @@ from kindlm.providers.ambient import header_names
 from kindlm.providers.anthropic_wire import WIRE
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.failures import Endpoint
-from kindlm.providers.sdk_transport import UNREACHABLE, http_answer
+from kindlm.providers.sdk_transport import UNREACHABLE, http_answer, silence_sdk_logs
 from kindlm.suite import ProviderSettings
 
 __all__ = ["anthropic_client"]
+
+silence_sdk_logs()
 
 _BASE_URL = "https://api.anthropic.com"
 _NO_KEY = "unused"

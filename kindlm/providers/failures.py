@@ -197,7 +197,8 @@ def _told(
             hint = f"Check that the key in {key} may use this model"
             return ErrorCode.PROVIDER_AUTH_ERROR, f"{title} denied access (403): {said}", hint
         case 408:
-            return ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}", None
+            hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
+            return ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}", hint
         case 429 if _quota_used_up(body):
             hint = "Check the plan and the billing of the account: trying again does not help"
             return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}", hint
@@ -209,7 +210,18 @@ def _told(
             hint = f"Check the model's name and providers.{endpoint.provider}.baseUrl"
             return ErrorCode.PROVIDER_API_ERROR, f"{title} returned 404: {said}", hint
         case _:
-            return ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}", None
+            hint = _advice(endpoint, status)
+            return ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}", hint
+
+
+def _advice(endpoint: Endpoint, status: int) -> str:
+    if status >= 500:
+        return (
+            f"{endpoint.title} has a problem of its own: try again later, or raise defaults.retries"
+        )
+    if status < 400:
+        return f"providers.{endpoint.provider}.baseUrl leads to a redirect: write where it leads to"
+    return "The request was refused: what is wrong with it is in the message"
 
 
 def _error(

@@ -17,7 +17,7 @@ from kindlm.providers.ambient import header_names
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.openai_wire import WIRE
-from kindlm.providers.sdk_transport import UNREACHABLE, http_answer
+from kindlm.providers.sdk_transport import UNREACHABLE, http_answer, silence_sdk_logs
 from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ProviderSettings
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from openai._types import Headers
 
 __all__ = ["openai_client", "openai_embedder"]
+
+silence_sdk_logs()
 
 _BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "unused"

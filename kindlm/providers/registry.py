@@ -71,9 +71,17 @@ def _key(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[str |
 def _is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            return False
+        # What the SDKs take for a URL is stricter; they are loaded next anyway.
+        from httpx2 import URL, InvalidURL
     except ValueError:
         return False
+    try:
+        URL(url)
+    except (InvalidURL, ValueError):
+        return False
+    return True
 
 
 def _bad_url(settings: ProviderSettings) -> KindlmError:

@@ -9,19 +9,30 @@ the time of their default one when many calls run at once.
 
 from __future__ import annotations
 
+import logging
+
 import aiohttp
 import httpx2
 
 from kindlm.providers.client import HttpAnswer
 
-__all__ = ["UNREACHABLE", "http_answer"]
+__all__ = ["UNREACHABLE", "http_answer", "silence_sdk_logs"]
 
-UNREACHABLE = (httpx2.HTTPError, aiohttp.ClientError, OSError)
+UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, aiohttp.ClientError, OSError)
 """What the HTTP stack raises when no answer comes, beside the SDKs' own errors.
 
 aiohttp's transport reports a refused or cut connection as a timeout. As the SDKs run without a
 timeout of theirs, whatever they raise without a response is a matter of the network.
 """
+
+
+def silence_sdk_logs() -> None:
+    """Keep the SDKs from logging requests: with ANTHROPIC_LOG=debug they print keys in clear.
+
+    To be called once an SDK is loaded; what happens is in kindlm's own log, without keys.
+    """
+    for name in ("anthropic", "openai", "httpx2", "httpx"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def http_answer(response: httpx2.Response) -> HttpAnswer:

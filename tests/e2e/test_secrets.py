@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
+from kindlm.testing import LoopbackServer
+
 
 def traces(key: str) -> set[bytes]:
     """The forms in which a careless program repeats a key."""
@@ -64,3 +66,32 @@ def test_other_variables_that_name_a_secret_are_known_too(workspace, server):
     assert done.returncode == 0, done.stderr
     assert secret in str(server.requests[0].body)
     assert_clean(workspace, secret, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("variable", ["ANTHROPIC_LOG", "OPENAI_LOG"])
+def test_the_logs_of_the_sdks_do_not_show_the_key(workspace, server, key, variable):
+    models = [
+        {"id": "gpt", "provider": "openai", "model": "gpt-4o"},
+        {"id": "claude", "provider": "anthropic", "model": "claude-sonnet-4-5-20250929"},
+    ]
+    providers = {
+        "openai": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"},
+        "anthropic": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": server.url},
+    }
+    workspace.suite(server.url, models=models, providers=providers)
+    done = workspace.run("test", **{variable: "debug"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_clean(workspace, key, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("cut", range(12, 40, 4))
+def test_a_key_that_an_error_message_cuts_off_is_not_recorded(workspace, server, key, cut):
+    encoded = base64.b64encode(key.encode()).decode()
+    script = {"rules": [{"reply": {"text": "y" * (200 - cut) + encoded}}]}
+    with LoopbackServer(script) as careless:
+        test = workspace.test(tools=[], expect={"output": {"contains": ["not in there"]}})
+        workspace.suite(careless.url, tests=[test])
+        done = workspace.run("test", "--reporter", "json=out.json")
+    left = [done.stdout, done.stderr, (workspace.root / "out.json").read_text("utf-8")]
+    left += [str(row) for row in workspace.query("SELECT body FROM contents")]
+    assert not any(encoded[:8] in text for text in left)
