@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from kindlm.errors import KindlmError, Result
 from kindlm.events import Payload
@@ -55,6 +55,7 @@ __all__ = [
     "Pricing",
     "Purpose",
     "Question",
+    "Quota",
     "Recorder",
     "ResponseSchema",
     "SimulatedAnswer",
@@ -102,12 +103,26 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a provider said is left of one of its limits.
+
+    `left` of `limit` requests (or tokens, whatever is limited) may still come before the limit is
+    whole again in `reset_s` seconds. None is what it did not say.
+    """
+
+    kind: Literal["requests", "tokens"]
+    left: int
+    limit: int | None = None
+    reset_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelReply:
     """What a model answered.
 
     With a `response_schema` in the request, `text` is the JSON text whatever the provider's way of
     giving it. `raw` is the body as received. `warnings` tell the user of a parameter that had to
-    be dropped. Times are in milliseconds.
+    be dropped. `quotas` is what the provider said of its limits. Times are in milliseconds.
     """
 
     text: str
@@ -119,6 +134,7 @@ class ModelReply:
     finish_reason: FinishReason | None = None
     model: str | None = None
     warnings: tuple[str, ...] = ()
+    quotas: tuple[Quota, ...] = ()
 
 
 class ModelClient(Protocol):
@@ -128,7 +144,8 @@ class ModelClient(Protocol):
         """Make exactly one request, without retries.
 
         Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds,
-        if the provider gave one), `retryable` (bool) and `body` (text, as received). `resend`
+        if the provider gave one), `retryable` (bool), `quotas` (of the provider's limits) and
+        `body` (text, as received). `resend`
         (True, or absent) says that the provider refused what the user did not ask for, and that
         the client will leave it out: the same request may be made again at once.
         """
