@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
@@ -31,7 +31,7 @@ from kindlm.cli.run_events import (
     suite_started,
 )
 from kindlm.cli.secrets import suite_secrets
-from kindlm.config import bind_services, bind_suite
+from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
@@ -52,6 +52,9 @@ from kindlm_store import Append, EventLog, HeadOf, Redactor, StreamLock
 __all__ = ["RunRequest", "new_run_id", "open_log", "run_secrets", "run_session"]
 
 T = TypeVar("T")
+
+Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
+"""Shows an error or a warning while a run goes on."""
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _ID_LENGTH = 8
@@ -92,11 +95,12 @@ async def run_session(
     log: EventLog,
     observer: Observer,
     stop: Stop,
-    ended: Callable[[KindlmError], None],
+    tell: Tell,
 ) -> None:
     """Run everything that was requested and record it as the run `run`.
 
-    `ended` is told of a served program that ends by itself meanwhile.
+    `tell` is told what the user has to know meanwhile: cassettes that hold nothing, and served
+    programs that end by themselves.
 
     The stream is sealed if the plan was completed and the verdict could be computed; otherwise
     the run stays open. Raises `StoreError` if events can't be written.
@@ -105,7 +109,7 @@ async def run_session(
     recorder = RunRecorder(log, f"run/{run}")
     with StreamLock(request.database, f"run/{run}"):
         with closing(log.reader()) as reader:
-            async with _served(request, stop, reader, ended) as (suites, skipped):
+            async with _served(request, stop, reader, tell) as (suites, skipped):
                 plan = make_plan(suites, request.selection)
                 recorder.hide_personal_data(plan.suites)
                 baselines = RecordedBaselines(reader)
@@ -126,7 +130,7 @@ async def _served(
     request: RunRequest,
     stop: Stop,
     reader: sqlite3.Connection,
-    ended: Callable[[KindlmError], None],
+    tell: Tell,
 ) -> AsyncIterator[tuple[list[Suite], list[SkippedSuite]]]:
     """Start what the suites serve and yield those that are ready, and those that are not.
 
@@ -136,7 +140,7 @@ async def _served(
     ready: list[Suite] = []
     async with AsyncExitStack() as stack:
         for suite in request.suites:
-            served = await _unless_stopped(_serve(suite, request, reader, stack, ended), stop)
+            served = await _unless_stopped(_serve(suite, request, reader, stack, tell), stop)
             if served is None:
                 ready.append(suite)
             elif isinstance(served, Err):
@@ -165,21 +169,23 @@ async def _serve(
     request: RunRequest,
     reader: sqlite3.Connection,
     stack: AsyncExitStack,
-    ended: Callable[[KindlmError], None],
+    tell: Tell,
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
-    recorded = with_recorded_answers(suite, reader)
+    (planned,) = make_plan([suite], request.selection).suites
+    recorded = with_recorded_answers(planned, reader)
     if isinstance(recorded, Err):
         return recorded
-    suite = recorded.value
+    for warning in recorded.value.warnings:
+        tell(warning)
+    suite = recorded.value.suite
     services = bind_services(suite, environ=request.environ)
     if isinstance(services, Err):
         return services
-    starting = start_services(services.value, request.environ, ended)
+    starting = start_services(services.value, request.environ, tell)
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
         return ports
-    (planned,) = make_plan([suite], request.selection).suites
     selected = {case.case.name: case.targets for case in planned.cases if case.selected}
     return bind_suite(suite, environ=request.environ, ports=ports.value, selected=selected)
 

@@ -139,7 +139,7 @@ async def _run(
             stop.wind_down(_FAIL_FAST)
 
     with stop_on_signals(stop, lambda line: note(line, console)):
-        await run_session(request, run, log, observe, stop, lambda error: show([error], console))
+        await run_session(request, run, log, observe, stop, lambda item: show([item], console))
     _log.info("The run ended", status=stop.reason or "complete")
 
 

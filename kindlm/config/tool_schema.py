@@ -46,12 +46,14 @@ class ToolAnswerConfig(ToolReplyConfig):
 
 
 class CassetteConfig(Section):
-    """Answers that were recorded in an earlier run."""
+    """Answers that were recorded in an earlier run, in the test of the same name."""
 
     run: Text = Field(examples=["latest"])
-    """Id or label of the run, or `latest`."""
+    """Id or label of a run that executed tests of this suite, or `latest`: the newest of them that
+    has finished. Of several runs with one label, the newest counts."""
     match: Literal["arguments"] = Field(default="arguments", examples=["arguments"])
-    """A call gets the answer that equal arguments got then."""
+    """A call gets the answer that equal arguments got then, of several of these one after another;
+    the last one stays."""
 
 
 class ToolConfig(Section):
@@ -77,4 +79,4 @@ class ToolConfig(Section):
     )
     """JSON Schema file that all answers must fit, relative to this file."""
     cassette: Maybe[CassetteConfig] = Field(default=None, json_schema_extra=EXTENSION)
-    """Answers that were recorded in an earlier run."""
+    """Answers that were recorded in an earlier run, in the test of the same name."""

@@ -15,6 +15,7 @@ from kindlm.simulation.placeholders import MissingValueError, fill
 from kindlm.simulation.state import state_matches
 from kindlm.suite import Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
+from kindlm.wording import shown
 
 __all__ = ["SimulatedTools"]
 
@@ -71,8 +72,7 @@ class SimulatedTools:
         problems = tuple(argument_problems(tool, call.arguments))
         chosen = self._choose(tool, call.arguments)
         if chosen is None:
-            message = f"{call.name!r} has no response for these arguments."
-            return _unmatched(call, "no response", message, problems)
+            return _unmatched(call, "no response", _no_response(tool), problems)
         return self._given(tool, call, chosen, problems)
 
     def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
@@ -154,6 +154,16 @@ class SimulatedTools:
 def _definition(tool: SimulatedTool) -> ToolDefinition:
     parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
     return ToolDefinition(tool.name, tool.description, parameters)
+
+
+def _no_response(tool: SimulatedTool) -> str:
+    message = f"{tool.name!r} has no response for these arguments."
+    if tool.cassette is None:
+        return message
+    return (
+        f"{message} Its cassette ({shown(tool.cassette.run)}) holds no call with equal arguments"
+        " in the test of this name."
+    )
 
 
 def _equal(left: Any, right: Any) -> bool:

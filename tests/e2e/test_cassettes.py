@@ -2,35 +2,91 @@
 
 from __future__ import annotations
 
+DEFAULT = {"defaultResponse": {"status": "delivered"}}
+NEVER = {"cassette": {"run": "never"}}
+TAPED = {"cassette": {"run": "taped"}}
 
-def suite(workspace, url, **tool):
-    tools = [{"name": "lookup_order", **tool}]
+
+def a_test(workspace, tool, name="delivered", **changes):
     expect = {"toolCalls": [{"tool": "lookup_order", "responseContains": "delivered"}]}
-    workspace.suite(url, tests=[workspace.test(tools=tools, expect=expect)])
+    tools = [{"name": "lookup_order", **tool}]
+    return workspace.test(name, tools=tools, **{"expect": expect, **changes})
+
+
+def suite(workspace, url, tool, *others):
+    workspace.suite(url, tests=[a_test(workspace, tool), *others])
 
 
 def test_a_cassette_answers_as_the_recorded_run_did(workspace, server):
-    suite(workspace, server.url, defaultResponse={"status": "delivered"})
+    suite(workspace, server.url, DEFAULT)
     assert workspace.run("test", "--label", "taped").returncode == 0
-    suite(workspace, server.url, cassette={"run": "taped"})
+    suite(workspace, server.url, TAPED)
     done = workspace.run("test")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "cassette" not in done.stderr
     rules = workspace.query("SELECT rule, response FROM tool_call_log ORDER BY execution")
     assert sorted(rule for rule, _ in rules) == ["cassette", "defaultResponse"]
     assert {response for _, response in rules} == {'{"status": "delivered"}'}
 
 
 def test_latest_is_the_last_finished_run_of_the_suite(workspace, server):
-    suite(workspace, server.url, defaultResponse={"status": "delivered"})
+    suite(workspace, server.url, DEFAULT)
     workspace.run("test")
-    suite(workspace, server.url, cassette={"run": "latest"})
+    suite(workspace, server.url, {"cassette": {"run": "latest"}})
     assert workspace.run("test").returncode == 0
 
 
 def test_a_cassette_of_no_run_skips_the_suite_and_says_what_to_do(workspace, server):
-    suite(workspace, server.url, cassette={"run": "never"})
+    suite(workspace, server.url, NEVER)
     done = workspace.run("test")
     assert done.returncode == 1
     assert "never" in done.stdout
     assert "kindlm runs" in done.stdout
     assert len(server.requests) == 0
+
+
+def test_a_test_that_does_not_run_needs_no_run_for_its_cassette(workspace, server):
+    skipped = a_test(workspace, NEVER, "skipped", skip=True)
+    slow = a_test(workspace, NEVER, "slow", tags=["slow"])
+    suite(workspace, server.url, DEFAULT, skipped, slow)
+    done = workspace.run("test", "--test", "delivered", "--test", "skipped")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert workspace.run("test", "--tag", "slow").returncode == 1
+
+
+def test_a_run_that_executed_nothing_does_not_stand_for_its_label(workspace, server):
+    suite(workspace, server.url, DEFAULT)
+    workspace.run("test", "--label", "taped")
+    suite(workspace, server.url, DEFAULT, a_test(workspace, NEVER, "broken"))
+    workspace.run("test", "--label", "taped")
+    workspace.run("test", "--label", "hollow")
+    suite(workspace, server.url, TAPED)
+    assert workspace.run("test").returncode == 0
+    suite(workspace, server.url, {"cassette": {"run": "hollow"}})
+    done = workspace.run("test")
+    assert done.returncode == 1
+    assert "No run 'hollow' has executed tests of the suite 'orders'" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_answers_of_another_test_are_not_given_and_that_is_told(workspace, server):
+    suite(workspace, server.url, DEFAULT)
+    workspace.run("test", "--label", "taped")
+    workspace.suite(server.url, tests=[a_test(workspace, TAPED, "renamed")])
+    done = workspace.run("test")
+    assert done.returncode == 1
+    assert 'holds no answer of it in the test "renamed"' in done.stderr
+    assert "test of the same name" in done.stderr
+    assert "kindlm.yaml:" in done.stderr
+    [(response,)] = workspace.query("SELECT response FROM tool_call_log WHERE rule = 'no response'")
+    assert "in the test of this name" in response
+
+
+def test_what_an_unmatched_call_got_is_no_answer_of_the_tool(workspace, server):
+    suite(workspace, server.url, {})
+    workspace.run("test", "--label", "taped")
+    workspace.suite(server.url, tests=[a_test(workspace, TAPED, strictTools=True, expect={})])
+    done = workspace.run("test")
+    assert done.returncode == 1
+    assert "TOOL_CALL_UNMATCHED" in workspace.run("report", "--format", "json").stdout
