@@ -191,8 +191,11 @@ class ToolSimulator(Protocol):
         """The tools as the model is told of them."""
         ...
 
-    def answer(self, call: ToolCall) -> SimulatedAnswer:
-        """Answer one call; an unknown tool gets an error object, never an exception."""
+    async def answer(self, call: ToolCall) -> SimulatedAnswer:
+        """Answer one call once the one before is answered.
+
+        An unknown tool gets an error object, never an exception.
+        """
         ...
 
 

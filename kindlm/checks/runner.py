@@ -26,13 +26,17 @@ class CheckRunner:
     execution: the answers of providers are read, and timed, while it goes on.
     """
 
-    def __init__(self, checks: Mapping[str, Check] | None = None) -> None:
+    def __init__(
+        self,
+        checks: Mapping[str, Check] | None = None,
+        thread: ThreadPoolExecutor | None = None,
+    ) -> None:
         self._checks = discover() if checks is None else checks
         # Not a thread of the loop, in which host names are looked up: a request would wait for
         # checks. And one only: time limits of patterns count the processor time of all threads,
         # so that checks side by side would take it from one another, and verdicts depend on that.
-        # It starts when the first slow check comes, and ends with the runner.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
+        # It starts when the first slow check comes, and ends with those that use it.
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
     async def evaluate(
         self, expectation: Expectation, transcript: Transcript, context: CheckContext

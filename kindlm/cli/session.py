@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -194,14 +195,16 @@ def _ports(request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder
     def clients(settings: ProviderSettings) -> Result[ModelClient]:
         return make_client(settings, environ=request.environ)
 
+    # One for all patterns and schemas of the user: side by side they would share a time limit.
+    thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
     return Ports(
         clients=clients,
         pricing=PriceTable,
-        simulators=SimulatedTools,
+        simulators=partial(SimulatedTools, thread=thread),
         agents=partial(make_agent, environ=request.environ, root=request.root),
         baselines=baselines,
         embedders=partial(find_embedder, environ=request.environ),
-        checker=CheckRunner(),
+        checker=CheckRunner(thread=thread),
         recorder=recorder,
         clock=SystemClock(),
     )

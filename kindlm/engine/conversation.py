@@ -77,13 +77,14 @@ class ToolRecorder:
 
     async def answer(self, answered: Answered) -> list[_Used]:
         """Answer the calls of one reply, in order; takes as long as the slowest of them."""
-        answers = [self._answer_one(call, answered.call) for call in answered.reply.tool_calls]
+        calls = answered.reply.tool_calls
+        answers = [await self._answer_one(call, answered.call) for call in calls]
         delay_s = max((answer.delay_s for _, answer in answers), default=0.0)
         if delay_s:
             await self._clock.sleep(delay_s)
         return [_used(call, answer) for call, answer in answers]
 
-    def _answer_one(self, call: ToolCall, number: int) -> tuple[ToolCall, SimulatedAnswer]:
+    async def _answer_one(self, call: ToolCall, number: int) -> tuple[ToolCall, SimulatedAnswer]:
         index = self._count
         self._count += 1
         data = tool_call_data(call)
@@ -96,7 +97,7 @@ class ToolRecorder:
                 arguments=data.arguments,
             )
         )
-        answer = self._simulator.answer(call)
+        answer = await self._simulator.answer(call)
         self._recorder.record(
             ToolSimulated(
                 index=index,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from kindlm.matching import matches
 from kindlm.ports import SimulatedAnswer, ToolDefinition
-from kindlm.simulation.contracts import argument_problems, result_problems
+from kindlm.simulation.contracts import argument_problems, is_slow, result_problems
 from kindlm.simulation.faults import error_object, fault_object
 from kindlm.simulation.placeholders import MissingValueError, fill
 from kindlm.simulation.state import state_matches
@@ -18,6 +20,8 @@ from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
 from kindlm.wording import shown
 
 __all__ = ["SimulatedTools"]
+
+_Problems: TypeAlias = tuple[ToolProblem, ...]
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
@@ -45,11 +49,18 @@ class SimulatedTools:
 
     State and counts last as long as the execution, and all its tools share the state. Calls are
     answered in the order they are given, so that parallel calls see what those before them set.
+
+    Schemas that can take long are validated in `thread`, so that they hold up no other execution;
+    without one, in one of its own. It is the thread of the checks for the reason they share one:
+    time limits of patterns count the processor time of all threads.
     """
 
-    def __init__(self, tools: Sequence[SimulatedTool]) -> None:
+    def __init__(
+        self, tools: Sequence[SimulatedTool], thread: ThreadPoolExecutor | None = None
+    ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._definitions = tuple(_definition(tool) for tool in self._tools.values())
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-tools")
         self._state: dict[str, Any] = {}
         self._answered: Counter[Hashable] = Counter()
 
@@ -58,8 +69,8 @@ class SimulatedTools:
         """The tools as the model is told of them."""
         return self._definitions
 
-    def answer(self, call: ToolCall) -> SimulatedAnswer:
-        """Answer one call; names compare exactly.
+    async def answer(self, call: ToolCall) -> SimulatedAnswer:
+        """Answer one call; names compare exactly. The next call comes when this is answered.
 
         Arguments that break the tool's `parameters` are a problem, and are answered all the same.
         """
@@ -69,11 +80,23 @@ class SimulatedTools:
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
             return _unmatched(call, "malformed arguments", message)
-        problems = tuple(argument_problems(tool, call.arguments))
+        problems = await self._checked(argument_problems, tool, tool.parameters, call.arguments)
         chosen = self._choose(tool, call.arguments)
         if chosen is None:
             return _unmatched(call, "no response", _no_response(tool), problems)
-        return self._given(tool, call, chosen, problems)
+        return await self._given(tool, call, chosen, problems)
+
+    async def _checked(
+        self,
+        check: Callable[[SimulatedTool, Any], _Problems],
+        tool: SimulatedTool,
+        schema: Mapping[str, Any] | None,
+        value: Any,
+    ) -> _Problems:
+        """Return what a check finds wrong with a value that is held against a schema."""
+        if schema is None or not is_slow(schema, value):
+            return check(tool, value)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, check, tool, value)
 
     def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
         for index, answer in enumerate(tool.answers):
@@ -127,12 +150,12 @@ class SimulatedTools:
         self._answered[key] += 1
         return min(turn, length - 1)
 
-    def _given(
+    async def _given(
         self,
         tool: SimulatedTool,
         call: ToolCall,
         chosen: _Chosen,
-        problems: tuple[ToolProblem, ...],
+        problems: _Problems,
     ) -> SimulatedAnswer:
         answer, delay_s = chosen.answer, chosen.answer.delay_ms / 1000
         scope = {"args": call.arguments, "state": self._state}
@@ -147,8 +170,8 @@ class SimulatedTools:
             response = fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
             return SimulatedAnswer(response, chosen.rule, delay_s, text, problems)
-        problems = (*problems, *result_problems(tool, response))
-        return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
+        lies = await self._checked(result_problems, tool, tool.result_schema, response)
+        return SimulatedAnswer(response, chosen.rule, delay_s, problems=(*problems, *lies))
 
 
 def _definition(tool: SimulatedTool) -> ToolDefinition:
@@ -175,7 +198,7 @@ def _unmatched(
     call: ToolCall,
     rule: str,
     message: str,
-    problems: tuple[ToolProblem, ...] = (),
+    problems: _Problems = (),
     delay_s: float = 0.0,
 ) -> SimulatedAnswer:
     """Return the answer to a call that no answer was meant for: an error object, and a problem."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from kindlm.ports import SimulatedAnswer, ToolSimulator
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import Fault, RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
@@ -20,8 +22,12 @@ PARAMETERS = {
 RESULT = {"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}}
 
 
+def ask(tools: ToolSimulator, call: ToolCall) -> SimulatedAnswer:
+    return asyncio.run(tools.answer(call))
+
+
 def answer_of(tool: SimulatedTool, arguments: dict[str, Any] | None = None) -> Any:
-    return SimulatedTools([tool]).answer(ToolCall("c", tool.name, arguments or {}))
+    return ask(SimulatedTools([tool]), ToolCall("c", tool.name, arguments or {}))
 
 
 class TestFaults:
@@ -58,14 +64,14 @@ class TestFaults:
         fails = ToolAnswer(fault=Fault.TIMEOUT, set_state={"done": True})
         tools = SimulatedTools([SimulatedTool("t", answers=(done, fails))])
 
-        assert "error" in tools.answer(ToolCall("1", "t", {})).response
-        assert tools.answer(ToolCall("2", "t", {})).response == "already done"
+        assert "error" in ask(tools, ToolCall("1", "t", {})).response
+        assert ask(tools, ToolCall("2", "t", {})).response == "already done"
 
     def test_a_sequence_can_fail_once(self) -> None:
         steps = (ToolAnswer(fault=Fault.ERROR), ToolAnswer(then="fine"))
         tools = SimulatedTools([SimulatedTool("t", answers=(ToolAnswer(sequence=steps),))])
 
-        answers = [tools.answer(ToolCall("c", "t", {})).response for _ in range(2)]
+        answers = [ask(tools, ToolCall("c", "t", {})).response for _ in range(2)]
 
         assert "error" in answers[0]
         assert answers[1] == "fine"
@@ -159,3 +165,42 @@ class TestResults:
         )
 
         assert answer_of(tool, {"ok": True}).problems == ()
+
+
+HANGS = "^(a|a)*$"
+VICTIM = "a" * 60 + "!"
+BOUNDED = {"properties": {"id": {"pattern": HANGS}}}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "turns_meanwhile"),
+    [
+        (SimulatedTool("t", parameters=BOUNDED, has_default=True), {"id": VICTIM}, True),
+        (
+            SimulatedTool("t", answers=(ToolAnswer(then={"id": VICTIM}),), result_schema=BOUNDED),
+            {},
+            True,
+        ),
+        (SimulatedTool("t", parameters=RESULT, has_default=True), {"l": [{}] * 1_000}, True),
+        (SimulatedTool("t", parameters=RESULT, has_default=True), {"ok": 1}, False),
+    ],
+)
+def test_the_loop_turns_while_a_slow_schema_is_validated(
+    tool: SimulatedTool, arguments: dict[str, Any], turns_meanwhile: bool
+) -> None:
+    finished: list[str] = []
+
+    async def other_work() -> None:
+        finished.append("other")
+
+    async def answering() -> None:
+        answer = await SimulatedTools([tool]).answer(ToolCall("c", "t", arguments))
+        finished.append("answer")
+        assert len(answer.problems) == 1
+
+    async def both() -> None:
+        await asyncio.gather(answering(), other_work())
+
+    asyncio.run(both())
+
+    assert finished == (["other", "answer"] if turns_meanwhile else ["answer", "other"])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from kindlm.ports import SimulatedAnswer, SimulatorFactory, ToolDefinition
+from kindlm.ports import SimulatedAnswer, SimulatorFactory, ToolDefinition, ToolSimulator
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
 FACTORY: SimulatorFactory = SimulatedTools
+
+
+def ask(tools: ToolSimulator, call: ToolCall) -> SimulatedAnswer:
+    return asyncio.run(tools.answer(call))
 
 
 def call(name: str, arguments: dict[str, Any] | None = None, **more: Any) -> ToolCall:
@@ -30,13 +35,13 @@ def lookup(**more: Any) -> SimulatedTool:
 def test_the_first_answer_that_matches_wins() -> None:
     tools = FACTORY([lookup()])
 
-    answer = tools.answer(call("lookup", {"id": "A1", "fresh": True}))
+    answer = ask(tools, call("lookup", {"id": "A1", "fresh": True}))
 
     assert answer == SimulatedAnswer({"status": "delivered"}, "responses[0]")
 
 
 def test_null_is_an_answer() -> None:
-    assert FACTORY([lookup()]).answer(call("lookup", {"id": "B2"})) == SimulatedAnswer(
+    assert ask(FACTORY([lookup()]), call("lookup", {"id": "B2"})) == SimulatedAnswer(
         None, "responses[2]"
     )
 
@@ -45,7 +50,7 @@ def test_null_is_an_answer() -> None:
 def test_every_value_can_be_the_default_and_is_given_as_it_stands(default: Any) -> None:
     tools = FACTORY([lookup(default=default, has_default=True)])
 
-    assert tools.answer(call("lookup", {"id": "?"})) == SimulatedAnswer(default, "defaultResponse")
+    assert ask(tools, call("lookup", {"id": "?"})) == SimulatedAnswer(default, "defaultResponse")
 
 
 def test_an_answer_without_when_matches_all() -> None:
@@ -53,9 +58,9 @@ def test_an_answer_without_when_matches_all() -> None:
         [SimulatedTool("t", answers=(ToolAnswer({"a": 1}, "one"), ToolAnswer(None, 2)))]
     )
 
-    assert tools.answer(call("t", {"a": 1})).response == "one"
-    assert tools.answer(call("t", {"a": 2})) == SimulatedAnswer(2, "responses[1]")
-    assert tools.answer(call("t")).response == 2
+    assert ask(tools, call("t", {"a": 1})).response == "one"
+    assert ask(tools, call("t", {"a": 2})) == SimulatedAnswer(2, "responses[1]")
+    assert ask(tools, call("t")).response == 2
 
 
 @pytest.mark.parametrize(
@@ -70,7 +75,7 @@ def test_an_answer_without_when_matches_all() -> None:
 def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool_and_is_a_problem(
     asked: ToolCall, rule: str
 ) -> None:
-    answer = FACTORY([lookup()]).answer(asked)
+    answer = ask(FACTORY([lookup()]), asked)
 
     assert answer.rule == rule
     assert answer.response["tool"] == asked.name
@@ -83,7 +88,7 @@ def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool_and_is_a_
 def test_malformed_arguments_never_meet_the_default() -> None:
     tools = FACTORY([lookup(default="fine", has_default=True)])
 
-    answer = tools.answer(call("lookup", malformed="[1, 2]"))
+    answer = ask(tools, call("lookup", malformed="[1, 2]"))
 
     assert "not a JSON object" in answer.response["error"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.ports import SimulatedAnswer, ToolSimulator
 from kindlm.simulation import SimulatedTools
 from kindlm.simulation.placeholders import MissingValueError, fill
 from kindlm.simulation.state import state_matches
@@ -37,8 +39,12 @@ LOOKUP = SimulatedTool(
 )
 
 
+def ask(tools: ToolSimulator, call: ToolCall) -> SimulatedAnswer:
+    return asyncio.run(tools.answer(call))
+
+
 def responses(tools: SimulatedTools, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
-    return [tools.answer(ToolCall("c", name, arguments)).response for name, arguments in calls]
+    return [ask(tools, ToolCall("c", name, arguments)).response for name, arguments in calls]
 
 
 def only(*answers: ToolAnswer, **more: Any) -> SimulatedTools:
@@ -182,9 +188,9 @@ class TestPlaceholders:
     ) -> None:
         tools = only(ToolAnswer(None, "seen", when_state={"seen": True}), answer)
 
-        first = tools.answer(ToolCall("c", "t", {}))
-        second = tools.answer(ToolCall("c", "t", {"note": "x"}))
-        third = tools.answer(ToolCall("c", "t", {}))
+        first = ask(tools, ToolCall("c", "t", {}))
+        second = ask(tools, ToolCall("c", "t", {"note": "x"}))
+        third = ask(tools, ToolCall("c", "t", {}))
 
         assert "args.note" in first.response["error"]
         assert first.response["tool"] == "t"
@@ -200,7 +206,7 @@ class TestSequences:
         tools = only(ToolAnswer({"id": "A"}, sequence=steps, delay_ms=5), ToolAnswer(None, "other"))
 
         asked = ["A", "B", "A", "A"]
-        answers = [tools.answer(ToolCall("c", "t", {"id": name})) for name in asked]
+        answers = [ask(tools, ToolCall("c", "t", {"id": name})) for name in asked]
 
         assert [answer.response for answer in answers] == ["pending", "other", "A", "A"]
         assert [answer.rule for answer in answers] == [
@@ -264,7 +270,7 @@ class TestRecorded:
             {"n": 1, "id": "A"},
             {"id": "A", "n": 1.0},
         ]
-        answers = [tools.answer(ToolCall("c", "t", arguments)) for arguments in asked]
+        answers = [ask(tools, ToolCall("c", "t", arguments)) for arguments in asked]
 
         assert [answer.response for answer in answers] == [
             "first",
@@ -280,7 +286,7 @@ class TestRecorded:
     def test_other_arguments_get_the_default(self, arguments: dict[str, Any]) -> None:
         tools = only(recorded=self.RECORDED, default="default", has_default=True)
 
-        assert tools.answer(ToolCall("c", "t", arguments)).rule == "defaultResponse"
+        assert ask(tools, ToolCall("c", "t", arguments)).rule == "defaultResponse"
 
     def test_a_written_answer_comes_first_and_does_not_use_a_recorded_one_up(self) -> None:
         first = ToolAnswer(None, "written", when_state={"asked": ABSENT}, set_state={"asked": True})
@@ -290,7 +296,7 @@ class TestRecorded:
         assert responses(tools, *[("t", arguments)] * 2) == ["written", "first"]
 
     def test_without_a_default_a_call_that_was_not_recorded_is_a_problem(self) -> None:
-        answer = only(recorded=self.RECORDED).answer(ToolCall("c", "t", {"id": "C"}))
+        answer = ask(only(recorded=self.RECORDED), ToolCall("c", "t", {"id": "C"}))
 
         assert [problem.kind for problem in answer.problems] == [ToolProblemKind.UNMATCHED]
 
@@ -306,6 +312,6 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_an_answer_without_placeholders_is_given_as_it_stands(value: Any) -> None:
-    answer = only(ToolAnswer(None, value)).answer(ToolCall("c", "t", {}))
+    answer = ask(only(ToolAnswer(None, value)), ToolCall("c", "t", {}))
 
     assert json.dumps(answer.response) == json.dumps(value)

@@ -286,7 +286,7 @@ def test_simulated_tools(vector: Vector) -> None:
         for call in response.get("toolCalls", [])
     ]
 
-    answers = [simulator.answer(call).response for call in calls]
+    answers = [asyncio.run(simulator.answer(call)).response for call in calls]
 
     seen = [item["content"] for item in vector["expected"]["tool_messages_seen_by_last_request"]]
     if vector["id"] in SIMULATION_DEPARTURES:
