@@ -330,6 +330,26 @@ def test_many_calls_run_at_once(api, make_request, http):
     assert {success(reply).text for reply in asyncio.run(run())} == {"Hi there!"}
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_gets_neither_the_key_nor_the_conversation(
+    api, talking, peer, http, make_request, status
+):
+    async def run():
+        async with peer(http(200, api.reply)) as elsewhere:
+            moved = http(status, {}, {"location": elsewhere.url + api.path})
+            async with talking(api, moved) as (client, _):
+                error = failure(await client.complete(make_request()))
+            return error, elsewhere.received
+
+    error, received = asyncio.run(run())
+    assert received == []
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert error.details["status"] == status
+    assert not error.details["retryable"]
+    assert error.hint is not None
+    assert f"providers.{api.type}.baseUrl leads to a redirect" in error.hint
+
+
 def test_a_client_that_was_never_used_closes_quietly(api):
     asyncio.run(api.client("http://127.0.0.1:9").aclose())
 
