@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kindlm.checks.pii import find_personal_data
@@ -24,12 +26,34 @@ __all__ = ["PersonalData", "patterns_of"]
 _TEXT_S = 2.0
 """Seconds for all patterns on one text; a text that takes longer is not recorded."""
 
+_SLOW_S = 0.02
+"""Seconds that a pattern has for a text once it was too slow for another one."""
+
 _WITHHELD = "[not recorded: the patterns for personal data took too long]"
 _NESTING = 4
 """JSON inside strings of JSON is followed so deep."""
 
-_FIELDS = frozenset({"excerpt", "hint", "label", "warnings"})
+_FIELDS = frozenset({"excerpt", "label", "warnings"})
 """Strings of events that may repeat what somebody wrote, beside the texts themselves."""
+
+_TOLD = {
+    "assertion.evaluated": "message",
+    "execution.finished": "error",
+    "provider.failed": "message",
+    "agent.failed": "message",
+}
+"""Where events hold a sentence of kindlm's own, which may go on with what somebody wrote."""
+
+_OWN_WORDS = re.compile(r"[^:\"'`(\[{]*")
+"""How such a sentence begins: what somebody wrote follows a colon, or stands in quotation marks
+or brackets."""
+
+_MEASURED = frozenset({"cost", "latency", "max_length"})
+"""Checks that tell nothing but numbers, and those are kindlm's own."""
+
+_REMEMBERED = 512
+_SHORT = 10_000
+"""So many of the last texts, if they have no more characters, are not searched again."""
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _TEXT_TOKEN = re.compile(_STRING)
@@ -49,69 +73,135 @@ def patterns_of(suite: Suite) -> tuple[str, ...]:
 
 
 class PersonalData:
-    """Makes what patterns match unreadable; a pattern that does not compile matches nothing."""
+    """Makes what patterns match unreadable; a pattern that does not compile matches nothing.
 
-    def __init__(self, patterns: tuple[str, ...]) -> None:
+    A pattern that runs out of time on one text has next to none for those that follow: whatever it
+    is still too slow for is not recorded either. `given_up` is told of it, once.
+    """
+
+    def __init__(
+        self, patterns: tuple[str, ...], given_up: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._patterns = [pattern for pattern in patterns if _compiles(pattern)]
+        self._slow: set[str] = set()
+        self._given_up = given_up
+        self._remembered = lru_cache(_REMEMBERED)(self._hide)
 
-    def hide_in(self, data: Any) -> Any:
-        """Return the data of an event without personal data; names and numbers stay."""
+    def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the data of an event of a type without personal data; names and numbers stay.
+
+        What kindlm itself says stays too, as far as it quotes nobody.
+        """
+        if data.get("gen_ai.evaluation.name") in _MEASURED:
+            return data
+        hidden: dict[str, Any] = self._hide_value(data)
+        told = _TOLD.get(kind)
+        if told is not None and told in data:
+            hidden[told] = Text(self.hide_told(data[told].body))
+        return hidden
+
+    def hide_told(self, sentence: str, check: str | None = None) -> str:
+        """Return a sentence of kindlm's own, of a check if one is named, without personal data."""
+        if check in _MEASURED:
+            return sentence
+        own = _OWN_WORDS.match(sentence)
+        start = own.end() if own else 0
+        return sentence[:start] + self.hide(sentence[start:])
+
+    def hide(self, text: str) -> str:
+        """Return a text without personal data; what was JSON stays JSON."""
+        return self._remembered(text) if len(text) <= _SHORT else self._hide(text)
+
+    def _hide_value(self, data: Any) -> Any:
         match data:
             case Text(body):
                 return Text(self.hide(body))
             case Mapping():
                 return {
-                    key: self._hide_field(value) if key in _FIELDS else self.hide_in(value)
+                    key: self._hide_field(value) if key in _FIELDS else self._hide_value(value)
                     for key, value in data.items()
                 }
             case list():
-                return [self.hide_in(item) for item in data]
+                return [self._hide_value(item) for item in data]
             case _:
                 return data
-
-    def hide(self, text: str) -> str:
-        """Return a text without personal data; what was JSON stays JSON."""
-        deadline = time.monotonic() + _TEXT_S
-        try:
-            return self._hide(text, deadline, _NESTING)
-        except PatternError:
-            return json.dumps(_WITHHELD) if _is_json(text) else _WITHHELD
 
     def _hide_field(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._hide_field(item) for item in value]
-        return self.hide(value) if isinstance(value, str) else self.hide_in(value)
+        return self.hide(value) if isinstance(value, str) else self._hide_value(value)
 
-    def _hide(self, text: str, deadline: float, depth: int) -> str:
+    def _hide(self, text: str) -> str:
+        search = _Search(self._slow)
+        try:
+            return self._hide_nested(text, search, _NESTING)
+        except PatternError:
+            if search.too_slow is not None:
+                self._give_up(search.too_slow)
+            return json.dumps(_WITHHELD) if _is_json(text) else _WITHHELD
+
+    def _give_up(self, pattern: str) -> None:
+        if pattern not in self._slow:
+            self._slow.add(pattern)
+            self._given_up(pattern)
+
+    def _hide_nested(self, text: str, search: _Search, depth: int) -> str:
         was_json = _is_json(text)
         if depth:
             # Escapes hide what stands in a string; its value has to be looked at.
             tokens = _JSON_TOKEN if was_json else _TEXT_TOKEN
-            text = tokens.sub(lambda token: self._hide_token(token[0], deadline, depth - 1), text)
-        hidden = self._mask(text, deadline)
+            text = tokens.sub(lambda token: self._hide_token(token[0], search, depth - 1), text)
+        hidden = self._mask(text, search)
         return (
             json.dumps(hidden, ensure_ascii=False) if was_json and not _is_json(hidden) else hidden
         )
 
-    def _hide_token(self, token: str, deadline: float, depth: int) -> str:
+    def _hide_token(self, token: str, search: _Search, depth: int) -> str:
         if not token.startswith('"'):
-            hidden = self._mask(token, deadline)
+            hidden = self._mask(token, search)
             return token if hidden == token else json.dumps(hidden)
         try:
             value: str = json.loads(token)
         except ValueError:
             return token  # quotation marks of a text
-        hidden = self._hide(value, deadline, depth)
+        hidden = self._hide_nested(value, search, depth)
         return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
 
-    def _mask(self, text: str, deadline: float) -> str:
+    def _mask(self, text: str, search: _Search) -> str:
         for pattern in self._patterns:
-            for start, end in find_personal_data(pattern, text, deadline):
+            for start, end in search.ranges(pattern, text):
                 mask = _masked(text[start:end])
-                if find_personal_data(pattern, mask, deadline):
+                if search.ranges(pattern, mask):
                     mask = "*" * (end - start)
                 text = text[:start] + mask + text[end:]
         return text
+
+
+class _Search:
+    """The time that patterns take for one text; those that are known to be slow have less.
+
+    `too_slow` is the pattern that took most of it, once the time for all of them is over.
+    """
+
+    def __init__(self, slow: Container[str]) -> None:
+        self.too_slow: str | None = None
+        self._slow = slow
+        self._end = time.monotonic() + _TEXT_S
+        self._spent: defaultdict[str, float] = defaultdict(float)
+
+    def ranges(self, pattern: str, text: str) -> list[tuple[int, int]]:
+        """Return what a pattern matches; raise `PatternError` if the time is over."""
+        began = time.monotonic()
+        left = _SLOW_S - self._spent[pattern] if pattern in self._slow else _TEXT_S
+        try:
+            found = find_personal_data(pattern, text, min(self._end, began + left))
+        except PatternError:
+            self._spent[pattern] += time.monotonic() - began
+            if pattern not in self._slow:
+                self.too_slow = max(self._spent, key=self._spent.__getitem__)
+            raise
+        self._spent[pattern] += time.monotonic() - began
+        return found
 
 
 def _written(params: Mapping[str, Any]) -> Iterator[str]:

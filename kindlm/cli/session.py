@@ -36,7 +36,7 @@ from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, Stop, run_plan
 from kindlm.engine.services import start_services
-from kindlm.errors import Err, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.events import RunInterrupted, RunOptions, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
@@ -48,6 +48,7 @@ from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings, Suite
+from kindlm.wording import shown
 from kindlm_store import Append, EventLog, HeadOf, Redactor, StreamLock
 
 __all__ = ["RunRequest", "new_run_id", "open_log", "run_secrets", "run_session"]
@@ -107,23 +108,35 @@ async def run_session(
     the run stays open. Raises `StoreError` if events can't be written.
     """
     started = time.monotonic()
-    recorder = RunRecorder(log, f"run/{run}")
-    with StreamLock(request.database, f"run/{run}"):
+    stream = f"run/{run}"
+    with StreamLock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
         with closing(log.reader()) as reader:
             async with _served(request, stop, reader, tell) as (suites, skipped):
                 plan = make_plan(suites, request.selection)
-                recorder.hide_personal_data(plan.suites)
+                recorder.hide_personal_data(plan.suites, lambda slow: tell(_too_slow(slow)))
                 baselines = RecordedBaselines(reader)
                 _record_start(plan, skipped, request, baselines, recorder)
                 ports = _ports(request, baselines, recorder)
-                complete = stop.reason is None and await run_plan(plan, ports, observer, stop)
+                complete = stop.reason is None and await run_plan(
+                    plan, ports, lambda finished: observer(recorder.shown(finished)), stop
+                )
         if not complete:
             recorder.record(RunInterrupted(reason=stop.reason or "stopped"))
             await recorder.durable()
             return
+        await recorder.durable()
         await log.aflush()
         if await _read_models_are_sound(log):
             await _finish(run, log, (time.monotonic() - started) * 1000)
+
+
+def _too_slow(pattern: str) -> Diagnostic:
+    error = KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        f"The pattern {shown(pattern)} for personal data takes too long.",
+        "Texts that it cannot search at once are not recorded: write it without nested repetition.",
+    )
+    return Diagnostic(error, "warning", "record.redactPii", None)
 
 
 @asynccontextmanager

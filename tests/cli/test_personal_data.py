@@ -91,6 +91,22 @@ def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
     assert "not recorded" in hidden
 
 
+def test_a_pattern_that_took_too_long_is_told_once_and_still_lets_nothing_through() -> None:
+    given_up: list[str] = []
+    personal = PersonalData((r"^(a|a)*$", r"E-\d{4}"), given_up.append)
+    texts = ["a" * 40 + ending for ending in "!?."]
+    assert not any("aaaa" in personal.hide(text) for text in texts)
+    assert given_up == [r"^(a|a)*$"]
+    assert personal.hide("E-1234 is quick to search") == "E-**34 is quick to search"
+
+
+def test_a_pattern_that_others_left_no_time_is_not_given_up() -> None:
+    given_up: list[str] = []
+    personal = PersonalData((r"^(a|a)*$", "b"), given_up.append)
+    assert "b" not in personal.hide("a" * 40 + "b")
+    assert given_up == [r"^(a|a)*$"]
+
+
 def test_a_pattern_that_does_not_compile_hides_nothing() -> None:
     assert PersonalData(("(",)).hide("(") == "("
 
@@ -114,13 +130,46 @@ def test_texts_of_an_event_are_hidden_and_names_stay(personal: PersonalData) -> 
         "evidence": [{"excerpt": EMAIL, "start": 3}],
         "call": 1,
     }
-    hidden = personal.hide_in(data)
+    hidden = personal.hide_in("provider.responded", data)
     assert hidden["test"] == EMAIL
     assert hidden["text"] == Text(f"ja{'*' * 16}om")
     assert hidden["messages"][0]["role"] == "user"
     assert is_gone(hidden["messages"][0]["text"].body)
     assert is_gone(str((hidden["warnings"], hidden["evidence"])))
     assert (hidden["call"], hidden["evidence"][0]["start"]) == (1, 3)
+
+
+NUMBERS = PersonalData((r"\d{4,}",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (
+            "execution.finished",
+            {"error": Text("OpenAI timed out after 60000 ms"), "hint": "Raise it above 60000"},
+        ),
+        (
+            "assertion.evaluated",
+            {
+                "gen_ai.evaluation.name": "latency",
+                "message": Text("Expected at most 5000 ms, it took 61234 ms."),
+                "expected": Text("5000"),
+                "actual": Text("61234"),
+            },
+        ),
+    ],
+)
+def test_what_kindlm_says_itself_stays(kind: str, data: dict[str, Any]) -> None:
+    assert NUMBERS.hide_in(kind, data) == data
+
+
+@pytest.mark.parametrize(
+    "said", ['got "1984123"', "OpenAI returned 500: 1984123", "refused (1984123)", "'1984123'"]
+)
+def test_what_kindlm_quotes_is_hidden(said: str) -> None:
+    hidden = NUMBERS.hide_in("provider.failed", {"message": Text(f"After 5000 ms {said}")})
+    assert hidden["message"].body == f"After 5000 ms {said}".replace("1984123", "19***23")
 
 
 texts = st.text(st.sampled_from('a1 @.-"\\{}[]:,\n') | st.characters(exclude_categories=["Cs"]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import sqlite3
 from contextlib import closing
 
@@ -77,3 +79,39 @@ def test_without_it_texts_are_recorded_as_they_are(workspace):
     assert EMAIL.encode() in files(workspace)
     # Reports still show what the check found with its middle taken out.
     assert CARD not in str(report["tests"][0]["executions"][0]["output"])
+
+
+def shown_on_a_terminal(workspace, *arguments):
+    """Run kindlm with a terminal as standard error and return what it showed there."""
+    ours, theirs = pty.openpty()
+    workspace.env = {name: value for name, value in workspace.env.items() if name != "CI"}
+    workspace.env["TERM"] = "xterm"
+    process = workspace.start(*arguments, stderr=theirs)
+    os.close(theirs)
+    written = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        try:
+            while chunk := terminal.read(4096):
+                written += chunk
+        except OSError:  # how Linux tells the end of a terminal
+            pass
+    process.communicate(timeout=30)
+    return written.decode()
+
+
+def test_nothing_of_it_is_shown_while_the_run_goes_on(workspace, server):
+    slow = {"name": "slow", "pattern": "^(a|a)*$"}
+    test = workspace.test(
+        vars={"order": f"of {EMAIL}"},
+        tools=[],
+        expect={
+            "output": {"contains": [f"not {EMAIL}"]},
+            "guardrails": {"pii": {"customPatterns": [slow]}},
+        },
+    )
+    server.use_script({"rules": [{"name": "a", "when": {}, "reply": {"text": "a" * 40 + "!"}}]})
+    workspace.suite(server.url, tests=[test, {**test, "name": "again"}], record={"redactPii": True})
+    text = shown_on_a_terminal(workspace, "test")
+    assert "Expected the output to contain" in text
+    assert EMAIL not in text
+    assert text.count("takes too long") == 1

@@ -1,0 +1,125 @@
+"""The recorder of a run: personal data is hidden beside the calls, all stays in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kindlm.cli.recorder import RunRecorder
+from kindlm.engine.execution import Finished
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import ExecutionFinished, ExecutionStarted
+from kindlm.outcome import CheckResult, Outcome, Status
+from kindlm.plan import Plan, Selection, make_plan
+from kindlm.suite import Case, Expectation, Prompt, Suite
+from kindlm_store import EventLog, Text
+
+SLOW = r"^(a|a)*$"
+EMAIL = "jane.roe@example.com"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    with EventLog.open(tmp_path / "kindlm.db") as log:
+        yield log
+
+
+def plan(*, redact: bool) -> Plan:
+    params = {"customPatterns": [{"name": "slow", "pattern": SLOW}]}
+    suite = Suite(
+        name="support",
+        project="shop",
+        front_end="kindlm",
+        path="kindlm.yaml",
+        config_hash="0123456789ab",
+        config_text="{}",
+        providers={},
+        models={},
+        cases=(
+            Case(
+                "greets",
+                Prompt("Hi"),
+                targets=("gpt",),
+                expectations=(Expectation("pii", "pii", params),),
+            ),
+        ),
+        gates=(),
+        redact_pii=redact,
+    )
+    return make_plan([suite], Selection())
+
+
+def started(test: str) -> ExecutionStarted:
+    return ExecutionStarted(suite=0, test=test, target="gpt", repeat=1, attempt=1, messages=[])
+
+
+def finished(output: str) -> ExecutionFinished:
+    return ExecutionFinished(status=Status.PASSED, output=Text(output))
+
+
+def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None:
+    given_up: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def tell(pattern: str) -> None:
+        given_up.append(pattern)
+        threads.append(threading.current_thread())
+
+    async def record() -> None:
+        recorder = RunRecorder(log, "run/r")
+        recorder.hide_personal_data(plan(redact=True).suites, tell)
+        first, second = recorder.about("1.1"), recorder.about("2.1")
+        first.record(started("first"))
+        first.record(finished("a" * 40 + "!"))
+        second.record(started("second"))
+        second.record(finished(EMAIL))
+        await second.durable()
+        await first.durable()
+        recorder.close()
+
+    asyncio.run(record())
+    assert [(event.subject, event.type) for event in log.read()] == [
+        ("1.1", "execution.started"),
+        ("1.1", "execution.finished"),
+        ("2.1", "execution.started"),
+        ("2.1", "execution.finished"),
+    ]
+    assert given_up == [SLOW]
+    assert threads[0] is not threading.main_thread()
+
+
+def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
+    async def record() -> None:
+        recorder = RunRecorder(log, "run/r")
+        recorder.hide_personal_data(plan(redact=True).suites, lambda _: None)
+        recorder.record(started("first"))
+        recorder.record(finished("a" * 40 + "!"))
+        recorder.record(finished("last"))
+        waiting = asyncio.create_task(recorder.durable())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await recorder.durable()
+        recorder.close()
+
+    asyncio.run(record())
+    assert len(list(log.read())) == 3
+
+
+@pytest.mark.parametrize("redact", [True, False])
+def test_what_is_shown_is_what_is_recorded(log: EventLog, redact: bool) -> None:
+    planned = plan(redact=redact)
+    recorder = RunRecorder(log, "run/r")
+    recorder.hide_personal_data(planned.suites, lambda _: None)
+    (execution,) = planned
+    error = KindlmError(ErrorCode.PROVIDER_API_ERROR, f"OpenAI returned 400: no {EMAIL}")
+    result = CheckResult("contains", "c", Outcome.FAILED, message=f'Expected "{EMAIL}".')
+    shown = recorder.shown(Finished(execution, Status.ERRORED, error, (result,)))
+    recorder.close()
+    assert shown.error is not None
+    texts = (shown.error.message, shown.failed[0].message)
+    assert all((EMAIL in text) is not redact for text in texts)
