@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter, hint_for
@@ -11,11 +12,14 @@ from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig, Trajectory
 from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
-from kindlm.config.tool_schema import ToolConfig
+from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
+from kindlm.matching import matches
 
 __all__ = ["expect_sections", "runs_on_models", "warn_of_tests"]
 
 _IN_A_BODY = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
+# Each answer is compared with so many before it: a file may hold tens of thousands.
+_COMPARED = 100
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 
 
@@ -198,26 +202,37 @@ def _named_tools(expect: ExpectConfig) -> Iterator[tuple[Path, str]]:
 
 
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report answers that no call ever gets, since one before them matches every call."""
-    everything = next(
-        (
-            index
-            for index, answer in enumerate(tool.responses)
-            if not answer.when and not answer.when_state
-        ),
-        None,
-    )
+    """Report answers that no call ever gets, since one before them matches all of its calls."""
+    everything = _answered_before(tool.responses, {})
+    for index, answer in enumerate(tool.responses):
+        if everything is not None and everything < index:
+            earlier: int | None = everything
+        else:
+            earlier = _answered_before(tool.responses[: min(index, _COMPARED)], answer.when or {})
+        if earlier is not None:
+            _warn_of_unreachable((*path, "responses", index), tool, earlier, reporter)
     if everything is None:
         return
-    later: list[Path] = [
-        ("responses", index) for index in range(everything + 1, len(tool.responses))
-    ]
-    later += [("cassette",)] if tool.cassette is not None else []
-    later += [("defaultResponse",)] if "default_response" in tool.model_fields_set else []
-    for place in later:
-        reporter.warning(
-            (*path, *place),
-            f'The tool "{tool.name}" never answers this: responses[{everything}] matches all calls',
-            "Give that one a `when`, or put it last",
-            reason="unreachable",
-        )
+    if tool.cassette is not None:
+        _warn_of_unreachable((*path, "cassette"), tool, everything, reporter)
+    if "default_response" in tool.model_fields_set:
+        _warn_of_unreachable((*path, "defaultResponse"), tool, everything, reporter)
+
+
+def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any]) -> int | None:
+    """Return which of the answers gets every call whose arguments match `when`."""
+    for index, answer in enumerate(answers):
+        # What asks for a part of `when` matches whatever has all of it.
+        if not answer.when_state and matches(answer.when or {}, when):
+            return index
+    return None
+
+
+def _warn_of_unreachable(path: Path, tool: ToolConfig, earlier: int, reporter: Reporter) -> None:
+    calls = "all of its calls" if tool.responses[earlier].when else "all calls"
+    reporter.warning(
+        path,
+        f'The tool "{tool.name}" never answers this: responses[{earlier}] matches {calls}',
+        "Let that one ask for more, or put it last",
+        reason="unreachable",
+    )

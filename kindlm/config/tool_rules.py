@@ -21,6 +21,8 @@ TOOL_PLACEHOLDER = re.compile(r"\{\{[ \t]*(?:args|state)(?:\.[\w-]+|\[[0-9]+\])+
 """What is filled in when a tool answers: `{{args.order_id}}`, `{{state.items[0].price}}`."""
 
 _ABSENT = {"$absent": True}
+# What both OpenAI and Anthropic take.
+_USUAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_LISTED = 3
 
 
@@ -39,6 +41,7 @@ def check_tools(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
 
 
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    _check_name((*path, "name"), tool.get("name"), reporter)
     _check_parameters((*path, "parameters"), tool, reporter)
     _check_constant((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
     for place, answer in items(tool, "responses"):
@@ -51,9 +54,24 @@ def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFile
             _check_results(path, tool, file, schema.value, reporter)
 
 
+def _check_name(path: Path, name: Any, reporter: Reporter) -> None:
+    if isinstance(name, str) and name and not _USUAL_NAME.fullmatch(name):
+        reporter.warning(
+            path,
+            "Most providers refuse this name of a tool",
+            "Use at most 64 letters, digits, _ and -",
+            reason="tool_name",
+            value=name,
+        )
+
+
 def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
     parameters = tool.get("parameters")
-    fault = schema_fault(parameters) if isinstance(parameters, dict) else None
+    if not isinstance(parameters, dict):
+        return
+    fault = schema_fault(parameters)
+    if fault is None and parameters.get("type", "object") != "object":
+        fault = "arguments are an object, so its `type` can only be `object`"
     if fault is not None:
         reporter.error(
             path,
@@ -65,6 +83,13 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
 
 def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
     _check_one_of(path, answer, ("then", "fault", "sequence"), reporter)
+    if answer.get("sequence") == []:
+        reporter.error(
+            (*path, "sequence"),
+            f"The sequence of {dotted(path)} has no answers",
+            "Add one, or write `then:` instead",
+            reason="schema",
+        )
     _check_constant((*path, "when"), answer.get("when"), reporter)
     _check_state((*path, "whenState"), answer.get("whenState"), reporter)
     replies = list(items(answer, "sequence"))

@@ -38,6 +38,8 @@ def found(loaded: Any) -> list[tuple[str, str, str]]:
         ("responses: [{setState: {a: 1}}]", "responses[0].then", "schema"),
         ("responses: [{then: 1, fault: error}]", "responses[0].fault", "schema"),
         ("responses: [{then: 1, sequence: [{then: 2}]}]", "responses[0].sequence", "schema"),
+        ("responses: [{sequence: []}]", "responses[0].sequence", "schema"),
+        ("parameters: {type: string}, defaultResponse: 1", "parameters", "invalid_schema"),
         ("responses: [{sequence: [{}]}]", "responses[0].sequence[0].then", "schema"),
         ("responses: [{sequence: [{when: {}, then: 1}]}]", "responses[0].sequence[0].when", "schema"),
         ("responses: [{fault: crash}]", "responses[0].fault", "schema"),
@@ -73,6 +75,10 @@ def test_what_a_tool_cannot_answer(load_tool: Any, tool: str, path: str, reason:
         "responses: [{when: {a: 1}, then: {ok: true, more: 1}}], resultSchema: refund.json",
         "responses: [{when: {a: 1}, then: null, setState: {a: '{{state.b.c[0]}}'}}]",
         "responses: [{whenState: {a: {b: {$absent: true}}}, fault: timeout, setState: {a: 1}}]",
+        "responses: [{when: {a: 1, b: 1}, then: 1}, {when: {a: 1}, then: 2}]",
+        "responses: [{when: {a: 1}, whenState: {b: 1}, then: 1}, {when: {a: 1}, then: 2}]",
+        "responses: [{when: {a: 1}, then: 1}, {when: {a: true}, then: 2}, {when: {a: '1'}, then: 3}]",
+        "parameters: {type: object}, defaultResponse: 1",
     ],
 )
 def test_what_it_can(load_tool: Any, tool: str) -> None:
@@ -87,6 +93,16 @@ def test_what_it_can(load_tool: Any, tool: str) -> None:
         ("responses: [{then: 1}, {when: {a: 1}, then: 2}]", "responses[1]", "unreachable"),
         ("responses: [{when: {}, then: 1}], defaultResponse: 2", "defaultResponse", "unreachable"),
         ("responses: [{sequence: [{then: 1}]}], cassette: {run: x}", "cassette", "unreachable"),
+        (
+            "responses: [{when: {a: 1}, then: 1}, {when: {a: 1, b: 1}, then: 2}]",
+            "responses[1]",
+            "unreachable",
+        ),
+        (
+            "responses: [{when: {a: {b: 1}}, then: 1}, {when: {a: {b: 1.0}}, whenState: {c: 1}, then: 2}]",
+            "responses[1]",
+            "unreachable",
+        ),
         ("responses: [{when: {a: 1}, then: '{{arg.a}}'}]", "responses[0].then", "not_expanded"),
         ("responses: [{when: {a: 1}, then: ['{{args}}']}]", "responses[0].then[0]", "not_expanded"),
         ("defaultResponse: '{{message}}'", "defaultResponse", "not_expanded"),
@@ -95,6 +111,13 @@ def test_what_it_can(load_tool: Any, tool: str) -> None:
 def test_what_it_says_in_vain(load_tool: Any, tool: str, path: str, reason: str) -> None:
     loaded = load_tool(tool)
     assert found(loaded) == [("warning", path, reason)]
+    assert loaded.suite
+
+
+@pytest.mark.parametrize("name", ["look up", "orders/lookup", "größe", "a" * 65])
+def test_a_name_that_most_providers_refuse(load: Any, minimal: str, name: str) -> None:
+    loaded = load(minimal + f"    tools: [{{name: {name}, defaultResponse: 1}}]\n")
+    assert found(loaded) == [("warning", "name", "tool_name")]
     assert loaded.suite
 
 
