@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 import anthropic
 import httpx2
+from opentelemetry import trace
 
 from kindlm.providers.ambient import header_names
 from kindlm.providers.anthropic_wire import WIRE
-from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
+from kindlm.providers.client import WireClient
 from kindlm.providers.failures import Endpoint
-from kindlm.providers.sdk_transport import UNREACHABLE, http_answer, silence_sdk_logs
+from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs, tls_context
 from kindlm.suite import ProviderSettings
 
 __all__ = ["anthropic_client"]
@@ -35,36 +36,27 @@ def anthropic_client(
     """Make a client; an endpoint of one's own gets a placeholder where it needs no key."""
     base_url = settings.base_url or environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
     endpoint = Endpoint(settings.name, base_url, settings.api_key_env, key or "")
-    sdk = anthropic.AsyncAnthropic(
-        api_key=key or _NO_KEY,
-        base_url=base_url,
-        max_retries=0,
-        timeout=None,
-        http_client=anthropic.DefaultAioHttpClient(follow_redirects=False),
-    )
-    return WireClient(endpoint, WIRE, _Transport(sdk, _headers(settings, key or _NO_KEY)))
+
+    def connect(http_client: httpx2.AsyncClient) -> anthropic.AsyncAnthropic:
+        return anthropic.AsyncAnthropic(
+            api_key=key or _NO_KEY,
+            base_url=base_url,
+            max_retries=0,
+            timeout=None,
+            http_client=http_client,
+        )
+
+    http_client = anthropic.DefaultAioHttpClient(verify=tls_context(), follow_redirects=False)
+    headers = _headers(settings, key or _NO_KEY)
+    failure = anthropic.APIError
+    transport = SdkTransport(connect, http_client, headers, failure, traced=_is_traced())
+    return WireClient(endpoint, WIRE, transport)
 
 
-class _Transport:
-    def __init__(
-        self, sdk: anthropic.AsyncAnthropic, headers: Mapping[str, str | anthropic.Omit]
-    ) -> None:
-        self._sdk = sdk
-        self._headers = headers
-
-    async def send(self, path: str, body: bytes) -> HttpAnswer:
-        try:
-            response = await self._sdk.post(
-                path, cast_to=httpx2.Response, content=body, options={"headers": self._headers}
-            )
-        except anthropic.APIStatusError as error:
-            response = error.response
-        except (anthropic.APIError, *UNREACHABLE) as error:
-            raise NoAnswer from error
-        return http_answer(response)
-
-    async def aclose(self) -> None:
-        await self._sdk.close()
+def _is_traced() -> bool:
+    """Tell whether spans that the SDK makes of its calls go anywhere."""
+    # Without a set-up, OpenTelemetry has a provider of its own that does nothing.
+    return type(trace.get_tracer_provider()).__module__ != trace.__name__
 
 
 def _headers(settings: ProviderSettings, key: str) -> dict[str, str | anthropic.Omit]:

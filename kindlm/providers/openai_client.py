@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import ssl
 from collections.abc import Mapping
 from functools import partial
 from operator import itemgetter
@@ -14,10 +12,10 @@ import httpx2
 import openai
 
 from kindlm.providers.ambient import header_names
-from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
+from kindlm.providers.client import WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.openai_wire import WIRE
-from kindlm.providers.sdk_transport import UNREACHABLE, http_answer, silence_sdk_logs
+from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs, tls_context
 from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ProviderSettings
 
@@ -55,22 +53,20 @@ def _endpoint(settings: ProviderSettings, key: str | None, environ: Mapping[str,
     return Endpoint(settings.name, base_url, settings.api_key_env, key or "")
 
 
-def _connect(settings: ProviderSettings, endpoint: Endpoint) -> _Transport:
-    sdk = openai.AsyncOpenAI(
-        api_key=endpoint.key or _NO_KEY,
-        organization=settings.organization,
-        base_url=endpoint.base_url,
-        max_retries=0,
-        timeout=None,
-        http_client=openai.DefaultAioHttpClient(verify=_tls_context(), follow_redirects=False),
-    )
-    return _Transport(sdk, _headers(settings, endpoint.key or None))
+def _connect(settings: ProviderSettings, endpoint: Endpoint) -> SdkTransport:
+    def connect(http_client: httpx2.AsyncClient) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(
+            api_key=endpoint.key or _NO_KEY,
+            organization=settings.organization,
+            base_url=endpoint.base_url,
+            max_retries=0,
+            timeout=None,
+            http_client=http_client,
+        )
 
-
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """Load certificates once, as the SDK would for each connection; that takes 25 ms."""
-    return httpx2.create_ssl_context()
+    http_client = openai.DefaultAioHttpClient(verify=tls_context(), follow_redirects=False)
+    headers = _headers(settings, endpoint.key or None)
+    return SdkTransport(connect, http_client, headers, openai.APIError)
 
 
 def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
@@ -86,26 +82,6 @@ def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
 
 
 _EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_tokens"))
-
-
-class _Transport:
-    def __init__(self, sdk: openai.AsyncOpenAI, headers: Headers) -> None:
-        self._sdk = sdk
-        self._headers = headers
-
-    async def send(self, path: str, body: bytes) -> HttpAnswer:
-        try:
-            response = await self._sdk.post(
-                path, cast_to=httpx2.Response, content=body, options={"headers": self._headers}
-            )
-        except openai.APIStatusError as error:
-            response = error.response
-        except (openai.APIError, *UNREACHABLE) as error:
-            raise NoAnswer from error
-        return http_answer(response)
-
-    async def aclose(self) -> None:
-        await self._sdk.close()
 
 
 def _headers(settings: ProviderSettings, key: str | None) -> Headers:
