@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -20,7 +21,7 @@ _PART = re.compile(r"[^.\[\]]+")
 def parse_json(text: str) -> Any:
     """Parse strict JSON (no NaN, no Infinity); raise `ValueError` for anything else."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -44,3 +45,11 @@ def lookup(value: Any, path: str) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    """Return a number; raise `ValueError` for one like 1e400, which nothing could write again."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits} is too large")
+    return number

@@ -7,6 +7,7 @@ that come in are untrusted: whatever cannot be read is an `UnreadableReply`, nev
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +113,7 @@ class Wire:
 def parse_json(text: str) -> Any:
     """Parse strict JSON (no NaN, no Infinity); raise `ValueError` for anything else."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -170,3 +171,11 @@ def error_message(body: Any) -> str | None:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    """Return a number; raise `ValueError` for one like 1e400, which nothing could write again."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits} is too large")
+    return number

@@ -154,6 +154,7 @@ def test_parallel_tool_calls_keep_order_ids_and_odd_arguments(make_request):
         {"id": "c4", "function": {"name": "d", "arguments": ""}},
         {"id": "c5", "function": {"name": "e", "arguments": {"x": 2}}},
         {"function": {"name": "f", "arguments": "{" * 100_000}},
+        {"id": "c7", "function": {"name": "g", "arguments": '{"x": -1e400}'}},
     ]
     got = decode(reply({"content": None, "tool_calls": calls}), make_request()).tool_calls
     assert got == (
@@ -163,6 +164,7 @@ def test_parallel_tool_calls_keep_order_ids_and_odd_arguments(make_request):
         ToolCall("c4", "d", {}),
         ToolCall("c5", "e", {"x": 2}),
         ToolCall("call_5", "f", {}, malformed="{" * 100_000),
+        ToolCall("c7", "g", {}, malformed='{"x": -1e400}'),
     )
 
 
