@@ -215,7 +215,8 @@ class LatencyConfig(Section):
     """How long the answers may take."""
 
     max_ms: Positive = Field(examples=[5000])
-    """Most milliseconds for all answers of one conversation together."""
+    """Most milliseconds for all answers of one conversation together. Waits between retries and
+    `delayMs` of simulated tools do not count."""
 
 
 class CostConfig(Section):

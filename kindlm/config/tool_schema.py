@@ -25,7 +25,8 @@ class ToolReplyConfig(Section):
     )
     """Values to remember for the rest of the conversation; all tools of the test share them."""
     delay_ms: Count = Field(default=0, examples=[200], json_schema_extra=EXTENSION)
-    """Milliseconds that the answer takes."""
+    """Milliseconds that the answer takes; parallel calls wait side by side. They count for
+    `executionTimeoutMs`, not as latency."""
 
 
 class ToolAnswerConfig(ToolReplyConfig):
