@@ -25,13 +25,14 @@ _DEFAULT_FOLDER = "tests"
 class Loaded:
     """What the paths held: suites that can run, and those that can't, with everything found.
 
-    `folders` are those of the suites, in order: their `.env` files belong to the run. `ignored`
-    are YAML files that hold no tests.
+    `files` are those of the suites, `folders` where they are, in order: their `.env` files belong
+    to the run. `ignored` are YAML files that hold no tests.
     """
 
     suites: tuple[Suite, ...]
     skipped: tuple[SkippedSuite, ...]
     diagnostics: tuple[Diagnostic, ...]
+    files: tuple[Path, ...]
     folders: tuple[Path, ...]
     ignored: tuple[Path, ...]
 
@@ -72,6 +73,7 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
             suites=tuple(item.suite for item in loaded if item.suite is not None),
             skipped=tuple(_skipped(item) for item in loaded if item.suite is None),
             diagnostics=tuple(found for item in loaded for found in item.diagnostics),
+            files=tuple(files),
             folders=tuple(folders),
             ignored=tuple(ignored),
         )

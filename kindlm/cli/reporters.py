@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
-__all__ = ["Reporter", "parse_reporters", "write_reports"]
+__all__ = ["Reporter", "parse_reporters", "spare", "write_reports"]
+
+_BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,21 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
     return Err(_taken(twice[0])) if twice else Ok(reporters)
 
 
+def spare(
+    reporters: Sequence[Reporter], database: Path, suites: Iterable[Path] = ()
+) -> Result[None]:
+    """Return an error if a report would take the place of the history or of a suite."""
+    kept = {os.path.realpath(f"{database}{end}"): "the history" for end in _BESIDE_A_DATABASE}
+    kept |= {os.path.realpath(suite): "a suite" for suite in suites}
+    for reporter in reporters:
+        if reporter.file is None:
+            continue
+        what = kept.get(os.path.realpath(reporter.file))
+        if what is not None:
+            return Err(_kept(reporter.report.name, reporter.file, what))
+    return Ok(None)
+
+
 def write_reports(
     reporters: Sequence[Reporter], view: RunView, options: ReportOptions
 ) -> list[KindlmError]:
@@ -83,6 +100,14 @@ def _taken(file: str) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"Two reports would be written to {file}.",
         "Give each report a file of its own.",
+    )
+
+
+def _kept(report: str, file: Path, what: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The {report} report would be written over {what}: {file}.",
+        "Name another file.",
     )
 
 

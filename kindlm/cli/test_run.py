@@ -19,7 +19,7 @@ from kindlm.cli.loading import Loaded, default_paths, load_paths
 from kindlm.cli.logs import name_run
 from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.project import find_project
-from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
+from kindlm.cli.reporters import Reporter, parse_reporters, spare, write_reports
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.secrets import remember_secrets
 from kindlm.cli.session import RunRequest, new_run_id, open_log, run_secrets, run_session
@@ -53,6 +53,7 @@ def run_tests(options: TestOptions) -> int:
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root))
+    or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console))
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:

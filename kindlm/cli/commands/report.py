@@ -24,12 +24,13 @@ def report_command(
 ) -> None:
     """Write a report of a recorded run."""
     from kindlm.cli.console import fail
-    from kindlm.cli.history import open_run, or_fail
+    from kindlm.cli.history import existing_history, open_run, or_fail
     from kindlm.cli.reading import report_options
-    from kindlm.cli.reporters import parse_reporters, write_reports
+    from kindlm.cli.reporters import parse_reporters, spare, write_reports
     from kindlm.history.run_view import RunView
 
     reporters = or_fail(parse_reporters([form], output))
+    or_fail(spare(reporters, existing_history(db).database))
     options = report_options(db, verbose=verbose)
     with open_run(db, run_id or run) as (connection, identity):
         errors = write_reports(reporters, RunView(connection, identity), options)
