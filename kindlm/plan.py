@@ -6,12 +6,12 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kindlm.suite import Case, Suite
 
-__all__ = ["Execution", "Plan", "PlannedCase", "PlannedSuite", "Selection", "make_plan"]
+__all__ = ["Earlier", "Execution", "Plan", "PlannedCase", "PlannedSuite", "Selection", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,19 @@ class Plan:
                         yield Execution(
                             str(number), suite, planned.case, target, repeat, planned.repeat
                         )
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier sessions of a run did, by the ids of executions and the ordinals of suites.
+
+    `finished` executions are not run again; `attempts` is the number of the last attempt of the
+    others that were started; `spent_usd` is what everything cost.
+    """
+
+    finished: frozenset[str] = frozenset()
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    spent_usd: Mapping[int, float] = field(default_factory=dict)
 
 
 def make_plan(suites: Sequence[Suite], selection: Selection | None = None) -> Plan:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from kindlm.engine.runner import Stop
+from kindlm.engine.stop import Stop
 
 __all__ = ["stop_on_signals"]
 

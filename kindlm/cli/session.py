@@ -34,8 +34,9 @@ from kindlm.cli.run_events import (
 from kindlm.cli.secrets import suite_secrets
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.clock import SystemClock
-from kindlm.engine.runner import Observer, Ports, Stop, run_plan
+from kindlm.engine.runner import Observer, Ports, run_plan
 from kindlm.engine.services import start_services
+from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.events import RunInterrupted, RunOptions, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines

@@ -25,7 +25,7 @@ from kindlm.cli.secrets import remember_secrets
 from kindlm.cli.session import RunRequest, new_run_id, open_log, run_secrets, run_session
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
-from kindlm.engine.runner import Stop
+from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kindlm.engine.calls import CallCounter
 from kindlm.engine.conversation import Conversation, first_messages
+from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import bounded, error_text, json_text, message_data
 from kindlm.engine.retry import call_with_retries
+from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
 from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
@@ -38,7 +40,8 @@ class AgentConversation:
         clock: Clock,
         counter: CallCounter,
         pricing: Pricing,
-        deadline: float,
+        queue: Queue,
+        deadline: Deadline,
     ) -> None:
         self._case = case
         self._suite = suite
@@ -50,6 +53,7 @@ class AgentConversation:
         self._clock = clock
         self._counter = counter
         self._pricing = pricing
+        self._queue = queue
         self._deadline = deadline
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
@@ -81,6 +85,7 @@ class AgentConversation:
             self._record_sent,
             lambda: self._agent.send(request),
             self._record_failed,
+            queue=self._queue,
             retries=self._suite.retries,
             deadline=self._deadline,
             clock=self._clock,

@@ -6,11 +6,12 @@ whole call cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from kindlm.engine.clients import Clients
+from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import (
     bounded,
@@ -21,6 +22,7 @@ from kindlm.engine.recording import (
     tool_call_data,
 )
 from kindlm.engine.retry import call_with_retries
+from kindlm.engine.turns import Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.ports import (
@@ -70,11 +72,12 @@ class Answered:
 class CallCounter:
     """Numbers the calls of one execution from 1: of models, agents and judges, retries included.
 
-    `spent_usd` is what they cost so far, as far as that is known.
+    `spent_usd` is what they cost so far, as far as that is known; `spend` is told of each sum.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spend: Callable[[float], None]) -> None:
         self._last = 0
+        self._spend = spend
         self.spent_usd = 0.0
 
     def next(self) -> int:
@@ -84,7 +87,9 @@ class CallCounter:
 
     def spend(self, cost: Cost) -> None:
         """Count what a call cost."""
-        self.spent_usd += cost.usd or 0.0
+        if cost.usd:
+            self.spent_usd += cost.usd
+            self._spend(cost.usd)
 
 
 class Caller:
@@ -98,10 +103,12 @@ class Caller:
         recorder: Recorder,
         clock: Clock,
         counter: CallCounter,
-        deadline: float,
+        turns: Turns,
+        deadline: Deadline,
     ) -> None:
         # The index of the assertion that is being evaluated; its calls are recorded with it.
         self.assertion = 0
+        self._turns = turns
         self._deadline = deadline
         self._suite = suite
         self._clients = clients
@@ -114,7 +121,8 @@ class Caller:
         self, target: ModelTarget, request: ModelRequest, context: Context
     ) -> Result[Answered]:
         """Call a model until it answers, fails for good, or the retries are used up."""
-        client = self._clients.get(self._suite.providers[target.provider])
+        provider = self._suite.providers[target.provider]
+        client = self._clients.get(provider)
         if isinstance(client, Err):
             return client
         identity = fingerprint(target.provider, request, boundary=context.boundary)
@@ -122,6 +130,7 @@ class Caller:
             lambda attempt: self._record_request(target, request, context, identity, attempt),
             partial(client.value.complete, request),
             partial(self._record_failure, target.provider, request.model),
+            queue=self._turns.at(provider),
             retries=self._suite.retries,
             deadline=self._deadline,
             clock=self._clock,
@@ -161,6 +170,7 @@ class Caller:
             lambda attempt: self._record_embedding(embedder, texts, attempt),
             lambda: embedder.embed(texts, timeout_s),
             partial(self._record_failure, embedder.provider, embedder.model),
+            queue=self._turns.at(self._suite.providers.get(embedder.provider)),
             retries=self._suite.retries,
             deadline=self._deadline,
             clock=self._clock,

@@ -6,14 +6,15 @@ or a crash of our own makes it errored and leaves the rest of the run alone.
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from kindlm.engine.agent_conversation import AgentConversation
+from kindlm.engine.budget import Budget
 from kindlm.engine.calls import CallCounter, Caller
 from kindlm.engine.clients import Clients
 from kindlm.engine.conversation import (
@@ -22,8 +23,10 @@ from kindlm.engine.conversation import (
     ToolRecorder,
     first_messages,
 )
+from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
+from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ExecutionFinished, ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
@@ -43,7 +46,7 @@ from kindlm.suite import AgentTarget
 from kindlm.transcript import Transcript
 from kindlm_store import Text
 
-__all__ = ["Doers", "Finished", "run_execution", "skip_execution", "subject"]
+__all__ = ["Doers", "Finished", "callee", "run_execution", "skip_execution", "subject"]
 
 
 _log = FieldLog(__name__)
@@ -51,9 +54,11 @@ _log = FieldLog(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Doers:
-    """The implementations of the ports that an execution works with."""
+    """What an execution works with: implementations of the ports, and what the run shares."""
 
     clients: Clients
+    paces: Paces
+    budget: Budget
     pricing: Pricing
     simulators: SimulatorFactory
     agents: AgentFactory
@@ -78,21 +83,38 @@ class Finished:
     cost_usd: float = 0.0
 
 
-async def run_execution(execution: Execution, doers: Doers, *, attempt: int = 1) -> Finished:
-    """Run one execution; when this returns, its end is on disk."""
+async def run_execution(
+    execution: Execution, doers: Doers, *, attempt: int = 1, reserved: Reservation | None = None
+) -> Finished:
+    """Run one execution; when this returns, its end is on disk.
+
+    `reserved` is the turn for its first call, if that was taken already.
+    """
     with about_execution(subject(execution, attempt), execution.case.name, execution.target):
-        finished = await _Attempt(execution, doers, attempt).run()
+        finished = await _Attempt(execution, doers, attempt, reserved).run()
         _log_end(finished)
     return finished
 
 
-async def skip_execution(execution: Execution, run: Recorder) -> Finished:
-    """Record that an execution was skipped because its test says so."""
-    recorder = run.about(subject(execution, 1))
-    recorder.record(ExecutionStarted(**_identity(execution), attempt=1, messages=[]))
-    recorder.record(ExecutionFinished(status=Status.SKIPPED))
+async def skip_execution(
+    execution: Execution, run: Recorder, *, attempt: int = 1, reason: str | None = None
+) -> Finished:
+    """Record that an execution was skipped: because its test says so, or for a `reason`."""
+    recorder = run.about(subject(execution, attempt))
+    recorder.record(ExecutionStarted(**_identity(execution), attempt=attempt, messages=[]))
+    warnings = [] if reason is None else [reason]
+    recorder.record(ExecutionFinished(status=Status.SKIPPED, warnings=warnings))
     await recorder.durable()
     return Finished(execution, Status.SKIPPED)
+
+
+def callee(execution: Execution) -> Callee | None:
+    """Return the provider or agent that an execution calls, None if it starts a command."""
+    suite, target = execution.suite.suite, execution.target
+    if execution.case.command is not None:
+        return None
+    model = suite.models.get(target)
+    return suite.agents[target] if model is None else suite.providers[model.provider]
 
 
 def subject(execution: Execution, attempt: int) -> str:
@@ -103,16 +125,18 @@ def subject(execution: Execution, attempt: int) -> str:
 class _Attempt:
     """One attempt of an execution, and what came of it so far."""
 
-    def __init__(self, execution: Execution, doers: Doers, number: int) -> None:
+    def __init__(
+        self, execution: Execution, doers: Doers, number: int, reserved: Reservation | None
+    ) -> None:
         self._execution = execution
         self._suite = execution.suite.suite
         self._case = execution.case
         self._doers = doers
         self._number = number
         self._recorder = doers.recorder.about(subject(execution, number))
-        self._counter = CallCounter()
-        self._timeout_s = self._suite.execution_timeout_ms / 1000
-        self._deadline = doers.clock.monotonic() + self._timeout_s
+        self._counter = CallCounter(partial(doers.budget.spend, execution.suite.ordinal))
+        self._deadline = Deadline(self._suite.execution_timeout_ms / 1000, doers.clock)
+        self._turns = Turns(doers.paces, self._deadline, reserved)
         self._caller = Caller(
             self._suite,
             doers.clients,
@@ -120,6 +144,7 @@ class _Attempt:
             self._recorder,
             doers.clock,
             self._counter,
+            self._turns,
             self._deadline,
         )
         self._conversation = Conversation(Transcript(self._case.prompt.system))
@@ -145,7 +170,7 @@ class _Attempt:
     async def _guarded(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with self._deadline:
                 await self._converse()
                 if self._conversation.is_checkable:
                     await self._check()
@@ -153,6 +178,8 @@ class _Attempt:
             return _too_slow(self._suite.execution_timeout_ms)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crash(crash)
+        finally:
+            self._turns.release()
         return self._conversation.error
 
     async def _converse(self) -> None:
@@ -190,6 +217,7 @@ class _Attempt:
                 clock=doers.clock,
                 counter=self._counter,
                 pricing=doers.pricing,
+                queue=self._turns.at(callee(self._execution)),
                 deadline=self._deadline,
             )
         )

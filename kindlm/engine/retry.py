@@ -7,6 +7,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from kindlm.engine.deadline import Deadline
+from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock
 
@@ -43,8 +45,9 @@ async def call_with_retries(
     call: Callable[[], Awaitable[Result[T]]],
     failed: Callable[[int, KindlmError, float, float | None], None],
     *,
+    queue: Queue,
     retries: int,
-    deadline: float,
+    deadline: Deadline,
     clock: Clock,
 ) -> Result[tuple[int, T]]:
     """Call until there is an answer, an error that no try can mend, or no try or time left.
@@ -54,9 +57,10 @@ async def call_with_retries(
         call: makes one try.
         failed: is told the number of a try that failed, the error, its latency in milliseconds,
             and after how many seconds the next try comes, None if none does.
+        queue: where each try waits for its turn; is told how it ended.
         retries: how many tries there are after the first; those that an error with the detail
             `resend` asks for come on top.
-        deadline: when the execution is over, by the clock: no wait goes beyond it.
+        deadline: when the execution is over: no wait goes beyond it.
         clock: measures and waits.
 
     Returns:
@@ -64,19 +68,23 @@ async def call_with_retries(
     """
     retried = resent = 0
     while True:
+        turn = await queue.turn()
         number = started(retried + resent + 1)
         begun = clock.monotonic()
+        result: Result[T] | None = None
         try:
             result = await call()
         except asyncio.CancelledError:
             failed(number, _cut_off(), (clock.monotonic() - begun) * 1000, None)
             raise
+        finally:
+            queue.settle(turn, result)
         if isinstance(result, Ok):
             return Ok((number, result.value))
         latency_ms = (clock.monotonic() - begun) * 1000
         resend = bool(result.error.details.get("resend"))
         delay = _resend_delay(resent) if resend else _delay(result.error, retried, retries)
-        if delay is not None and clock.monotonic() + delay >= deadline:
+        if delay is not None and not deadline.leaves(delay):
             delay = None
         failed(number, result.error, latency_ms, delay)
         if delay is None:

@@ -1,16 +1,21 @@
-"""Runs a plan: a pool of workers takes executions in order, suite after suite."""
+"""Runs a plan: wires what its executions work with, and keeps the limits of the run."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 
+from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution, skip_execution
-from kindlm.plan import Execution, Plan, PlannedSuite
+from kindlm.engine.pace import Pace, PaceChange
+from kindlm.engine.pool import run_pool
+from kindlm.engine.stop import Stop
+from kindlm.engine.turns import Callee, Paces, Reservation
+from kindlm.plan import Earlier, Execution, Plan, PlannedSuite
 from kindlm.ports import (
     AgentFactory,
     BaselineLookup,
@@ -22,10 +27,10 @@ from kindlm.ports import (
     Recorder,
     SimulatorFactory,
 )
-from kindlm.suite import Price, Suite
+from kindlm.suite import AgentTarget, Price, Suite
 from kindlm.transcript import Usage
 
-__all__ = ["Observer", "Ports", "Stop", "run_plan"]
+__all__ = ["Limits", "Observer", "Ports", "run_plan"]
 
 Observer = Callable[[Finished], None]
 """Is told of each execution once its end is on disk."""
@@ -46,62 +51,106 @@ class Ports:
     clock: Clock
 
 
-class Stop:
-    """Asks a run to stop: nothing new starts, and what is in flight gets a grace period."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may take; None is no limit. `max_rpm` is calls a minute towards each callee."""
 
-    def __init__(self, grace_s: float = 5.0) -> None:
-        self.reason: str | None = None
-        self._grace_s = grace_s
-        self._requested = asyncio.Event()
-        self._at_once = asyncio.Event()
-
-    def request(self, reason: str) -> None:
-        """Ask to stop, from the event loop's thread; the first reason stays."""
-        self.reason = self.reason or reason
-        self._requested.set()
-
-    def wind_down(self, reason: str) -> None:
-        """Ask that nothing new starts; what is in flight takes the time that it needs."""
-        self.reason = self.reason or reason
-
-    @property
-    def is_requested(self) -> bool:
-        """Whether what is in flight has been asked to end, too."""
-        return self._requested.is_set()
-
-    async def requested(self) -> None:
-        """Return when what is in flight is asked to end."""
-        await self._requested.wait()
-
-    def at_once(self) -> None:
-        """End the grace period now."""
-        self._at_once.set()
-
-    async def grace_over(self) -> None:
-        """Return when a stop was requested and the grace period has passed or was ended."""
-        await self._requested.wait()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._at_once.wait(), self._grace_s)
+    max_cost_usd: float | None = None
+    max_time_s: float | None = None
+    max_rpm: float | None = None
 
 
-async def run_plan(plan: Plan, ports: Ports, observer: Observer, stop: Stop) -> bool:
-    """Run all executions of a plan; return whether it was completed.
+async def run_plan(
+    plan: Plan,
+    ports: Ports,
+    observer: Observer,
+    stop: Stop,
+    *,
+    limits: Limits = Limits(),
+    earlier: Earlier = Earlier(),  # noqa: B008 - a value
+) -> bool:
+    """Run all executions of a plan that are left; return whether it was completed.
 
     Raises what the recorder raises when events can no longer be written.
     """
+    budget = Budget(_suite_limits(plan), limits.max_cost_usd, earlier.spent_usd)
+    paces = Paces(partial(_make_pace, ports, limits, plan))
     async with Clients(ports.clients, ports.embedders) as clients:
-        for ordinal, executions in groupby(plan, key=lambda execution: execution.suite.ordinal):
-            suite = plan.suites[ordinal].suite
-            doers = _doers(suite, clients, ports)
-            _warm_up(plan.suites[ordinal], doers)
-            if not await _run_suite(suite, executions, doers, observer, stop):
-                return False
-    return True
+        doers = [_doers(planned.suite, clients, paces, budget, ports) for planned in plan.suites]
+
+        async def work(execution: Execution, reserved: Reservation | None) -> None:
+            observer(await _do(execution, doers[execution.suite.ordinal], earlier, reserved))
+            if budget.is_used_up:
+                stop.abort(_used_up(budget, limits))
+
+        def calls(execution: Execution) -> bool:
+            return not execution.case.skip and not budget.limit_exceeded(execution.suite.ordinal)
+
+        for planned, of_suite in zip(plan.suites, doers, strict=True):
+            _warm_up(planned, of_suite)
+        if budget.is_used_up:
+            stop.abort(_used_up(budget, limits))
+        with _time_limit(limits, stop):
+            return await run_pool(plan, earlier.finished, calls, work, paces, stop)
 
 
-def _doers(suite: Suite, clients: Clients, ports: Ports) -> Doers:
+async def _do(
+    execution: Execution, doers: Doers, earlier: Earlier, reserved: Reservation | None
+) -> Finished:
+    attempt = earlier.attempts.get(execution.id, 0) + 1
+    limit = doers.budget.limit_exceeded(execution.suite.ordinal)
+    if execution.case.skip:
+        return await skip_execution(execution, doers.recorder, attempt=attempt)
+    if limit is None:
+        return await run_execution(execution, doers, attempt=attempt, reserved=reserved)
+    if reserved is not None:
+        reserved.pace.ended(reserved.turn)
+    reason = f"Not run: the suite had spent more than its costMaxUsd of ${limit:g}."
+    return await skip_execution(execution, doers.recorder, attempt=attempt, reason=reason)
+
+
+def _suite_limits(plan: Plan) -> dict[int, float]:
+    return {
+        planned.ordinal: gate.threshold
+        for planned in plan.suites
+        for gate in planned.suite.gates
+        if gate.name == "costMaxUsd"
+    }
+
+
+def _make_pace(ports: Ports, limits: Limits, plan: Plan, callee: Callee) -> Pace:
+    name = callee.id if isinstance(callee, AgentTarget) else callee.name
+
+    def changed(change: PaceChange) -> None:
+        pass
+
+    most = max((planned.suite.concurrency for planned in plan.suites), default=1)
+    return Pace(ports.clock, changed, max_rpm=limits.max_rpm, most=most)
+
+
+@contextmanager
+def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
+    if limits.max_time_s is None:
+        yield
+        return
+    reason = f"the run took longer than {limits.max_time_s:g} s (--max-time)"
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(limits.max_time_s, partial(stop.abort, reason, cut_off=True))
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _used_up(budget: Budget, limits: Limits) -> str:
+    return f"${budget.total_usd:.4f} spent, more than --max-cost {limits.max_cost_usd:g}"
+
+
+def _doers(suite: Suite, clients: Clients, paces: Paces, budget: Budget, ports: Ports) -> Doers:
     return Doers(
         clients=clients,
+        paces=paces,
+        budget=budget,
         pricing=ports.pricing(suite.prices),
         simulators=ports.simulators,
         agents=ports.agents,
@@ -126,47 +175,3 @@ def _warm_up(planned: PlannedSuite, doers: Doers) -> None:
             continue  # an agent: it has a connection of its own for each conversation
         doers.clients.get(suite.providers[target.provider])
         doers.pricing.cost(target.provider, target.model, Usage(0, 0))
-
-
-async def _run_suite(
-    suite: Suite, executions: Iterator[Execution], doers: Doers, observer: Observer, stop: Stop
-) -> bool:
-    """Return whether all executions of the suite were finished."""
-    workers = [
-        asyncio.create_task(_work(executions, doers, observer, stop))
-        for _ in range(suite.concurrency)
-    ]
-    grace = asyncio.create_task(stop.grace_over())
-    try:
-        await _wait(workers, grace)
-        finished = all(worker.done() and not worker.cancelled() for worker in workers)
-    finally:
-        await _cancel([*workers, grace])
-    return finished and next(executions, None) is None
-
-
-async def _wait(workers: list[asyncio.Task[None]], grace: asyncio.Task[None]) -> None:
-    """Wait until all workers are done, the grace period is over, or a worker raised."""
-    pending: set[asyncio.Task[None]] = set(workers)
-    while pending and not grace.done():
-        done, pending = await asyncio.wait({*pending, grace}, return_when=asyncio.FIRST_COMPLETED)
-        pending.discard(grace)
-        for task in done:
-            task.result()
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _work(
-    executions: Iterator[Execution], doers: Doers, observer: Observer, stop: Stop
-) -> None:
-    # All workers draw from one iterator; between two awaits nobody else runs.
-    while stop.reason is None and (execution := next(executions, None)) is not None:
-        if execution.case.skip:
-            observer(await skip_execution(execution, doers.recorder))
-        else:
-            observer(await run_execution(execution, doers))

@@ -12,9 +12,13 @@ import pytest
 
 from kindlm.checks import CheckRunner
 from kindlm.cli.recorder import RunRecorder
+from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution
-from kindlm.engine.runner import Ports, Stop, run_plan
+from kindlm.engine.pace import Pace
+from kindlm.engine.runner import Ports, run_plan
+from kindlm.engine.stop import Stop
+from kindlm.engine.turns import Paces
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plan import make_plan
 from kindlm.ports import (
@@ -231,6 +235,8 @@ class Bench:
     def _doers(self) -> Doers:
         return Doers(
             clients=Clients(lambda settings: Ok(self.client), self._embedders),
+            paces=Paces(lambda callee: Pace(self.clock, lambda change: None, most=8)),
+            budget=Budget({}),
             pricing=PriceTable({}),
             simulators=SimulatedTools,
             agents=lambda target: Ok(self.agent),

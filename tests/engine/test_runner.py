@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kindlm.engine.runner import Stop
+from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
 
