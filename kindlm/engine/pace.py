@@ -1,0 +1,358 @@
+"""How fast one provider is called: as fast as it answers well, and no faster.
+
+A state machine with an injected clock; nothing here talks to a provider. Its rules:
+
+- *Slow start* (RFC 5681, 3.1, gentler): ten calls may be in flight, and one more for every four
+  good answers, up to the concurrency that was asked for. What the first refusal can hit is so
+  never more than a quarter of what went well before, and ten.
+- *Once per congestion epoch* (RFC 5681): a refusal of a call that started before the last halving
+  is news of the same congestion; it halves nothing again. Its `Retry-After` still counts.
+- *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
+  first call after a pause is refused again, the pause is ours: it doubles from a second to a
+  minute, and one call alone tries whether it is over.
+- *Rate*: a server that allows so many calls a minute is not held by a number in flight. The first
+  refusal ends a cycle: the calls answered in it, over the time from its first call to the end of
+  the pause, are the rate that the server grants. From then on calls are spaced evenly.
+- *Cubic recovery* (after RFC 9438): the rate starts again from a half, nears the last known limit
+  quickly, stays around it, and then probes beyond it, slowly at first. It grows with good answers
+  to calls that were held back, not with time: a pace that nobody uses is not known to be good. Its
+  time scale is that of the last cycle, so that wild first guesses are mended within seconds.
+- *Quotas*: calls known to be left are not overdrawn; the last tenth is spread over the time until
+  the limit is whole again, and with none left nothing starts before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kindlm.ports import Clock, Quota
+
+__all__ = ["Pace", "PaceChange", "Turn"]
+
+START_IN_FLIGHT = 10
+GROWTH = 1 / 4
+"""How many more calls may be in flight for each good answer."""
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+"""For pauses of our own and those for a quota; a provider's own `Retry-After` is taken as it is."""
+
+FALL = 0.5
+"""The part of a rate that a refusal takes."""
+
+SHORTEST_SPAN_S = 5.0
+LONGEST_SPAN_S = 60.0
+"""In how much time the rate comes back to the last known limit; limits are mostly per minute."""
+
+MEASURED_MARGIN = 1.25
+"""A cycle that recovers passes this much less than the rate at its end."""
+
+SLACK_S = 0.05
+"""How much of a late start the next ones may make up for: timers are late, bursts are not."""
+
+FEW = 1 / 10
+"""The part of a quota that is spread."""
+
+TELLING = 1.5
+"""By what factor the rate has grown when it is worth telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaceChange:
+    """The pace is another one now; `calls_per_minute` is None while only `in_flight` limits it.
+
+    `pause_s` is how long nothing starts at all.
+    """
+
+    reason: Literal["refused", "quota", "recovered"]
+    calls_per_minute: float | None
+    in_flight: int
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The right to make one call, which has begun with it. `waited_s` is what it took to get it."""
+
+    number: int
+    started_at: float
+    waited_s: float
+    held: bool
+    """Whether the call started no later than the rate let it."""
+
+
+@dataclass(slots=True)
+class _Recovery:
+    """The way back to a limit, in calls a second, and beyond; `good` answers drive it."""
+
+    limit: float
+    span_s: float
+    good: int = 0
+
+    @property
+    def rate(self) -> float:
+        x = self.good / (self.limit * self.span_s)
+        return self.limit * (1 - FALL * (1 - x) ** 3)
+
+
+@dataclass(slots=True)
+class _Cycle:
+    """From the first call after a pause to the end of the next pause: what was let through."""
+
+    began: float
+    good: int = 0
+    rate: float | None = None
+    """The rate when it was refused; None if calls were not spaced."""
+
+    def limit(self, ended: float) -> float | None:
+        """Return the rate that the server seems to grant, None if nothing is known of it."""
+        measured = self.good / max(ended - self.began, SLACK_S)
+        if self.rate is None:
+            return measured or None
+        return min(self.rate, max(self.rate * FALL, measured * MEASURED_MARGIN))
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What was left of the requests when a call was made."""
+
+    number: int
+    at: float
+    left: int
+    reset_at: float
+    refill: float
+    few: float
+
+    def now(self, now: float, sent: int) -> float:
+        """Return what is left after the calls that were made since, and what came back since."""
+        return self.left - max(0.0, sent - self.number - self.refill * (now - self.at))
+
+
+class Pace:
+    """Decides when calls of one provider start; used from one event loop.
+
+    Args:
+        clock: measures and waits.
+        changed: is told of changes that are worth an event.
+        max_rpm: a fixed limit in calls a minute; the pace may still be lower.
+        most: how many calls may ever be in flight.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        changed: Callable[[PaceChange], None],
+        *,
+        max_rpm: float | None = None,
+        most: int,
+    ) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._max_rate = math.inf if max_rpm is None else max_rpm / 60
+        self._most = most
+        self._queue = asyncio.Lock()
+        self._listeners: set[asyncio.Future[None]] = set()
+        self._sent = 0
+        self._in_flight = 0
+        self._window: float = min(START_IN_FLIGHT, most)
+        self._last_start = self._next_start = self._paused_until = -math.inf
+        # Calls up to this number are of an epoch that was dealt with; and those in flight since.
+        self._epoch = self._since_epoch = 0
+        self._pauses = 0
+        self._probing = False
+        self._cycle: _Cycle | None = None
+        self._refused_cycle: _Cycle | None = None
+        self._recovery: _Recovery | None = None
+        self._told_rate = math.inf
+        self._quota_told_until = -math.inf
+        self._left: _Left | None = None
+
+    async def turn(self) -> Turn:
+        """Wait until one more call may start, in order of arrival.
+
+        Every turn must be given back by exactly one of `answered`, `refused` and `ended`.
+        """
+        arrived = self._clock.monotonic()
+        try:
+            async with self._queue:
+                while (delay := self._delay()) > 0:
+                    await self._news(delay)
+                return self._start(arrived)
+        finally:
+            self._tell_listeners()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `turn` would return at once."""
+        return not self._queue.locked() and self._delay() <= 0
+
+    async def room(self) -> None:
+        """Return when there is room; nothing is reserved."""
+        while not self.has_room:
+            await self._news(math.inf if self._queue.locked() else self._delay())
+
+    def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
+        """Take note of a good answer."""
+        self._heed(turn, quotas)
+        if turn.number > self._epoch:
+            self._let_through(turn)
+        self._give_back(turn)
+
+    def refused(
+        self, turn: Turn, retry_after_s: float | None, quotas: Sequence[Quota] = ()
+    ) -> None:
+        """Take note that the provider has too much to do, or had too much of us (429, 503, 529)."""
+        self._heed(turn, quotas)
+        now = self._clock.monotonic()
+        self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
+        if turn.number > self._epoch:
+            self._halve(now, retry_after_s)
+        self._give_back(turn)
+
+    def ended(self, turn: Turn) -> None:
+        """Take note of a call that says nothing of the pace: it failed otherwise, or was cut."""
+        # Whoever was to try whether a pause is over did not find out: the next call does.
+        self._give_back(turn)
+
+    def _start(self, arrived: float) -> Turn:
+        now = self._clock.monotonic()
+        rate = self._rate
+        interval = 1 / rate
+        held = rate < math.inf and now < self._next_start + max(interval, SLACK_S)
+        self._next_start = max(self._next_start, now - SLACK_S) + interval
+        self._last_start = now
+        self._sent += 1
+        self._in_flight += 1
+        self._since_epoch += 1
+        if self._cycle is None:
+            self._cycle = _Cycle(now)
+        return Turn(self._sent, now, now - arrived, held)
+
+    @property
+    def _rate(self) -> float:
+        """Calls a second."""
+        return min(self._max_rate, math.inf if self._recovery is None else self._recovery.rate)
+
+    def _delay(self) -> float:
+        """Return for how many seconds no call may start; infinite if only an outcome helps."""
+        if self._in_flight >= int(self._window) or (self._probing and self._since_epoch):
+            return math.inf
+        now = self._clock.monotonic()
+        until = max(self._paused_until, self._next_start, self._quota_until(now))
+        return until - now
+
+    def _quota_until(self, now: float) -> float:
+        seen = self._left
+        if seen is None or now >= seen.reset_at:
+            return -math.inf
+        left = seen.now(now, self._sent)
+        if left < 1:
+            return seen.reset_at
+        if left > seen.few:
+            return -math.inf
+        return min(seen.reset_at, self._last_start + (seen.reset_at - now) / left)
+
+    def _let_through(self, turn: Turn) -> None:
+        """Count a good answer to a call of this epoch."""
+        if self._refused_cycle is not None:
+            self._refused_cycle = None
+            self._cycle = _Cycle(turn.started_at)
+            self._probing = False
+            self._pauses = 0
+        assert self._cycle is not None
+        self._cycle.good += 1
+        self._window = min(self._most, self._window + GROWTH)
+        if self._recovery is not None and turn.held:
+            self._recovery.good += 1
+            if self._recovery.rate >= self._told_rate * TELLING:
+                self._tell("recovered")
+
+    def _halve(self, now: float, retry_after_s: float | None) -> None:
+        """Begin a new epoch: pause, and go on with half of what was too much."""
+        assert self._cycle is not None
+        again = self._refused_cycle is not None
+        if not again:
+            self._cycle.rate = None if self._recovery is None else self._rate
+            self._refused_cycle = self._cycle
+        if again or retry_after_s is None:
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
+            self._pauses += 1
+            self._paused_until = max(self._paused_until, now + pause)
+            self._probing = True
+        limit = self._cycle.limit(self._paused_until)
+        if limit is not None:
+            span = min(LONGEST_SPAN_S, max(SHORTEST_SPAN_S, self._paused_until - self._cycle.began))
+            self._recovery = _Recovery(limit, span)
+        self._window = max(1.0, min(self._window, self._in_flight) * FALL)
+        self._epoch, self._since_epoch = self._sent, 0
+        self._next_start = self._paused_until
+        self._tell("refused", self._paused_until - now)
+
+    def _heed(self, turn: Turn, quotas: Sequence[Quota]) -> None:
+        """Take in what the provider said of its limits when the call reached it."""
+        for quota in quotas:
+            if quota.reset_s is None:
+                continue
+            # The numbers are as old as the call may be: a limit that is whole by now says nothing.
+            reset_at = turn.started_at + min(quota.reset_s, LONGEST_PAUSE_S)
+            if quota.kind == "tokens":
+                if quota.left == 0:
+                    self._paused_until = max(self._paused_until, reset_at)
+                    self._tell_quota(reset_at)
+            elif self._left is None or turn.number >= self._left.number:
+                self._left = _seen(turn, quota, reset_at)
+                if quota.left == 0:
+                    self._tell_quota(reset_at)
+
+    def _tell_quota(self, until: float) -> None:
+        now = self._clock.monotonic()
+        if until - now >= FIRST_PAUSE_S and now >= self._quota_told_until:
+            self._quota_told_until = until
+            self._tell("quota", until - now)
+
+    def _tell(self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0) -> None:
+        rate = self._rate
+        self._told_rate = rate
+        per_minute = None if rate == math.inf else rate * 60
+        self._changed(PaceChange(reason, per_minute, int(self._window), pause_s))
+
+    def _give_back(self, turn: Turn) -> None:
+        self._in_flight -= 1
+        if turn.number > self._epoch:
+            self._since_epoch -= 1
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        for listener in self._listeners:
+            if not listener.done():
+                listener.set_result(None)
+
+    async def _news(self, delay: float) -> None:
+        """Return when something has changed, or after so many seconds."""
+        listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listeners.add(listener)
+        try:
+            if delay == math.inf:
+                await listener
+                return
+            sleep = asyncio.ensure_future(self._clock.sleep(delay))
+            try:
+                await asyncio.wait({listener, sleep}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleep.cancel()
+        finally:
+            self._listeners.discard(listener)
+
+
+def _seen(turn: Turn, quota: Quota, reset_at: float) -> _Left:
+    refill, few = 0.0, float(START_IN_FLIGHT)
+    if quota.limit:
+        few = quota.limit * FEW
+        if quota.reset_s:
+            # A bucket that is whole in so many seconds; no worse for a window.
+            refill = max(0, quota.limit - quota.left) / quota.reset_s
+    return _Left(turn.number, turn.started_at, quota.left, reset_at, refill, few)
