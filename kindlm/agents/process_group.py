@@ -13,9 +13,9 @@ import signal
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["Output", "Program", "TooMuchOutput", "started"]
+__all__ = ["Output", "Program", "Sink", "TooMuchOutput", "how_it_ended", "started"]
 
 _GRACE_S = 2.0
 _POLL_S = 0.02
@@ -25,6 +25,14 @@ _CHUNK_BYTES = 65_536
 
 class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
     """A program printed more than it may."""
+
+
+class Sink(Protocol):
+    """Takes what comes through one pipe."""
+
+    def add(self, chunk: bytes) -> None:
+        """Take what was read; what this raises ends the wait for the program."""
+        ...
 
 
 @dataclass(slots=True)
@@ -105,6 +113,16 @@ class Program:
         return True
 
 
+def how_it_ended(code: int) -> str:
+    """Say how a program ended, by its exit code: `ended by SIGKILL`, `ended with exit code 3`."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
+
+
 def _raise_errors(done: Iterable[asyncio.Future[Any]]) -> None:
     for task in done:
         task.result()
@@ -116,10 +134,13 @@ async def started(
     *,
     directory: str,
     environ: Mapping[str, str],
-    stdout: Output,
-    stderr: Output,
+    stdout: Sink,
+    stderr: Sink,
+    pass_fds: Sequence[int] = (),
 ) -> AsyncIterator[Program]:
     """Start a program without a shell, its input closed; raise `OSError` if it can't be.
+
+    `pass_fds` are file descriptors that it gets beside the usual three.
 
     The pipes are our own: so waiting for the program is not waiting for whatever holds them open.
     """
@@ -134,6 +155,7 @@ async def started(
                 stdout=out.write_end,
                 stderr=err.write_end,
                 start_new_session=True,
+                pass_fds=tuple(pass_fds),
             )
         finally:
             os.close(out.write_end)
@@ -163,6 +185,6 @@ async def _pipe(stack: contextlib.AsyncExitStack) -> _Pipe:
     return _Pipe(reader, write_end)
 
 
-async def _read(reader: asyncio.StreamReader, output: Output) -> None:
+async def _read(reader: asyncio.StreamReader, output: Sink) -> None:
     while chunk := await reader.read(_CHUNK_BYTES):
         output.add(chunk)

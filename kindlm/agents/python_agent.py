@@ -1,5 +1,7 @@
 """The `python` adapter: an agent in the user's own Python, called in this process.
 
+A run gives each conversation a process of its own (`python_processes`) and this is what is in it.
+
 `endpoint` is a dotted path, `package.module:name`. What stands there is
 
 - a function that takes something: the agent itself;
@@ -37,7 +39,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
-__all__ = ["PythonAgent", "python_agent"]
+__all__ = ["PythonAgent", "python_agent", "wrong_target"]
 
 _log = logging.getLogger(__name__)
 _OPTIONS = ("path", "responsePath", "toolCallsPath")
@@ -54,7 +56,7 @@ def python_agent(
     """
     del environ  # the agent runs in this process and has its environment
     who = failures.Who(target.id)
-    error = _wrong_target(who, target)
+    error = wrong_target(who, target)
     if error is not None:
         return Err(error)
     root = root.resolve()
@@ -187,7 +189,8 @@ def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
     return found[0]
 
 
-def _wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
+def wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
+    """Return what is wrong with a target that is to be a Python agent."""
     if not _DOTTED.fullmatch(target.endpoint):
         hint = "Write it like package.module:function"
         return failures.bad_option(who, f"its `endpoint` {target.endpoint!r} is no name", hint)

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kindlm.agents.failures import Who
 from kindlm.agents.options import unknown_name
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.ports import Agent
 from kindlm.suite import AgentTarget, Command
+
+if TYPE_CHECKING:
+    from kindlm.agents.python_processes import PythonProcesses
 
 __all__ = ["ADAPTERS", "make_agent"]
 
@@ -31,7 +34,11 @@ ADAPTERS = tuple(sorted(_MAKERS))
 
 
 def make_agent(
-    target: AgentTarget | Command, *, environ: Mapping[str, str], root: Path
+    target: AgentTarget | Command,
+    *,
+    environ: Mapping[str, str],
+    root: Path,
+    processes: PythonProcesses | None = None,
 ) -> Result[Agent]:
     """Make the agent of one conversation; bind the rest to get a `ports.AgentFactory`.
 
@@ -39,6 +46,7 @@ def make_agent(
         target: the agent, or the program that is the agent.
         environ: environment variables, with what `.env` files say.
         root: the folder from which an agent in Python is imported.
+        processes: where agents in Python run; in this process, if there are none.
 
     Returns:
         The agent, not yet opened; or the error of an adapter that is not known
@@ -50,6 +58,8 @@ def make_agent(
         hint = unknown_name(target.adapter, ADAPTERS)
         message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
+    if processes is not None and isinstance(target, AgentTarget) and target.adapter == "python":
+        return processes.agent(target)
     module, _, name = where.partition(":")
     maker: Maker = getattr(import_module(module), name)
     return maker(target, environ, root)

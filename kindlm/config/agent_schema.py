@@ -35,7 +35,9 @@ class AgentConfig(Section):
         serialization_alias="adapter",
         examples=["http"],
     )
-    """How it is talked to: `http`, or `python` for code that is called directly."""
+    """How it is talked to: `http`, or `python` for code that is called directly. That code runs in
+    processes of its own, each for one conversation at a time; what a process has imported is kept
+    for the next one. It has the environment of the run, `.env` included."""
     endpoint: Text = Field(
         validation_alias=AliasChoices("endpoint", "url"),
         serialization_alias="endpoint",

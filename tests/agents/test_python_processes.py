@@ -1,0 +1,241 @@
+"""Python agents in processes of their own: one that ends its process ends nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+
+import pytest
+
+from kindlm.agents.python_processes import PythonProcesses
+from kindlm.agents.registry import make_agent
+from kindlm.errors import ErrorCode, Ok
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+
+AGENTS = """
+    import asyncio, ctypes, os, signal, sys, threading, time
+    from kindlm.ports import AgentReply
+    from kindlm.transcript import ToolCall, ToolUse, Usage
+
+    calls = 0
+
+    def count(message):
+        global calls
+        calls += 1
+        return f"{os.getpid()} {calls}"
+
+    def make():
+        heard = []
+        def agent(message):
+            heard.append(message)
+            return " ".join(heard)
+        return agent
+
+    def echo(request): return request.messages[0].text + "|" + request.messages[-1].text
+    def leave(message): os._exit(0)
+    async def leave_async(message): os._exit(0)
+    def crash(message): ctypes.string_at(0)
+    def interrupt(message): raise KeyboardInterrupt
+    def close(message): os.closerange(3, 100)
+    def last_words(message):
+        print("no more \\x1b[31mmemory")
+        os._exit(7)
+    def sleep(message): threading.Event().wait(600)
+    async def block(message):
+        while True:
+            pass
+    async def cancelled(message):
+        try:
+            await asyncio.sleep(600)
+        finally:
+            open("cancelled", "w").close()
+    def reply(message):
+        use = ToolUse(ToolCall("c", "pay", {"n": 1}), {"ok": [True, None]}, "agent")
+        return AgentReply("t", "r", 7.0, (use,), Usage(3, None), 0.5, "m", ("w",))
+    def hostile(message): return AgentReply("t", "r", 7.0, (ToolUse(
+        ToolCall("c", "pay", {}), object(), "agent"),))
+    def wrong(message): return AgentReply(None, "r", 7.0)
+    def surrogate(message): return "\\ud800"
+    def variable(message): return os.environ.get("SHOP", "none")
+    def daemon(message):
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+
+    class Held:
+        def __enter__(self): return self
+        def __exit__(self, *e): open("left", "w").close()
+        def send(self, message): return message
+
+    class LeavesHard(Held):
+        def __exit__(self, *e): os._exit(0)
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    (tmp_path / "workers_agents.py").write_text(textwrap.dedent(AGENTS))
+    (tmp_path / "json.py").write_text("raise RuntimeError('not mine to import')")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def converse(root, ask):
+    """Hold conversations one after another, each a list of requests; return all results."""
+
+    def converse(*talks, environ=None):
+        async def run():
+            results = []
+            async with PythonProcesses({**os.environ, **(environ or {})}, root) as processes:
+                for name, *requests in talks:
+                    target = AgentTarget(name, "python", f"workers_agents:{name}")
+                    made = make_agent(target, environ={}, root=root, processes=processes)
+                    assert isinstance(made, Ok)
+                    async with made.value as agent:
+                        results += [await agent.send(request) for request in requests or [ask()]]
+            return results
+
+        return asyncio.run(run())
+
+    return converse
+
+
+def test_conversations_have_agents_of_their_own_and_share_what_is_imported(converse, ask, success):
+    results = converse(
+        ("count",), ("count",), ("make", ask("one"), ask("one", "two")), ("make", ask("three"))
+    )
+    first, second, *texts = [success(result).text for result in results]
+    assert first.split()[0] == second.split()[0] != str(os.getpid())
+    assert (first.split()[1], second.split()[1]) == ("1", "2")
+    assert texts == ["one", "one two", "three"]
+    assert "workers_agents" not in sys.modules
+
+
+def test_requests_and_replies_arrive_whole(converse, ask, success):
+    system = Message(Role.SYSTEM, "Be \ud800 kind.")
+    (echoed, replied) = converse(("echo", ask(system, "Hel\nlo")), ("reply",))
+    assert success(echoed).text == "Be \ud800 kind.|Hel\nlo"
+    reply = success(replied)
+    assert reply.tool_uses == (
+        ToolUse(ToolCall("c", "pay", {"n": 1}), {"ok": [True, None]}, "agent"),
+    )
+    assert (reply.text, reply.raw, reply.latency_ms) == ("t", "r", 7.0)
+    assert (reply.usage, reply.reported_cost_usd, reply.model) == (Usage(3), 0.5, "m")
+    assert reply.warnings == ("w",)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("leave", "exit code 0"),
+        ("leave_async", "exit code 0"),
+        ("crash", "SIGSEGV"),
+        ("interrupt", ""),
+        ("close", ""),
+        ("daemon", "exit code 0"),
+    ],
+)
+def test_an_agent_that_ends_its_process_is_an_error_and_the_next_goes_on(
+    converse, success, failure, name, how
+):
+    crashed, after = converse((name,), ("count",))
+    error = failure(crashed)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert f"'{name}'" in error.message
+    assert how in error.message
+    assert error.details["retryable"] is False
+    assert success(after).text.endswith(" 1")
+
+
+def test_the_last_words_are_told_and_shown(converse, failure, capsys):
+    error = failure(converse(("last_words",))[0])
+    assert "exit code 7" in error.message
+    assert "no more" in error.message
+    assert "\x1b" not in error.message
+    assert "no more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["sleep", "block"])
+def test_an_agent_that_took_too_long_runs_on_in_no_process(converse, ask, success, failure, name):
+    late, after = converse((name, ask(timeout_s=0.2)), ("count",))
+    error = failure(late)
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    pid = int(success(after).text.split()[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)  # at the end all are gone
+
+
+def test_a_timeout_cancels_an_async_agent(converse, ask, failure, root):
+    (late,) = converse(("cancelled", ask(timeout_s=0.5)))
+    assert failure(late).code is ErrorCode.PROVIDER_TIMEOUT
+    assert (root / "cancelled").exists()
+
+
+def test_a_cancelled_conversation_ends_what_the_agent_does(root, ask):
+    async def run():
+        async with PythonProcesses(os.environ, root) as processes:
+            target = AgentTarget("a", "python", "workers_agents:cancelled")
+            made = processes.agent(target)
+            assert isinstance(made, Ok)
+            with pytest.raises(TimeoutError):
+                async with made.value as agent, asyncio.timeout(0.5):
+                    await agent.send(ask(timeout_s=600))
+
+    asyncio.run(run())
+    assert (root / "cancelled").exists()
+
+
+@pytest.mark.parametrize(("name", "told"), [("hostile", "JSON"), ("wrong", "text")])
+def test_a_reply_that_cannot_be_one_is_an_error(converse, failure, name, told):
+    error = failure(converse((name,))[0])
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert told in error.message
+
+
+def test_a_lone_surrogate_survives(converse, success):
+    assert success(converse(("surrogate",))[0]).text == "\ud800"
+
+
+def test_the_environment_is_that_of_the_run(converse, success):
+    assert success(converse(("variable",), environ={"SHOP": "acme"})[0]).text == "acme"
+
+
+def test_an_agent_is_left(converse, success, root):
+    (said,) = converse(("Held",))
+    assert success(said).text == "Hello"
+    assert (root / "left").exists()
+
+
+def test_what_was_said_stands_when_an_agent_ends_its_process_on_leaving(converse, success, caplog):
+    said, after = converse(("LeavesHard",), ("count",))
+    assert success(said).text == "Hello"
+    assert success(after)
+    assert "'LeavesHard'" in caplog.text
+
+
+def test_what_cannot_be_imported_is_told_with_the_first_message(converse, failure):
+    error = failure(converse(("nothing_here",))[0])
+    assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+    assert "nothing_here" in error.message
+
+
+def test_a_process_that_ended_between_conversations_harms_none(root, ask, success):
+    async def run():
+        async with PythonProcesses(os.environ, root) as processes:
+            made = [processes.agent(AgentTarget("a", "python", "workers_agents:count"))] * 2
+            texts = []
+            for result in made:
+                assert isinstance(result, Ok)
+                async with result.value as agent:
+                    texts.append(success(await agent.send(ask())).text)
+                pid = int(texts[-1].split()[0])
+                os.kill(pid, signal.SIGKILL)
+            return texts
+
+    first, second = asyncio.run(run())
+    assert first.split()[0] != second.split()[0]
