@@ -19,6 +19,7 @@ from kindlm.cli import console
 from kindlm.cli.commands.baseline import baseline_app
 from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
+from kindlm.cli.commands.import_ import import_command
 from kindlm.cli.commands.init import init_command
 from kindlm.cli.commands.rebuild import rebuild_command
 from kindlm.cli.commands.report import report_command
@@ -43,6 +44,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "show": show_command,
     "report": report_command,
     "browse": browse_command,
+    "import": import_command,
     "verify": verify_command,
     "rebuild": rebuild_command,
     "schema": schema_command,

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from kindlm.cli.reporters import Reporter, parse_reporters, spare, write_reports
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.secrets import remember_secrets
 from kindlm.cli.session import RunRequest, new_run_id, open_log, run_secrets, run_session
+from kindlm.cli.unwritten import keep_unwritten
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
@@ -97,10 +98,15 @@ def record_run(
     with log:
         try:
             # What an agent in Python prints must not run into a report on standard output.
-            with view, redirect_stdout(sys.stderr):
+            with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
                 asyncio.run(_run(request, run, log, view, console, fail_fast=fail_fast))
-        except WriteFailedError as error:
-            show([_write_failed(error, request.database)], console)
+        finally:
+            # However it ended: what was not written must not be lost with the process.
+            if log.failure:
+                shown = _shown(request.database)
+                keep_unwritten(log, run, shown, lambda error: show([error], console))
+        if log.failure:
+            return
         for name, problem in log.projection_errors().items():
             warn(f"The read model {name!r} could not be kept: {problem}", "Run: kindlm rebuild")
 
@@ -113,8 +119,15 @@ def report_run(
     console: Console,
 ) -> int:
     """Write the reports of a recorded run and return its exit code."""
-    with closing(open_reader(request.database)) as reader:
+    try:
+        reader = open_reader(request.database)
+    except OpenError as error:
+        fail_to_open(error)
+    with closing(reader):
         view = RunView(reader, run)
+        if not view.is_recorded:
+            note("Nothing of the run is in the history.", console)
+            return 1
         errors = write_reports(reporters, view, _report_options(request, options, console))
         show(errors, console)
         return 0 if view.passed and not errors else 1
@@ -182,12 +195,4 @@ def _nothing_selected() -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "Nothing was tested: no test fits the selection.",
         "Loosen --suite, --test, --tags, --model or --failed; kindlm validate counts the tests.",
-    )
-
-
-def _write_failed(error: WriteFailedError, database: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The history {_shown(database)} could not be written any more: {error}.",
-        "Nothing new was started. Make room on the disk and run again.",
     )

@@ -41,6 +41,11 @@ class RunView:
         self._db = db
         self.id = run
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the history knows the run at all."""
+        return self._db.execute(queries.RUN, (self.id,)).fetchone() is not None
+
     @cached_property
     def info(self) -> RunInfo:
         """The run's own row; raise `LookupError` if there is none."""

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -101,7 +101,9 @@ class StreamLock:
     def release(self) -> None:
         """Give the lock back, if it is held."""
         if self._descriptor is not None:
-            self._file.unlink(missing_ok=True)
+            # A file that cannot be removed, on a disk that became read-only, is no lock any more.
+            with suppress(OSError):
+                self._file.unlink()
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -149,7 +151,8 @@ def setup_lock(database: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_there(descriptor, file):
                 yield
-                file.unlink(missing_ok=True)
+                with suppress(OSError):
+                    file.unlink()
                 return
         finally:
             os.close(descriptor)

@@ -1,0 +1,169 @@
+"""What a run does when its history takes no more events: they are kept in a file beside it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sqlite3
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kindlm.cli.spool import StreamEnd, write_spool
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import RunInterrupted, new_event
+from kindlm_store import Append, EventLog, StoreError
+
+__all__ = ["keep_unwritten"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def keep_unwritten(
+    log: EventLog, run: str, shown: str, tell: Callable[[KindlmError], None]
+) -> None:
+    """Write the events that the log could not take into a file, and tell the user which.
+
+    Beside the database, or where temporary files go if there is no room. A signal waits until the
+    user was told; a second one ends it, and the file has whole lines up to there.
+
+    Args:
+        log: A log that has failed.
+        run: The run that was recorded.
+        shown: The database as the user would name it.
+        tell: Shows an error.
+    """
+    appends = _with_end(log.unwritten(), run)
+    ended = _ended(appends)
+    count = sum(len(append.events) for append in appends)
+    with _signals_wait():
+        ends = {append.stream: _end(log, append.stream) for append in appends}
+        refused: list[str] = []
+        for folder in _folders(log.path):
+            try:
+                file = _write(folder, run, appends, ends)
+            except OSError as error:
+                refused.append(f"{folder} ({error.strerror or error})")
+            else:
+                tell(_kept(log, f"{count:,} events{ended}", file, shown))
+                return
+        tell(_lost(log, f"{count:,} events{ended}", refused, shown))
+
+
+def _with_end(appends: Sequence[Append], run: str) -> list[Append]:
+    """Add that the run was interrupted, unless it had come to its end."""
+    stream = f"run/{run}"
+    if any(append.seal for append in appends if append.stream == stream):
+        return list(appends)
+    interrupted = RunInterrupted(reason="the history could not be written")
+    return [*appends, Append(stream, (new_event(interrupted),))]
+
+
+def _ended(appends: Sequence[Append]) -> str:
+    """Say how the executions came out whose end is not in the history."""
+    statuses = Counter(
+        event.data["status"]
+        for append in appends
+        for event in append.events
+        if event.type == "execution.finished"
+    )
+    listed = ", ".join(f"{count:,} {status}" for status, count in sorted(statuses.items()))
+    return f" (executions that ended: {listed})" if listed else ""
+
+
+def _end(log: EventLog, stream: str) -> StreamEnd | None:
+    """Return where a stream ends in the file; None if the file cannot be read either."""
+    try:
+        head = log.head(stream)
+    except (sqlite3.Error, StoreError):
+        return None
+    return StreamEnd(version=head.version, hash=head.hash) if head else StreamEnd.nothing()
+
+
+def _folders(database: Path) -> Iterator[Path]:
+    yield database.absolute().parent
+    # None of the usual folders may take a file: that is an error of its own.
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir())
+
+
+def _write(
+    folder: Path, run: str, appends: Sequence[Append], ends: dict[str, StreamEnd | None]
+) -> Path:
+    """Write a file that nobody else may read, and wait for the disk."""
+    descriptor, name = tempfile.mkstemp(prefix=f"unwritten-{run}-", suffix=".jsonl", dir=folder)
+    file = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            write_spool(out, appends, ends)
+            out.flush()
+            os.fsync(out.fileno())
+        _sync_folder(folder)
+    except OSError:
+        with suppress(OSError):
+            file.unlink()
+        raise
+    return file
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let the first signal wait until the end of the block; a second one raises at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+
+    def remember(number: int, frame: object) -> None:
+        del frame
+        if waiting:
+            raise KeyboardInterrupt
+        waiting.append(number)
+
+    before = {
+        number: signal.signal(number, remember)
+        for number in _SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if waiting:
+        signal.raise_signal(waiting[0])
+
+
+def _kept(log: EventLog, events: str, file: Path, shown: str) -> KindlmError:
+    command = f"kindlm import {shlex.quote(str(file))} --db {shlex.quote(shown)}"
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"{_failed(log, shown)} What it does not have, {events}, is in {file}.",
+        f"Nothing new was started. Make room on the disk, then: {command}",
+    )
+
+
+def _lost(log: EventLog, events: str, refused: Sequence[str], shown: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"{_failed(log, shown)} What it does not have, {events}, is lost:"
+        f" no file could be written in {' or '.join(refused)}.",
+        "Nothing new was started. Make room on the disk and run it again.",
+    )
+
+
+def _failed(log: EventLog, shown: str) -> str:
+    reason = getattr(log.failure, "__cause__", None) or log.failure
+    return f"The history {shown} could not be written any more: {reason}."

@@ -1,0 +1,179 @@
+"""A disk that is full: the run stops, what it could not write is kept, `kindlm import` takes it."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.testing import LoopbackServer
+
+PADDING = "x" * 4_000
+
+EXPECT = {"output": {"contains": ["delivered"]}}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a new history and little more."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    """Answers at length: a few dozen of its answers fill the disk."""
+    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": f"delivered {PADDING}"}}]}
+    with LoopbackServer(script) as server:
+        yield server
+
+
+def write_suite(workspace: Any, server: LoopbackServer, *, order: str = "A1", **more: Any) -> None:
+    tests = [
+        workspace.test(
+            f"test-{number}", vars={"order": f"{number} {order}"}, tools=[], expect=EXPECT
+        )
+        for number in range(150)
+    ]
+    workspace.suite(server.url, tests=tests, defaults={"concurrency": 2}, **more)
+
+
+def make_room(folder: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+
+
+def no_larger_files(size: int) -> Callable[[], None]:
+    """What to call in a new process so that none of its files grows beyond `size` bytes."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def kept_in(stderr: str) -> Path:
+    """The file that the command to type next names."""
+    (line,) = [line for line in stderr.splitlines() if "kindlm import" in line]
+    return Path(shlex.split(line.partition("kindlm import")[2])[0])
+
+
+def events_of(spool: Path) -> list[dict[str, Any]]:
+    header, *events = map(json.loads, spool.read_text("utf-8").splitlines())
+    assert header["events"] == len(events)
+    return events
+
+
+def assert_imported(workspace: Any, spool: Path, *where: str) -> None:
+    """Once brings everything in, twice changes nothing, and the run is there to be looked at."""
+    events = events_of(spool)
+    imported = workspace.run("import", str(spool), *where)
+    assert imported.returncode == 0, imported.stderr
+    assert f"{len(events)} events imported" in imported.stderr
+    again = workspace.run("import", str(spool), *where)
+    assert again.returncode == 0
+    assert f"0 events imported; {len(events)} were there already" in again.stderr
+    verified = workspace.run("verify", *where)
+    assert verified.returncode == 0, verified.stdout
+    shown = workspace.run("show", "latest", *where)
+    assert "INTERRUPTED" in shown.stdout
+    assert "the history could not be written" in shown.stdout
+
+
+def test_what_a_full_disk_refused_is_imported_once_there_is_room(
+    workspace: Any, server: LoopbackServer, small_disk: Path, tmp_path: Path
+) -> None:
+    write_suite(workspace, server)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    where = ("--db", str(small_disk / "history.db"))
+    done = workspace.run("test", *where, TMPDIR=str(temporary))
+    assert done.returncode == 1
+    assert "database or disk is full" in done.stderr
+    assert "itself failed" not in done.stderr
+    assert "Totals" in done.stdout
+    spool = kept_in(done.stderr)
+    assert spool.parent == temporary
+    assert spool.stat().st_mode & 0o777 == 0o600
+    assert workspace.env["OPENAI_API_KEY"] not in spool.read_text("utf-8")
+    assert events_of(spool)[-1]["type"] == "run.interrupted"
+
+    make_room(small_disk)
+    assert_imported(workspace, spool, *where)
+    report = json.loads(workspace.run("report", "latest", "--format", "json", *where).stdout)
+    told = len(re.findall("passed", done.stderr.partition("\n✗")[0]))
+    assert report["run"]["status"] == "interrupted"
+    assert report["summary"]["executions"]["passed"] >= told > 0
+    # Of what was answered, at most the calls in flight are missing.
+    assert report["summary"]["executions"]["passed"] >= len(server.requests) - 4
+
+
+def test_what_is_refused_for_its_size_is_kept_beside_the_database(
+    workspace: Any, server: LoopbackServer
+) -> None:
+    write_suite(workspace, server)
+    process = workspace.start("test", preexec_fn=no_larger_files(300_000))
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    spool = kept_in(stderr)
+    assert spool.parent == workspace.database.parent
+    assert_imported(workspace, spool)
+
+
+def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
+    workspace: Any, server: LoopbackServer, small_disk: Path, tmp_path: Path
+) -> None:
+    write_suite(workspace, server, order=PADDING)
+    where = ("--db", str(small_disk / "history.db"))
+    done = workspace.run("test", *where, TMPDIR=str(tmp_path))
+    assert done.returncode == 1
+    spool = kept_in(done.stderr)
+    assert events_of(spool)[0]["type"] in ("run.started", "suite.started")
+    make_room(small_disk)
+    assert_imported(workspace, spool, *where)
+
+
+def test_what_nothing_takes_is_said_to_be_lost(workspace: Any, server: LoopbackServer) -> None:
+    write_suite(workspace, server, order=PADDING)
+    process = workspace.start("test", preexec_fn=no_larger_files(300_000))
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert re.search(r"What it does not have, \d+ events.*, is lost", stderr)
+    assert "itself failed" not in stderr
+    assert not list(workspace.root.rglob("unwritten-*"))
+
+
+def test_a_disk_that_is_full_at_the_start_costs_nothing(
+    workspace: Any, server: LoopbackServer, small_disk: Path
+) -> None:
+    workspace.suite(server.url)
+    where = ("--db", str(small_disk / "history.db"))
+    workspace.run("test", *where)
+    asked = len(server.requests)
+    with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4_096))
+    full = workspace.run("test", *where)
+    assert full.returncode == 1
+    assert "Make room" in full.stderr
+    assert "itself failed" not in full.stderr
+    assert len(server.requests) == asked
+
+
+def test_personal_data_is_hidden_in_what_is_kept_too(
+    workspace: Any, server: LoopbackServer
+) -> None:
+    write_suite(workspace, server, order="ada.lovelace@example.com", record={"redactPii": True})
+    process = workspace.start("test", preexec_fn=no_larger_files(400_000))
+    _, stderr = process.communicate(timeout=120)
+    text = kept_in(stderr).read_text("utf-8")
+    assert "Where is order" in text
+    assert "lovelace" not in text
