@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kindlm.config.advice_limits import warn_of_limits
 from kindlm.config.advice_placeholders import warn_of_placeholders
+from kindlm.config.advice_requests import warn_of_requests
 from kindlm.config.advice_tests import warn_of_tests
 from kindlm.config.advice_use import warn_of_unused
 from kindlm.config.credentials import written_in
@@ -34,6 +35,7 @@ def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFi
                 reason="credential",
             )
     warn_of_tests(config, reporter)
+    warn_of_requests(config, reporter)
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.
         warn_of_unused(config, reporter)

@@ -93,7 +93,7 @@ class PromptConfig(Section):
     )
     """File with the user's text, relative to this file."""
     assistant: Maybe[str] = Field(default=None, examples=["{"])
-    """The beginning of the answer, which the model continues (Anthropic)."""
+    """The beginning of the answer, which the model continues (Anthropic, Ollama)."""
 
     @model_validator(mode="after")
     def _one_source_each(self) -> PromptConfig:

@@ -107,7 +107,7 @@ class ParamsConfig(Section):
     stop_sequences: Maybe[list[str]] = Field(default=None, examples=[["END"]])
     """Texts that end the answer."""
     seed: Maybe[Annotated[int, WHOLE]] = Field(default=None, examples=[42])
-    """For providers that can repeat themselves."""
+    """For providers that can repeat themselves: all but Anthropic."""
 
 
 class ModelConfig(Section):

@@ -54,7 +54,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
     draft = Draft(request.model, refused, {"model": request.model, "messages": messages})
     if len(messages) < len(request.messages):
         draft.warnings.append(
-            "prefill was not sent: only Anthropic lets a request begin the answer"
+            "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     _add_temperature(draft, params)
     _add_token_limit(draft, params)

@@ -103,6 +103,42 @@ def test_the_judge_that_is_taken_is_named(load: Any, minimal: str) -> None:
     assert '"j"' in found["unused"].message
 
 
+ANTHROPIC = ("{openai:", "{mine: {type: anthropic, baseUrl: 'https://example.com'}, openai:")
+
+
+@pytest.mark.parametrize(
+    ("provider", "params", "found"),
+    [
+        ("mine", "{seed: 7}", [("models[0].params.seed", "not_sent")]),
+        ("mine", "{temperature: 0}", []),
+        ("openai", "{seed: 7}", []),
+    ],
+)
+def test_a_seed_that_an_api_has_not_is_told(
+    load: Any, minimal: str, provider: str, params: str, found: Any
+) -> None:
+    model = f"provider: {provider}, model: gpt-4o, params: {params}}}]"
+    text = minimal.replace(*ANTHROPIC).replace("provider: openai, model: gpt-4o}]", model)
+    told = [item for item in warnings(load(text)) if item[1] != "unused"]
+    assert told == found
+
+
+@pytest.mark.parametrize(
+    ("models", "who"),
+    [("", '"gpt"'), ("models: [gpt]", '"gpt"'), ("models: [claude]", None), ("models: []", None)],
+)
+def test_a_prefill_that_is_not_sent_is_told(
+    load: Any, minimal: str, models: str, who: str | None
+) -> None:
+    claude = "gpt-4o}, {id: claude, provider: mine, model: claude-sonnet-4-5}]"
+    text = minimal.replace(*ANTHROPIC).replace("gpt-4o}]", claude)
+    text = text.replace("{user: Hi}", "{user: Hi, assistant: '{'}")
+    found = load(text.replace("prompt: ask", f"prompt: ask\n    {models}")).diagnostics
+    told = [item for item in found if item.error.details["reason"] == "not_sent"]
+    assert [item.path for item in told] == (["prompts.ask.assistant"] if who else [])
+    assert all(f"is not sent to {who}:" in item.error.message for item in told)
+
+
 def test_what_is_wrong_is_not_called_unused(load: Any, minimal: str) -> None:
     found = load(minimal.replace("prompt: ask", "prompt: aks")).diagnostics
     assert [item.error.details["reason"] for item in found] == ["unknown_prompt"]

@@ -1,0 +1,53 @@
+"""Warnings of what a model is not sent: its API has no such parameter, or takes no prefill."""
+
+from __future__ import annotations
+
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.schema import KindlmConfig
+from kindlm.wording import count
+
+__all__ = ["warn_of_requests"]
+
+_TAKES_PREFILL = frozenset({"anthropic", "ollama"})
+
+
+def warn_of_requests(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report seeds and prefills that stay behind; what was written must not vanish unseen."""
+    wires = {name: provider.type or name for name, provider in config.providers.items()}
+    for index, model in enumerate(config.models):
+        if model.params.seed is not None and wires.get(model.provider) == "anthropic":
+            reporter.warning(
+                ("models", index, "params", "seed"),
+                f'The model "{model.id}" is not sent the seed: Anthropic\'s API has none',
+                "Remove it; `temperature: 0` and `repeat` deal with chance",
+                reason="not_sent",
+            )
+    for name, prompt in config.prompts.items():
+        if not prompt.assistant:
+            continue
+        left_out = [target for target in _asked(config, name) if not _takes(config, wires, target)]
+        if left_out:
+            who = f'"{left_out[0]}"' if len(left_out) == 1 else count(len(left_out), "target")
+            reporter.warning(
+                ("prompts", name, "assistant"),
+                f'The prefill of the prompt "{name}" is not sent to {who}: only models of Anthropic'
+                " and Ollama go on from it",
+                "Name such models in the `models` of its tests, or remove it",
+                reason="not_sent",
+            )
+
+
+def _asked(config: KindlmConfig, prompt: str) -> list[str]:
+    """Return the ids of the models and agents that are asked with a prompt, in order."""
+    usual = [agent.id for agent in config.agents] or [
+        model.id for model in config.models if model.role != "judge"
+    ]
+    tests = [test for test in config.tests if test.prompt == prompt and test.command is None]
+    asked = (target for test in tests for target in (usual if test.models is None else test.models))
+    return list(dict.fromkeys(asked))
+
+
+def _takes(config: KindlmConfig, wires: dict[str, str], target: str) -> bool:
+    provider = next((model.provider for model in config.models if model.id == target), None)
+    # A scripted model reads nothing.
+    return provider is not None and wires.get(provider) in {*_TAKES_PREFILL, "scripted"}
