@@ -49,6 +49,7 @@ class Reporter:
         self._file = file
         self._document = document
         self._credentials: tuple[str, ...] = ()
+        self._meant: set[Path] = set()
         self.diagnostics: list[Diagnostic] = []
 
     def hide(self, credentials: Iterable[str]) -> None:
@@ -71,6 +72,31 @@ class Reporter:
         """Report an error at a value, or at its key; `details` are for programs."""
         position = self._document.position(path, key=at_key)
         self._add("error", code, path, message, hint, position, secret, reason, details)
+
+    def unknown_key(self, path: Path, known: Iterable[str]) -> None:
+        """Report a key that does not exist; `known` are those that do."""
+        place, name, known = dotted(path[:-1]), str(path[-1]), list(known)
+        if (meant := suggest(name, known)) is not None:
+            self._meant.add((*path[:-1], meant))
+        self.error(
+            path,
+            f'Unknown key "{name}"' + (f" in {place}" if place else ""),
+            hint_for(name, known, "Keys that are known here"),
+            reason="schema",
+            at_key=True,
+        )
+
+    def missing_key(self, path: Path) -> None:
+        """Report a key that has to be there, unless an unknown one was probably meant to be it."""
+        place = dotted(path[:-1])
+        if path in self._meant:
+            return
+        self.error(
+            path,
+            f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
+            f"Add `{path[-1]}:`",
+            reason="schema",
+        )
 
     def warning(
         self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any
@@ -165,12 +191,11 @@ class Reporter:
 def suggest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate that `name` is probably a slip of, or None.
 
-    A slip has at most two changed letters, or a third of the name; upper and lower case are alike.
+    A slip is one letter in three: inserted, removed, replaced, or swapped with its neighbour. Upper
+    and lower case are alike.
     """
-    if not name:
-        return None
-    limit = max(2, len(name) // 3)
     best: str | None = None
+    limit = len(name) // 3
     for candidate in candidates:
         if abs(len(candidate) - len(name)) > limit:
             continue
@@ -191,10 +216,13 @@ def hint_for(name: str, candidates: Iterable[str], known: str) -> str:
 
 
 def _distance(left: str, right: str) -> int:
-    """Return how many letters must be inserted, removed or replaced."""
-    row = list(range(len(right) + 1))
+    """Return how many letters must be inserted, removed, replaced, or swapped with the next."""
+    before, last, row = [0], [0], list(range(len(right) + 1))
     for i, a in enumerate(left, start=1):
-        previous, row[0] = row[0], i
+        before, last, row = last, row, [i]
         for j, b in enumerate(right, start=1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+            least = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a != b))
+            if i > 1 and j > 1 and (a, b) == (right[j - 2], left[i - 2]):
+                least = min(least, before[j - 2] + 1)
+            row.append(least)
     return row[-1]

@@ -31,7 +31,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         _report_absent("prompts", raw, reporter)
     for path, test in tests:
         if "prompt" not in test:
-            _report_missing((*path, "prompt"), reporter)
+            reporter.missing_key((*path, "prompt"))
 
 
 def _judged(raw: Raw) -> Path | None:
@@ -48,16 +48,6 @@ def _judged(raw: Raw) -> Path | None:
 
 def _report_absent(key: str, raw: Raw, reporter: Reporter) -> None:
     if key not in raw:
-        _report_missing((key,), reporter)
+        reporter.missing_key((key,))
     elif isinstance(raw[key], (dict, list)):
         reporter.error((key,), f"{key} must have at least 1 entry, but has none", reason="schema")
-
-
-def _report_missing(path: Path, reporter: Reporter) -> None:
-    place = dotted(path[:-1])
-    reporter.error(
-        path,
-        f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
-        f"Add `{path[-1]}:`",
-        reason="schema",
-    )

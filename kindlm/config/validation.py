@@ -57,7 +57,9 @@ def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
     try:
         return KindlmConfig.model_validate(value)
     except ValidationError as error:
-        for details in error.errors(include_url=False):
+        # Unknown keys first: a missing key may be one of them, misspelt.
+        found = error.errors(include_url=False)
+        for details in sorted(found, key=lambda details: details["type"] != "extra_forbidden"):
             _report(details, reporter)
         return None
 
@@ -69,13 +71,7 @@ def _report(details: ErrorDetails, reporter: Reporter) -> None:
         _report_unknown_key(path, reporter)
         return
     if kind == "missing":
-        place = dotted(path[:-1])
-        reporter.error(
-            path,
-            f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
-            f"Add `{path[-1]}:`",
-            reason="schema",
-        )
+        reporter.missing_key(path)
         return
     message, hint = _describe(kind, given, context, details["msg"])
     reporter.error(
@@ -99,13 +95,7 @@ def _report_unknown_key(path: Path, reporter: Reporter) -> None:
             at_key=True,
         )
         return
-    reporter.error(
-        path,
-        f'Unknown key "{path[-1]}"' + (f" in {place}" if place else ""),
-        hint_for(str(path[-1]), known, "Keys that are known here"),
-        reason="schema",
-        at_key=True,
-    )
+    reporter.unknown_key(path, known)
 
 
 def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:

@@ -169,8 +169,6 @@ serve:
 
 12:12 102 serve[0].name may hold letters, digits and _ only
 12:26 102 serve[0].command must be a text or a list of texts
-12:29 102 The key "line" is missing in serve[0].ready
-    Add `line:`
 12:37 102 Unknown key "lien" in serve[0].ready
     Did you mean "line"?
 13:30 102 serve[1].command[1] must be a text, but is the number 5

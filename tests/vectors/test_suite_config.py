@@ -20,6 +20,7 @@ DEPARTURES = {
     "config-044": "http is no provider of a suite: PROVIDER_NOT_FOUND",
     "config-065": "a file that is not there is CONFIG_FILE_REF_ERROR",
     "config-069": "a file that is not there is CONFIG_FILE_REF_ERROR",
+    "config-082": "a name that shares no letter is no suggestion",
     "interpolation-010": "{{env.NAME}} is an error when NAME is not set",
 }
 
