@@ -26,7 +26,7 @@ class Loaded:
     """What the paths held: suites that can run, and those that can't, with everything found.
 
     `files` are those of the suites, `folders` where they are, in order: their `.env` files belong
-    to the run. `ignored` are YAML files that hold no tests.
+    to the run. `ignored` are YAML files that look like tests and are none.
     """
 
     suites: tuple[Suite, ...]

@@ -7,6 +7,7 @@ the bytes are, reading ends: depth, nodes (aliases expanded) and characters are 
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,10 @@ def read_document(data: bytes) -> Document:
             limit=True,
         )
         return _unreadable(SourceText(""), problem)
+    if (encoding := _other_encoding(data)) is not None:
+        hint = "Save the file with the encoding UTF-8"
+        problem = Problem(f"The file is {encoding}, not UTF-8", hint, Position(1, 1))
+        return _unreadable(SourceText(""), problem)
     try:
         text = SourceText(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -87,6 +92,17 @@ def read_document(data: bytes) -> Document:
         )
         return _unreadable(SourceText(data.decode("utf-8-sig", errors="replace")), problem)
     return _read_text(text)
+
+
+def _other_encoding(data: bytes) -> str | None:
+    """Return the encoding that a text is in by its first bytes, None if that may be UTF-8."""
+    names = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
+    names |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+    for mark, name in names.items():
+        if data.startswith(mark):
+            return name
+    # Without a mark: the first character is one of ASCII.
+    return "UTF-16" if data[:1] == b"\0" or data[1:2] == b"\0" else None
 
 
 def _read_text(text: SourceText) -> Document:
@@ -106,7 +122,7 @@ def _read_text(text: SourceText) -> Document:
         problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
         return _unreadable(text, problem)
     except yaml.MarkedYAMLError as error:
-        return _unreadable(text, _syntax_problem(text, error))
+        return _unreadable(text, _syntax_problem(text, error, builder))
     value = None if root is None else root.value
     return Document(value, tuple(builder.problems), True, text, root)
 
@@ -115,12 +131,18 @@ def _unreadable(text: SourceText, problem: Problem) -> Document:
     return Document(None, (problem,), False, text, None)
 
 
-def _syntax_problem(text: SourceText, error: yaml.MarkedYAMLError) -> Problem:
+def _syntax_problem(text: SourceText, error: yaml.MarkedYAMLError, builder: Builder) -> Problem:
     context: Any = error.context_mark
     mark: Any = error.problem_mark or context
     index = min(mark.index, len(text.text)) if mark else 0
     begin = text.position(context.index) if context else None
-    explained = explain_syntax(error, text.text[index : index + 1], begin.line if begin else None)
+    quoted = builder.quoted_before(index)
+    explained = explain_syntax(
+        error,
+        text.text[index : index + 1],
+        begin.line if begin else None,
+        None if quoted is None else text.position(quoted).line,
+    )
     # A quote or bracket that is never closed is wrong where it opens, not where the file ends.
     position = begin if explained.at_context and begin else text.position(index)
     return Problem(explained.message, explained.hint, position)

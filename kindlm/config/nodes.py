@@ -57,7 +57,17 @@ class Builder:
         self._text = text
         self._events: Iterator[Any] = yaml.parse(text.text, Loader=_LOADER)
         self._anchors: dict[str, Node | None] = {}
+        self._quoted: Any = None
         self.problems: list[Problem] = []
+
+    def quoted_before(self, index: int) -> int | None:
+        """Return where a quoted text begins that ends before `index`, on the same line."""
+        if self._quoted is None:
+            return None
+        end: int = self._quoted.end_mark.index
+        between = self._text.text[end:index]
+        is_next = end <= index and not between.strip() and "\n" not in between
+        return _start(self._quoted) if is_next else None
 
     def build(self) -> Node | None:
         """Return the node of the document, None if there is none.
@@ -123,6 +133,8 @@ class Builder:
         index = _start(event)
         text: str = event.value
         plain, quoted = event.implicit
+        if event.style in ("'", '"'):
+            self._quoted = event
         value: Any
         try:
             if event.tag == "!" or (quoted and not plain):

@@ -79,7 +79,10 @@ _BY_PROBLEM = (
 
 
 def explain_syntax(
-    error: yaml.MarkedYAMLError, character: str, opened_on: int | None
+    error: yaml.MarkedYAMLError,
+    character: str,
+    opened_on: int | None,
+    quoted_from: int | None = None,
 ) -> SyntaxExplanation:
     """Explain an error of PyYAML's parser.
 
@@ -87,8 +90,15 @@ def explain_syntax(
         error: what the parser said.
         character: the character it stopped at, "" at the end of the file.
         opened_on: the line on which the surrounding construct begins, if known.
+        quoted_from: the line on which a quoted text begins that ends right before, if one does.
     """
     problem = error.problem or ""
+    if quoted_from is not None:
+        return SyntaxExplanation(
+            f"Text follows the end of the quote that opens on line {quoted_from}",
+            f"Close the quote on line {quoted_from}, or double the quotes inside single ones and "
+            'write \\" inside double ones',
+        )
     opener = _UNCLOSED.get(error.context or "")
     if opener == "quote" and "end of stream" in problem:
         return SyntaxExplanation("A quote is never closed", "Add the closing quote", True)

@@ -6,6 +6,7 @@ still a suite, whose error is to be reported, and no file is too deep or too lar
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterator
@@ -30,6 +31,20 @@ _KEY = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
 _BLOCK_KEY = re.compile(rf"^(?:--- +)?{_KEY}", re.MULTILINE)
 _FLOW_KEY = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
 
+_TEST_KEYS = (
+    "cases|expect|gates|input|models|prompts|providers|scenarios|suite|tests|thresholds|turns"
+)
+_TOP_KEY = re.compile(rf"""^(?:--- +)?["']?({_TEST_KEYS})["']?\s*:(?:\s|$)""", re.MULTILINE)
+_TEST_LIKE = 2
+"""So many keys that suites have make a file look like one."""
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -41,7 +56,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a path holds; `ignored` are YAML files of a folder that are something else."""
+    """What a path holds; `ignored` are files of a folder that look like tests and are none.
+
+    Other YAML files, of which every project has some, are passed over without a word.
+    """
 
     found: tuple[Found, ...]
     ignored: tuple[Path, ...] = ()
@@ -58,7 +76,7 @@ def discover(path: Path) -> Result[Discovery]:
             return Ok(_search(path))
         if not path.exists():
             return Err(_not_there(path))
-        front_end = _front_end(path)
+        front_end = _front_end(_text(path))
     except OSError as error:
         return Err(_unreadable(error, path))
     if front_end is None:
@@ -70,11 +88,12 @@ def _search(folder: Path) -> Discovery:
     found: list[Found] = []
     ignored: list[Path] = []
     for path in _yaml_files(folder):
-        front_end = _front_end(path)
-        if front_end is None:
-            ignored.append(path)
-        else:
+        text = _text(path)
+        front_end = _front_end(text)
+        if front_end is not None:
             found.append(Found(path, front_end))
+        elif len(set(_TOP_KEY.findall(text))) >= _TEST_LIKE:
+            ignored.append(path)
     return Discovery(tuple(found), tuple(ignored))
 
 
@@ -101,9 +120,19 @@ def _is_skipped(folder: Path) -> bool:
     return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
 
 
-def _front_end(path: Path) -> FrontEnd | None:
+def _text(path: Path) -> str:
+    """Return the text of a file; one in another encoding than UTF-8 is read, to be refused."""
     with path.open("rb") as file:
-        text = file.read(_LOOKED_AT).decode("utf-8-sig", errors="replace")
+        data = file.read(_LOOKED_AT)
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8-sig")
+    if data[1:2] == b"\0" and encoding == "utf-8-sig":
+        encoding = "utf-16-le"
+    elif data[:1] == b"\0":
+        encoding = "utf-16-be"
+    return data.decode(encoding, errors="replace")
+
+
+def _front_end(text: str) -> FrontEnd | None:
     if _BLOCK_KEY.search(text):
         return "kindlm"
     is_flow = text.lstrip().startswith("{")

@@ -67,12 +67,21 @@ def test_warnings_are_told_and_do_not_fail(kindlm: Any, here: Path) -> None:
     assert "1 warning" in outcome.out
 
 
-def test_other_yaml_of_a_folder_is_noted(kindlm: Any, here: Path) -> None:
+def test_only_what_looks_like_tests_is_noted_in_a_folder(kindlm: Any, here: Path) -> None:
     write(here / "kindlm.yaml")
     write(here / "docker-compose.yaml", "services: {}\n")
+    write(here / "old.yaml", "prompts: []\nproviders: []\n")
     outcome = kindlm("validate", here)
     assert outcome.code == 0
-    assert "docker-compose.yaml" in outcome.err
+    assert "old.yaml" in outcome.err
+    assert "docker-compose.yaml" not in outcome.err
+
+
+def test_a_suite_in_another_encoding_is_told_its_encoding(kindlm: Any, here: Path) -> None:
+    (here / "kindlm.yaml").write_bytes(SUITE.encode("utf-16"))
+    outcome = kindlm("validate", "kindlm.yaml")
+    assert outcome.code == 1
+    assert "UTF-16" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yaml", "nowhere.yaml"])

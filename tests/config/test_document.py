@@ -124,7 +124,7 @@ def test_an_alias_stands_for_its_value() -> None:
         ("a: \x00", "The character U+0000 is not allowed in YAML", 1, 4),
         ("a: \x1b[31m", "The character U+001B is not allowed in YAML", 1, 4),
         (b"a: 1\nb: \xc3\xbc\xff", "The file is not UTF-8: byte 10 (0xff) is not valid", 2, 5),
-        (b"\xff\xfea\x00", "The file is not UTF-8: byte 0 (0xff) is not valid", 1, 1),
+        (b"\xff\xfea\x00", "The file is UTF-16, not UTF-8", 1, 1),
     ],
 )
 def test_syntax_errors_say_what_and_where(
@@ -237,3 +237,23 @@ def test_no_input_breaks_the_reader(data: bytes) -> None:
             line = document.line(found.position.line)
             assert line is not None
             assert 1 <= found.position.column <= len(line) + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a: 1\nb: "x\nc: 2\nd: "y"\n', 2),
+        ("a: 'it's'\n", 1),
+        ('- name: "one\n  vars: {a: "b"}\n', 1),
+    ],
+)
+def test_a_quote_that_ends_too_early_or_too_late_is_named_by_its_line(text: str, line: int) -> None:
+    message, _, _ = problem(text)
+    assert message == f"Text follows the end of the quote that opens on line {line}"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_another_encoding_is_named(encoding: str) -> None:
+    [found] = read_document("kindlm: 1\n".encode(encoding)).problems
+    assert found.message == f"The file is {encoding[:6].upper()}, not UTF-8"
+    assert found.hint == "Save the file with the encoding UTF-8"

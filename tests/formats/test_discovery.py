@@ -58,9 +58,29 @@ def test_a_suite_is_known_by_its_key_even_when_its_syntax_is_broken(
     "text",
     ["", "name: ci\nkindlm-version: 1\n", "env:\n  kindlm: 1\n", "# kindlm: 1\n", "- kindlm\n"],
 )
-def test_other_yaml_is_ignored_in_a_folder(tmp_path: Path, text: str) -> None:
+def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "other.yaml", text)
+    assert held(tmp_path) == Discovery((), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KindLM: 1\nproject: shop\nsuite: {name: a}\ntests: []\n",
+        " kindlm: 1\n---\nproviders:\n- openai:gpt-4o\nprompts: [hi]\n",
+        "name: capital\ninput: {query: x}\nthresholds: {min_score: 80}\n",
+        '"turns": []\n"expect": {}\n',
+    ],
+)
+def test_what_looks_like_tests_and_is_none_is_told(tmp_path: Path, text: str) -> None:
     other = write(tmp_path / "other.yaml", text)
     assert held(tmp_path) == Discovery((), (other,))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_suite_in_another_encoding_is_found(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "suite.yaml").write_bytes(SUITE.encode(encoding))
+    assert names(tmp_path) == ["suite.yaml"]
 
 
 def test_other_yaml_is_an_error_when_it_was_named(tmp_path: Path) -> None:
