@@ -46,7 +46,7 @@ def argument_problems(tool: SimulatedTool, arguments: Any) -> tuple[ToolProblem,
     broken = _broken(tool.parameters, arguments)
     if broken is None:
         return ()
-    message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}"
+    message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
     return (ToolProblem(ToolProblemKind.ARGUMENTS, message),)
 
 
@@ -58,7 +58,7 @@ def result_problems(tool: SimulatedTool, response: Any) -> tuple[ToolProblem, ..
     broken = _broken(tool.result_schema, response)
     if broken is None:
         return ()
-    message = f"The simulated answer of {shown(tool.name)} breaks its resultSchema: {broken}"
+    message = f"The simulated answer of {shown(tool.name)} breaks its resultSchema: {broken}."
     return (ToolProblem(ToolProblemKind.RESULT, message),)
 
 
@@ -69,7 +69,7 @@ def _broken(schema: Any, value: Any) -> str | None:
     try:
         issues = schema_issues(schema, value)
     except UndecidableSchemaError as error:
-        return f"it could not be checked: {error}"
+        return f"it could not be checked: {error}".removesuffix(".")
     if not issues:
         return None
     listed = "; ".join(f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])

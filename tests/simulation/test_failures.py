@@ -119,6 +119,7 @@ class TestParameters:
         (problem,) = answer_of(tool, {"id": "a" * 60 + "!"}).problems
 
         assert "could not be checked" in problem.message
+        assert problem.message.endswith("it took too long.")
 
     def test_a_message_stays_short(self) -> None:
         schema = {"additionalProperties": {"type": "string"}}
