@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import anthropic
 import httpx2
-from opentelemetry import trace
 
 from kindlm.providers.ambient import header_names
 from kindlm.providers.anthropic_wire import WIRE
@@ -48,15 +47,8 @@ def anthropic_client(
 
     http_client = anthropic.DefaultAioHttpClient(verify=tls_context(), follow_redirects=False)
     headers = _headers(settings, key or _NO_KEY)
-    failure = anthropic.APIError
-    transport = SdkTransport(connect, http_client, headers, failure, traced=_is_traced())
+    transport = SdkTransport(connect, http_client, headers, anthropic.APIError)
     return WireClient(endpoint, WIRE, transport)
-
-
-def _is_traced() -> bool:
-    """Tell whether spans that the SDK makes of its calls go anywhere."""
-    # Without a set-up, OpenTelemetry has a provider of its own that does nothing.
-    return type(trace.get_tracer_provider()).__module__ != trace.__name__
 
 
 def _headers(settings: ProviderSettings, key: str) -> dict[str, str | anthropic.Omit]:

@@ -6,8 +6,8 @@ each call costs more than the call, and the body is wanted as it was received.
 
 Even so an SDK spends five times as long on a call as the HTTP client below it, for it builds each
 request anew. So it is asked once for each path what it would send. Where that is the same every
-time, `SdkTransport` sends it itself, with each call's body. Everything else stays with the SDK:
-requests that go through a proxy, are traced, or differ from one another.
+time, `SdkTransport` sends it itself, with each call's body. Requests that may go through a proxy,
+or differ from one another, stay with the SDK.
 
 Redirects are not followed: they would take keys and conversations to where nobody sent them.
 """
@@ -65,7 +65,6 @@ class SdkTransport:
             calls run at once; it follows no redirects.
         headers: what each request says beside what the SDK says.
         failure: the base of the SDK's errors of requests.
-        traced: whether somebody follows the calls by what the SDK tells of them.
     """
 
     def __init__(
@@ -74,14 +73,12 @@ class SdkTransport:
         http_client: httpx2.AsyncClient,
         headers: Mapping[str, Any],
         failure: type[Exception],
-        *,
-        traced: bool = False,
     ) -> None:
         self._connect = connect
         self._sdk = connect(http_client)
         self._options = {"headers": headers}
         self._failure = failure
-        self._direct = not traced and not getproxies()
+        self._direct = not _has_proxies()
         self._forms: dict[str, RequestForm | None] = {}
         self._asking = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
@@ -154,6 +151,11 @@ def silence_sdk_logs() -> None:
 def tls_context() -> ssl.SSLContext:
     """Load certificates once, as the SDKs would for each of their clients; that takes 25 ms."""
     return httpx2.create_ssl_context()
+
+
+def _has_proxies() -> bool:
+    # Where the SDKs' own HTTP clients look.
+    return not getproxies().keys().isdisjoint({"http", "https", "all"})
 
 
 def _open_session() -> aiohttp.ClientSession:
