@@ -8,73 +8,53 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
 
+from kindlm.agents.python_processes import PythonProcesses
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
-from kindlm.cli.cassettes import with_recorded_answers
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.journal import new_journal
+from kindlm.cli.progress import ProgressView
 from kindlm.cli.recorder import RunRecorder
 from kindlm.cli.run_events import (
-    SkippedSuite,
     run_finished,
+    run_resumed,
     run_started,
     suite_skipped,
     suite_started,
 )
+from kindlm.cli.run_request import RunRequest
 from kindlm.cli.secrets import suite_secrets
-from kindlm.config import Diagnostic, bind_services, bind_suite
+from kindlm.cli.serving import Served, Tell, serve_suites
+from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, run_plan
-from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
-from kindlm.events import RunInterrupted, RunOptions, RunSealed, new_event
+from kindlm.errors import ErrorCode, KindlmError, Result
+from kindlm.events import RunAborted, RunInterrupted, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
+from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_view import RunView
-from kindlm.plan import Plan, Selection, make_plan
+from kindlm.plan import Earlier
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.embedders import find_embedder
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
 from kindlm.simulation import SimulatedTools
-from kindlm.suite import ProviderSettings, Suite
+from kindlm.suite import ProviderSettings
 from kindlm.wording import shown
 from kindlm_store import Append, EventLog, HeadOf, Redactor, StreamLock
 
-__all__ = ["RunRequest", "new_run_id", "open_log", "run_secrets", "run_session"]
-
-T = TypeVar("T")
-
-Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
-"""Shows an error or a warning while a run goes on."""
+__all__ = ["new_run_id", "open_log", "run_secrets", "run_session"]
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _ID_LENGTH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """What is to be run. `environ` is the environment that providers and services see."""
-
-    suites: Sequence[Suite]
-    skipped: Sequence[SkippedSuite]
-    selection: Selection
-    root: Path
-    database: Path
-    environ: Mapping[str, str]
-    options: RunOptions
-    label: str | None = None
 
 
 def new_run_id() -> str:
@@ -96,39 +76,61 @@ async def run_session(
     request: RunRequest,
     run: str,
     log: EventLog,
+    view: ProgressView,
     observer: Observer,
     stop: Stop,
     tell: Tell,
 ) -> None:
-    """Run everything that was requested and record it as the run `run`.
+    """Run everything that was requested, or is left of it, and record it as the run `run`.
 
-    `tell` is told what the user has to know meanwhile: cassettes that hold nothing, and served
-    programs that end by themselves.
+    `view` is told how much there is to do before anything starts, `observer` of each execution that
+    ended. `tell` is told what the user has to know meanwhile: cassettes that hold nothing, and
+    served programs that end by themselves.
 
     The stream is sealed if the plan was completed and the verdict could be computed; otherwise
-    the run stays open. Raises `StoreError` if events can't be written.
+    the run stays open. Raises `LockHeldError` if another process runs it, `SealedError` if it was
+    finished meanwhile, and `StoreError` if events can't be written.
     """
     started = time.monotonic()
     stream = f"run/{run}"
     with StreamLock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
         with closing(log.reader()) as reader:
-            async with _served(request, stop, reader, tell) as (suites, skipped):
-                plan = make_plan(suites, request.selection)
+            before = read_unfinished(reader, run) if request.resuming else None
+            async with (
+                serve_suites(request, stop, reader, tell) as served,
+                PythonProcesses(request.environ, request.root) as processes,
+            ):
+                plan = served.plan
                 recorder.hide_personal_data(plan.suites, lambda slow: tell(_too_slow(slow)))
                 baselines = RecordedBaselines(reader)
-                _record_start(plan, skipped, request, baselines, recorder)
-                ports = _ports(request, baselines, recorder)
+                _record_start(served, request, baselines, recorder)
+                # A run that was finished meanwhile takes no event any more, and calls no model.
+                await recorder.durable()
+                earlier = before.earlier if before else Earlier()
+                view.planned(plan, earlier.finished)
+                ports = _ports(request, baselines, recorder, processes)
                 complete = stop.reason is None and await run_plan(
-                    plan, ports, lambda finished: observer(recorder.shown(finished)), stop
+                    plan,
+                    ports,
+                    lambda finished: observer(recorder.shown(finished)),
+                    stop,
+                    limits=request.limits,
+                    earlier=earlier,
                 )
         if not complete:
-            recorder.record(RunInterrupted(reason=stop.reason or "stopped"))
+            recorder.record(_stopped(stop))
             await recorder.durable()
             return
         await recorder.durable()
         await log.aflush()
         if await _read_models_are_sound(log):
-            await _finish(run, log, (time.monotonic() - started) * 1000)
+            took_ms = (time.monotonic() - started) * 1000
+            await _finish(run, log, took_ms + (before.duration_ms if before else 0.0))
+
+
+def _stopped(stop: Stop) -> RunInterrupted | RunAborted:
+    reason = stop.reason or "stopped"
+    return RunAborted(reason=reason) if stop.aborted else RunInterrupted(reason=reason)
 
 
 def _too_slow(pattern: str) -> Diagnostic:
@@ -140,72 +142,12 @@ def _too_slow(pattern: str) -> Diagnostic:
     return Diagnostic(error, "warning", "record.redactPii", None)
 
 
-@asynccontextmanager
-async def _served(
+def _ports(
     request: RunRequest,
-    stop: Stop,
-    reader: sqlite3.Connection,
-    tell: Tell,
-) -> AsyncIterator[tuple[list[Suite], list[SkippedSuite]]]:
-    """Start what the suites serve and yield those that are ready, and those that are not.
-
-    When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
-    """
-    skipped = list(request.skipped)
-    ready: list[Suite] = []
-    async with AsyncExitStack() as stack:
-        for suite in request.suites:
-            served = await _unless_stopped(_serve(suite, request, reader, stack, tell), stop)
-            if served is None:
-                ready.append(suite)
-            elif isinstance(served, Err):
-                tests = sum(len(case.targets) for case in suite.cases)
-                skipped.append(SkippedSuite(suite.name, suite.path, tests, served.error))
-            else:
-                ready.append(served.value)
-        yield ready, skipped
-
-
-async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
-    """Return what the work returns, None if a stop is requested before."""
-    task = asyncio.create_task(work)
-    stopping = asyncio.create_task(stop.requested())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return None if not task.done() else task.result()
-    finally:
-        task.cancel()
-        stopping.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
-
-
-async def _serve(
-    suite: Suite,
-    request: RunRequest,
-    reader: sqlite3.Connection,
-    stack: AsyncExitStack,
-    tell: Tell,
-) -> Result[Suite]:
-    """Fill in what is known only now: recorded answers, the environment, the ports of services."""
-    (planned,) = make_plan([suite], request.selection).suites
-    recorded = with_recorded_answers(planned, reader)
-    if isinstance(recorded, Err):
-        return recorded
-    for warning in recorded.value.warnings:
-        tell(warning)
-    suite = recorded.value.suite
-    services = bind_services(suite, environ=request.environ)
-    if isinstance(services, Err):
-        return services
-    starting = start_services(services.value, request.environ, tell)
-    ports = await stack.enter_async_context(starting)
-    if isinstance(ports, Err):
-        return ports
-    selected = {case.case.name: case.targets for case in planned.cases if case.selected}
-    return bind_suite(suite, environ=request.environ, ports=ports.value, selected=selected)
-
-
-def _ports(request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder) -> Ports:
+    baselines: BaselineLookup,
+    recorder: RunRecorder,
+    processes: PythonProcesses,
+) -> Ports:
     def clients(settings: ProviderSettings) -> Result[ModelClient]:
         return make_client(settings, environ=request.environ)
 
@@ -215,7 +157,7 @@ def _ports(request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder
         clients=clients,
         pricing=PriceTable,
         simulators=partial(SimulatedTools, thread=thread),
-        agents=partial(make_agent, environ=request.environ, root=request.root),
+        agents=partial(make_agent, environ=request.environ, root=request.root, processes=processes),
         baselines=baselines,
         embedders=partial(find_embedder, environ=request.environ),
         checker=CheckRunner(thread=thread),
@@ -225,25 +167,23 @@ def _ports(request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder
 
 
 def _record_start(
-    plan: Plan,
-    skipped: Sequence[SkippedSuite],
-    request: RunRequest,
-    baselines: BaselineLookup,
-    recorder: RunRecorder,
+    served: Served, request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder
 ) -> None:
-    recorder.record(
-        run_started(
-            plan,
-            request.options,
-            project=request.root.name,
-            label=request.label,
-            git=git_state(request.root),
-            ci=ci_service(request.environ),
+    if request.resuming is None:
+        recorder.record(
+            run_started(
+                served.plan,
+                request,
+                git=git_state(request.root),
+                ci=ci_service(request.environ),
+            )
         )
-    )
-    for planned in plan.suites:
+    else:
+        recorder.record(run_resumed(served.plan, request.resuming))
+    # Told again when a run is resumed: what could not start then may start now.
+    for planned in served.plan.suites:
         recorder.record(suite_started(planned, baselines))
-    for ordinal, suite in enumerate(skipped, start=len(plan.suites)):
+    for ordinal, suite in sorted(served.skipped.items()):
         recorder.record(suite_skipped(suite, ordinal))
 
 
