@@ -7,6 +7,7 @@ from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
+from kindlm.wording import excerpt
 
 __all__ = ["cost", "latency"]
 
@@ -43,15 +44,24 @@ def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     limit: float = expectation.params["maxUsd"]
     usd = transcript.cost.usd
     if usd is None:
-        message = (
-            "The cost is not known: a model has no price, or its tokens were not reported. "
-            "Add the price to `prices` in the configuration."
-        )
         code = FailureCode.ASSERTION_EVAL_ERROR
-        return [undecided(expectation, code, message, threshold=limit)]
+        return [undecided(expectation, code, _why_unknown(transcript), threshold=limit)]
     spent = round(usd, _DECIMALS)
     if spent <= limit:
         return [passed(expectation, threshold=limit, actual=spent)]
     message = f"Expected a cost of at most ${limit:.10g}, it was ${spent:.10g}."
     code = FailureCode.BUDGET_EXCEEDED
     return [failed(expectation, code, message, expected=limit, actual=spent, threshold=limit)]
+
+
+def _why_unknown(transcript: Transcript) -> str:
+    step = next((step for step in transcript.steps if step.cost.usd is None), None)
+    if step is None:
+        return "The cost is not known: the target gave no answer."
+    who = f'"{excerpt(step.model)}"' if step.model else "the target"
+    if step.usage.input_tokens is None or step.usage.output_tokens is None:
+        return f"The cost is not known: {who} did not report its tokens."
+    return (
+        f"The cost is not known: {who} has no price. "
+        "Add the price to `prices` in the configuration."
+    )

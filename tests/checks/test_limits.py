@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.transcript import Cost, CostSource, Step, Transcript, Turn
+from kindlm.transcript import Cost, CostSource, Step, Transcript, Turn, Usage
 
 Evaluate = Callable[..., CheckResult]
 
@@ -70,4 +70,21 @@ def test_an_unknown_cost_is_never_free(
         assert "$0.300000001" in result.message
     if outcome is Outcome.INCONCLUSIVE:
         assert result.score is None
-        assert "prices" in result.message
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ((), "the target gave no answer"),
+        (
+            (Step("x", usage=Usage(1, 2), model="m-1"),),
+            '"m-1" has no price. Add the price to `prices`',
+        ),
+        ((Step("x", usage=Usage(1, None), model="m-1"),), '"m-1" did not report its tokens'),
+        ((Step("x"),), "the target did not report its tokens"),
+    ],
+)
+def test_why_a_cost_is_not_known(evaluate: Evaluate, steps: tuple[Step, ...], why: str) -> None:
+    result = evaluate("cost", {"maxUsd": 1}, Transcript(turns=(Turn("a", steps),)))
+
+    assert why in result.message
