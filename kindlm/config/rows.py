@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
+from kindlm.wording import count
 
 __all__ = ["MAX_ROWS", "Row", "RowFile", "RowProblem", "read_rows"]
 
@@ -26,6 +27,7 @@ ID = "id"
 
 _MAX_PROBLEMS = 20
 _NAME = re.compile(r"[\w.]+")
+_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
 
 
@@ -139,8 +141,8 @@ def _csv_rows(text: str) -> Iterator[_Read]:
             return
         if cells is None:
             return
-        if not cells:
-            continue
+        if not cells or (len(columns) > 1 and len(cells) == 1 and not cells[0].strip()):
+            continue  # an empty line, if only to the eye
         if not columns:
             columns = [name.strip() for name in cells]
             wrong = _header_error(columns)
@@ -161,14 +163,20 @@ def _not_csv(fault: csv.Error) -> _RowError:
 
 def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | _RowError:
     if len(cells) != len(columns):
-        return _RowError(
-            f"The row has {len(cells)} values, the header has {len(columns)} names",
-            "Put values with commas in quotes",
-        )
+        values, names = count(len(cells), "value"), count(len(columns), "name")
+        hint = "Put values with commas in quotes"
+        if len(cells) < len(columns):
+            hint = "Write all commas, also between empty values"
+        return _RowError(f"The row has {values}, the header has {names}", hint)
     return dict(zip(columns, cells, strict=True))
 
 
 def _header_error(columns: list[str]) -> _RowError | None:
+    only = columns[0] if len(columns) == 1 else ""
+    for separator, called in _OTHER_SEPARATORS.items():
+        if separator in only:
+            message = f"The columns are separated by {called}"
+            return _RowError(message, "Save the file with commas between them", fatal=True)
     for name in columns:
         error = _name_error(name)
         if error is not None:
