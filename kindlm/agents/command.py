@@ -103,9 +103,9 @@ def _words(words: Sequence[str]) -> list[str]:
 
 
 def _reply(output: CommandOutput, raw: str, latency_ms: float) -> AgentReply:
-    warnings: tuple[str, ...] = ()
+    warnings = output.warnings
     if output.output_json is not ABSENT and output.text:
-        warnings = ("what was printed beside output_json is not part of the answer",)
+        warnings = (*warnings, "what was printed beside output_json is not part of the answer")
     return AgentReply(
         text=output.answer,
         raw=raw,

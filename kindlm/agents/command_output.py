@@ -5,12 +5,14 @@ A line that is a JSON object with the key `kindlm` is a report, all other lines 
 - `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}`: it called a tool
 - `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts
 
-A report that is no such thing (no name, no value, another kind) is text, so that it can be seen.
+A report that is no such thing (no name, no value, another kind or key) is text, and there is a
+warning of it. So is a line that begins like a report and is no JSON.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +23,26 @@ from kindlm.transcript import ToolUse
 __all__ = ["CommandOutput", "read_output"]
 
 _LINE_END = re.compile(r"\r\n|\n")
+_BEGINS_AS_REPORT = re.compile(r'\s*\{\s*"kindlm"\s*:')
+_KEYS = {
+    "tool_call": ("name", "arguments", "response", "id"),
+    "output_json": ("value",),
+}
+_MAX_WARNINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
     """The text that was printed, the tools that were called, and the JSON answer if there is one.
 
-    `output_json` is `ABSENT` without a report of one: null is an answer.
+    `output_json` is `ABSENT` without a report of one: null is an answer. `warnings` tell of lines
+    that are nearly reports.
     """
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
     output_json: Any = ABSENT
+    warnings: tuple[str, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -43,29 +53,62 @@ class CommandOutput:
 def read_output(stdout: str) -> CommandOutput:
     """Read all that a command printed."""
     lines, uses, value = list[str](), list[ToolUse](), ABSENT
+    warnings = list[str]()
     numbered = 0
-    for line in _LINE_END.split(stdout):
+    for number, line in enumerate(_LINE_END.split(stdout), start=1):
         report = _report(line)
-        match report:
-            case {"kindlm": "tool_call", "name": str(name)} if name:
-                call_id = report.get("id")
-                if not isinstance(call_id, str) or not call_id:
-                    call_id, numbered = f"cmd_tc_{numbered}", numbered + 1
-                call = tool_call(call_id, name, report.get("arguments"))
-                uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
-            case {"kindlm": "output_json", "value": _}:
-                value = report["value"]
-            case _:
-                lines.append(line)
-    return CommandOutput("\n".join(lines).strip("\r\n"), tuple(uses), value)
+        wrong = None if report is None else _what_is_wrong(report)
+        if report is None or wrong is not None:
+            lines.append(line)
+            if wrong is not None:
+                warnings.append(f"line {number} of what was printed was taken as text: {wrong}")
+        elif report["kindlm"] == "output_json":
+            value = report["value"]
+        else:
+            call_id = report.get("id")
+            if not call_id:
+                call_id, numbered = f"cmd_tc_{numbered}", numbered + 1
+            call = tool_call(call_id, report["name"], report.get("arguments"))
+            uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
+    text = "\n".join(lines).strip("\r\n")
+    return CommandOutput(text, tuple(uses), value, _shortened(warnings))
 
 
-def _report(line: str) -> dict[str, Any]:
-    """Return the object that a line is if it may be a report."""
+def _report(line: str) -> dict[str, Any] | None:
+    """Return the object that a line is if it is meant as a report; `{}` if it is no whole JSON."""
     if '"kindlm"' not in line:
-        return {}
+        return None
     try:
         value = parse_json(line)
     except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return {} if _BEGINS_AS_REPORT.match(line) else None
+    return value if isinstance(value, dict) and "kindlm" in value else None
+
+
+def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
+    """Return what was expected of a report and is not there."""
+    if not report:
+        return "a report is one JSON object, whole and in one line"
+    kind = report["kindlm"]
+    keys = _KEYS.get(kind) if isinstance(kind, str) else None
+    if keys is None:
+        return f"`kindlm` must be {' or '.join(map(repr, _KEYS))}"
+    unknown = next((key for key in report if key != "kindlm" and key not in keys), None)
+    if unknown is not None:
+        shown = unknown if unknown.isprintable() and len(unknown) <= 40 else "..."
+        return f"{kind} has no key {shown!r}, but {', '.join(keys)}"
+    if kind == "output_json":
+        return None if "value" in report else "output_json needs a `value`"
+    if not (isinstance(report.get("name"), str) and report["name"]):
+        return "tool_call needs a `name`, a text that is not empty"
+    if not isinstance(report.get("id", ""), str):
+        return "the `id` of a tool_call must be a text"
+    return None
+
+
+def _shortened(warnings: list[str]) -> tuple[str, ...]:
+    """Return the first warnings, and how many there are more."""
+    more = len(warnings) - _MAX_WARNINGS
+    if more <= 0:
+        return tuple(warnings)
+    return (*warnings[:_MAX_WARNINGS], f"and {more} more lines that are nearly reports")

@@ -93,6 +93,45 @@ def test_text_beside_a_json_answer_is_told_of(run, success):
     assert "output_json" in reply.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"kindlm": "tool_cal", "name": "refund"}', "'tool_call' or 'output_json'"),
+        ('{"kindlm": 1}', "'tool_call' or 'output_json'"),
+        ('{"kindlm": "tool_call"}', "`name`"),
+        ('{"kindlm": "tool_call", "name": ""}', "`name`"),
+        ('{"kindlm": "tool_call", "name": ["refund"]}', "`name`"),
+        ('{"kindlm": "tool_call", "name": "refund", "id": 7}', "`id`"),
+        ('{"kindlm": "tool_call", "name": "refund", "args": {}}', "'args'"),
+        ('{"kindlm": "output_json"}', "`value`"),
+        ('{"kindlm": "output_json", "value": 1, "x": 2}', "'x'"),
+        ('{"kindlm": "tool_call", "name": "refund"', "whole"),
+        ('{"kindlm": "output_json", "value": NaN}', "whole"),
+    ],
+)
+def test_a_line_that_is_nearly_a_report_is_text_with_a_warning(run, success, line, expected):
+    reply = success(run(f"print('Hello')\nprint({line!r})"))
+    assert reply.text == f"Hello\n{line}"
+    assert reply.tool_uses == ()
+    (warning,) = reply.warnings
+    assert warning.startswith("line 2 ")
+    assert expected in warning
+
+
+@pytest.mark.parametrize(
+    "line", ['it says "kindlm" here', '["kindlm"]', '{"a": {"kindlm": 1}}', '{"a": "kindlm"}']
+)
+def test_a_line_that_only_speaks_of_kindlm_is_text(run, success, line):
+    reply = success(run(f"print({line!r})"))
+    assert (reply.text, reply.warnings) == (line, ())
+
+
+def test_many_lines_that_are_nearly_reports_make_few_warnings(run, success):
+    reply = success(run("""print('{"kindlm": "tool"}\\n' * 1000)"""))
+    assert len(reply.warnings) == 6
+    assert "995 more" in reply.warnings[-1]
+
+
 def test_arguments_are_single_words_and_never_seen_by_a_shell(run, success):
     hostile = 'it\'s; $(touch pwned) "x" `id` *'
     reply = success(run("import sys; print(sys.argv[1:])", hostile))
