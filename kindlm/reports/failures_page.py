@@ -20,6 +20,7 @@ _DETAILED_TESTS = 100
 
 _FINDINGS = 12
 _TOOLS = 12
+_WARNINGS = 5
 
 
 def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
@@ -65,6 +66,9 @@ def _write_test(
     more = len(findings.errors[_FINDINGS:]) + len(findings.assertions[_FINDINGS:])
     if more:
         page.line(f"… and {more} more findings", indent=4)
+    for warning in findings.warnings[:_WARNINGS]:
+        text = visible(bounded(warning, 500, lines=5))
+        page.line(("Warning: ", "yellow"), text, indent=4, hang=2)
 
 
 def _write_error(view: RunView, error: FailedExecution, page: Page, *, verbose: bool) -> None:

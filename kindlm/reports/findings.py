@@ -35,21 +35,24 @@ class FailedExecution:
 
 @dataclass(slots=True)
 class Findings:
-    """All that went wrong in the executions of one test."""
+    """All that went wrong in the executions of one test, and what these were warned of."""
 
     assertions: list[FailedAssertion]
     errors: list[FailedExecution]
+    warnings: list[str]
 
 
 def findings_of(view: RunView, test: TestView) -> Findings:
     """Return what went wrong in a test; texts are masked, not yet made safe to print."""
     assertions: dict[tuple[str | None, ...], FailedAssertion] = {}
     errors: dict[tuple[str | None, ...], FailedExecution] = {}
+    warnings: dict[str, None] = {}
     for execution in view.executions(test):
         if execution.status not in (Status.FAILED, Status.ERRORED):
             continue
         evaluated, tool_calls = view.assertions(execution), view.tool_calls(execution)
         mask = mask_of(execution, evaluated, tool_calls)
+        warnings |= dict.fromkeys(mask.text(warning) for warning in execution.warnings)
         if execution.error_code is not None:
             message = mask.text(execution.error or "")
             error = errors.setdefault(
@@ -64,4 +67,4 @@ def findings_of(view: RunView, test: TestView) -> Findings:
             if key not in assertions:
                 assertions[key] = FailedAssertion(masked(assertion, mask), tools)
             assertions[key].executions.append(execution.id)
-    return Findings(list(assertions.values()), list(errors.values()))
+    return Findings(list(assertions.values()), list(errors.values()), list(warnings))

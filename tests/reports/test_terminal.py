@@ -53,6 +53,20 @@ def test_an_error_tells_its_code_number_and_hint(varied: Any, write: Any) -> Non
     line_with(text, "Lower defaults.concurrency.")
 
 
+def test_what_a_failure_may_come_from_is_told_once(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=3)])
+    cut_off = ("The answer was cut off at maxTokens.", HOSTILE)
+    for repeat in (1, 2):
+        run.execution(repeat=repeat, assertions=(make.failed(),), warnings=cut_off)
+    run.execution(repeat=3, assertions=(make.passed(),), warnings=("`seed` was not sent",))
+    text = write(run.finish(), "terminal")
+
+    assert text.count("Warning: The answer was cut off at maxTokens.") == 1
+    assert "seed" not in text  # what passed has nothing to explain
+    assert "\x1b" not in text
+
+
 def test_gates_totals_and_verdict(varied: Any, write: Any) -> None:
     text = write(varied, "terminal", database="history/kindlm.db", width=200)
 
