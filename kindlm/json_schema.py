@@ -42,7 +42,8 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
     """Return where a value does not fit a schema: everything, up to a bounded number of places.
 
     Raises:
-        UndecidableSchemaError: a reference leads nowhere, or a pattern takes too long.
+        UndecidableSchemaError: a reference leads nowhere, a pattern takes too long, or the value
+            is nested too deeply.
     """
     from referencing.exceptions import Unresolvable
 
@@ -57,6 +58,8 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
         ) from None
     except UndecidablePatternError as error:
         raise UndecidableSchemaError(str(error)) from None
+    except RecursionError:
+        raise UndecidableSchemaError("The value is nested too deeply for the schema.") from None
 
 
 class _Same:

@@ -88,3 +88,11 @@ def test_every_unevaluated_property_is_told() -> None:
 def test_a_pattern_beside_unevaluated_properties_is_bounded_in_time(schema: Any) -> None:
     with pytest.raises(UndecidableSchemaError, match="too long"):
         schema_issues(schema, {VICTIM: 1})
+
+
+def test_a_value_too_deep_for_its_schema_is_undecided() -> None:
+    value: list[Any] = []
+    for _ in range(3000):
+        value = [value]
+    with pytest.raises(UndecidableSchemaError, match="nested too deeply"):
+        schema_issues({"type": "array", "items": {"$ref": "#"}}, value)

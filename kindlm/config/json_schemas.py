@@ -6,6 +6,7 @@ A schema that is wrong would make every check of it undecided, at the end of a p
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -51,7 +52,7 @@ def _fault_of(text: str) -> str | None:
 
     schema = json.loads(text)
     try:
-        return _dialect_fault(schema) or _dangling_reference(schema)
+        return _dialect_fault(schema) or _bad_reference(schema)
     except jsonschema.SchemaError as error:
         place = "/".join(str(part) for part in error.absolute_path)
         return f"{error.message[:200]}" + (f" (at {place})" if place else "")
@@ -87,27 +88,82 @@ def _pattern_checker() -> Any:
     return checker
 
 
-def _dangling_reference(schema: Any) -> str | None:
-    """Return the first `$ref` that leads nowhere; nothing is ever fetched."""
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
-    from referencing import Resource
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
+def _bad_reference(schema: Any) -> str | None:
+    """Return the first reference that leads nowhere, or in a circle; nothing is ever fetched.
 
-    root: Resource[Any] = Resource.from_contents(schema, default_specification=DRAFT202012)
+    Raises `SchemaError` for one that leads to what is no schema.
+
+    A schema may refer to itself for the parts of a value. One that does so for the value itself is
+    never done with it.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    validator = validator_for(schema, default=Draft202012Validator)
+    dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
+    specification = specification_with(dialect, default=DRAFT202012)
+    root = specification.create_resource(schema)
     resolver = REGISTRY.with_resource(root.id() or "", root).resolver_with_root(root)
     todo = [(root, resolver)]
+    same_value: dict[int, list[Any]] = {}
     while todo:
         resource, here = todo.pop()
         contents = resource.contents
-        reference = contents.get("$ref") if isinstance(contents, dict) else None
-        if isinstance(reference, str):
+        if not isinstance(contents, dict) or id(contents) in same_value:
+            continue
+        same_value[id(contents)] = list(_applied_in_place(contents))
+        for reference in _references(contents, validator.VALIDATORS):
             try:
-                here.lookup(reference)
+                found = here.lookup(reference)
             except Unresolvable:
                 return f"the reference {reference[:200]} leads nowhere in this file"
+            if id(found.contents) not in same_value:
+                # It may stand where the dialect's rules expect no schema.
+                validator.check_schema(found.contents)
+            same_value[id(contents)].append(found.contents)
+            todo.append((specification.create_resource(found.contents), found.resolver))
         todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
-    return None
+    return "it refers to itself for the same value, without end" if _circles(same_value) else None
+
+
+def _references(contents: dict[str, Any], known: Container[str]) -> list[str]:
+    names = (name for name in ("$ref", "$dynamicRef", "$recursiveRef") if name in known)
+    found = (contents.get(name) for name in names)
+    return [reference for reference in found if isinstance(reference, str)]
+
+
+def _applied_in_place(contents: dict[str, Any]) -> Iterator[Any]:
+    """Yield the schemas that a schema applies to the same value as itself."""
+    for name in ("allOf", "anyOf", "oneOf"):
+        yield from contents.get(name, ())
+    for name in ("dependentSchemas", "dependencies"):
+        named = contents.get(name)
+        yield from named.values() if isinstance(named, dict) else ()
+    yield from (contents[name] for name in ("not", "if", "then", "else") if name in contents)
+
+
+def _circles(edges: dict[int, list[Any]]) -> bool:
+    """Tell whether any way along the edges comes back to where it began."""
+    done: set[int] = set()
+    for start, first in edges.items():
+        way: list[tuple[int, Iterator[Any]]] = [(start, iter(first))]
+        on_way = {start}
+        while way:
+            node, ahead = way[-1]
+            following = next((id(item) for item in ahead if id(item) in edges), None)
+            if following is None:
+                way.pop()
+                on_way.discard(node)
+                done.add(node)
+            elif following in on_way:
+                return True
+            elif following not in done:
+                on_way.add(following)
+                way.append((following, iter(edges[following])))
+    return False
 
 
 def _refuse_constant(text: str) -> Any:
