@@ -10,6 +10,7 @@ name for a fact (`gen_ai.…`), the stored key is that name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -544,17 +545,27 @@ def _stored(payload: Payload) -> dict[str, Any]:
     return data  # type: ignore[no-any-return]
 
 
+_LEAVES = frozenset({str, int, float, bool, Text, Outcome, Status, CostSource, FinishReason, Role})
+"""Types of which most values are, so that one look tells that nothing is to be done."""
+
+
 def _plain(value: Any) -> Any:
     # Not model_dump: `Text` and `HeadOf` must reach the store as they are.
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
+        items = value.__dict__
         return {
-            fields[name].alias or name: _plain(item)
-            for name, item in value.__dict__.items()
-            if item is not None
+            stored: item if type(item) in _LEAVES else _plain(item)
+            for name, stored in _stored_names(type(value))
+            if (item := items[name]) is not None
         }
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+@cache
+def _stored_names(model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
+    """Return the names of a model's fields, and by which name each is stored."""
+    return tuple((name, field.alias or name) for name, field in model.model_fields.items())
