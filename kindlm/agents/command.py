@@ -6,7 +6,6 @@ It gets its variables as arguments, no message and no input: it answers once, wi
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Self
 from kindlm.agents import failures
 from kindlm.agents.command_output import CommandOutput, read_output
 from kindlm.agents.json_values import ABSENT
-from kindlm.agents.process_group import Output, TooMuchOutput, started
+from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import Command
@@ -26,6 +25,7 @@ __all__ = ["MAX_OUTPUT_BYTES", "CommandAgent", "command_agent"]
 MAX_OUTPUT_BYTES = 10_000_000
 _KEPT_STDERR_BYTES = 16_384
 _SHOWN_LINES = 3
+_PYTHON = ("python", "python3")
 _WHO = failures.Who("command")
 
 
@@ -60,14 +60,14 @@ class CommandAgent:
             async with asyncio.timeout(request.timeout_s):
                 code, latency_ms = await self._run(stdout, stderr)
         except TimeoutError:
-            return Err(failures.of_timeout(_WHO, request.timeout_s, retryable=False))
+            return Err(self._too_slow(request.timeout_s, stdout, stderr))
         except TooMuchOutput:
             megabytes = MAX_OUTPUT_BYTES // 1_000_000
-            return Err(_error(f"The command printed more than {megabytes} MB", stdout, stderr))
+            return Err(self._error(f"printed more than {megabytes} MB", stdout, stderr))
         except (OSError, ValueError) as error:
             return Err(self._not_started(error))
         if code != 0:
-            return Err(_crashed(code, stdout, stderr))
+            return Err(self._error(how_it_ended(code), stdout, stderr))
         raw = _text(stdout)
         return Ok(_reply(read_output(raw), raw, latency_ms))
 
@@ -91,15 +91,42 @@ class CommandAgent:
         return failures.failed(
             _WHO,
             ErrorCode.PROVIDER_API_ERROR,
-            f"The command could not be started: {reason}: {self._command.words[0]}",
+            f"The command {self._name()} could not be started: {reason}",
             f"Check `command`; it runs in {self._command.directory}, without a shell",
         )
+
+    def _too_slow(self, timeout_s: float, stdout: Output, stderr: Output) -> KindlmError:
+        return failures.failed(
+            _WHO,
+            ErrorCode.PROVIDER_TIMEOUT,
+            f"The command {self._name()} did not end within {timeout_s * 1000:.0f} ms",
+            "Raise defaults.timeoutMs, or check what the program waits for",
+            body=_printed(stdout, stderr),
+        )
+
+    def _error(self, what: str, stdout: Output, stderr: Output) -> KindlmError:
+        lines = [line for line in _text(stderr).splitlines() if line.strip()]
+        last_words = _WHO.quote(" | ".join(lines[-_SHOWN_LINES:]))
+        message = f"The command {self._name()} {what}"
+        return failures.failed(
+            _WHO,
+            ErrorCode.PROVIDER_API_ERROR,
+            f"{message}: {last_words}" if last_words else message,
+            "Run it by itself, in the folder of the configuration",
+            body=_printed(stdout, stderr),
+        )
+
+    def _name(self) -> str:
+        """Return the program as the user wrote it; of a script for Python, the script too."""
+        first, *rest = self._command.words
+        is_script = first in _PYTHON and rest and not rest[0].startswith("-")
+        return _WHO.quote(" ".join([first, *rest[: 1 if is_script else 0]]))
 
 
 def _words(words: Sequence[str]) -> list[str]:
     """Return the words, where `python` is the Python that runs kindlm."""
     first, *rest = words
-    return [sys.executable if first in ("python", "python3") else first, *rest]
+    return [sys.executable if first in _PYTHON else first, *rest]
 
 
 def _reply(output: CommandOutput, raw: str, latency_ms: float) -> AgentReply:
@@ -115,29 +142,8 @@ def _reply(output: CommandOutput, raw: str, latency_ms: float) -> AgentReply:
     )
 
 
-def _crashed(code: int, stdout: Output, stderr: Output) -> KindlmError:
-    if code < 0:
-        return _error(f"The command was ended by {_signal_name(-code)}", stdout, stderr)
-    return _error(f"The command failed with exit code {code}", stdout, stderr)
-
-
-def _error(message: str, stdout: Output, stderr: Output) -> KindlmError:
-    lines = [line for line in _text(stderr).splitlines() if line.strip()]
-    last_words = _WHO.quote(" | ".join(lines[-_SHOWN_LINES:]))
-    return failures.failed(
-        _WHO,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{message}: {last_words}" if last_words else message,
-        "Run it by itself, in the folder of the configuration",
-        body="\n".join(filter(None, (_text(stdout), _text(stderr)))),
-    )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def _printed(stdout: Output, stderr: Output) -> str:
+    return "\n".join(filter(None, (_text(stdout), _text(stderr))))
 
 
 def _text(output: Output) -> str:

@@ -159,6 +159,14 @@ def test_a_crash_is_an_error_with_the_last_words(run, failure):
     assert error.details["retryable"] is False
 
 
+def test_a_timeout_names_the_program_and_the_key_that_raises_it(run, failure):
+    program = "print('so far', flush=True); import time; time.sleep(600)"
+    error = failure(run(program, "secret", timeout_s=1.0))
+    assert error.message == "The command python agent.py did not end within 1000 ms"
+    assert "defaults.timeoutMs" in error.hint
+    assert "so far" in error.details["body"]
+
+
 def test_a_signal_that_ended_it_is_named(run, failure):
     error = failure(run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"))
     assert "SIGSEGV" in error.message
