@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kindlm.config.advice_commands import warn_of_commands
 from kindlm.config.advice_limits import warn_of_limits
 from kindlm.config.advice_placeholders import warn_of_placeholders
 from kindlm.config.advice_requests import warn_of_requests
@@ -35,6 +36,7 @@ def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFi
                 reason="credential",
             )
     warn_of_tests(config, reporter)
+    warn_of_commands(config, reporter)
     warn_of_requests(config, reporter)
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.

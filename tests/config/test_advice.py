@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - one row of a table is one line
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -161,3 +162,53 @@ def test_a_percentage_is_told_how_to_be_a_share(
     assert hint in found.error.hint
     [found] = load(minimal + f"gates: {{passRateMin: {value}}}\n").diagnostics
     assert hint in found.error.hint
+
+
+def of_command(minimal: str, command: str) -> str:
+    """Return a configuration whose only test runs a command with the variable `v`."""
+    told = json.dumps(command)
+    head = minimal.partition("providers:")[0]
+    return f"{head}tests: [{{name: t, vars: {{v: x, w: y}}, command: {told}, expect: {EXPECT}}}]\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh -c 'echo {{v}}'",
+        "/bin/bash -euo pipefail -c 'echo {{v}} | tee log'",
+        "env A=1 timeout 5 bash -lc 'agent --ask {{v}}'",
+        "sh -c -e 'echo {{v}}' sh {{w}}",
+        "python -c 'print({{v}})'",
+        "python3.12 -Pc 'print(\"{{v}}\")'",
+        "python -c'print({{v}})'",
+        "python -X dev -c 'print({{v}})'",
+        "perl -e 'print q({{v}})'",
+        "node --eval 'console.log({{v}})'",
+    ],
+)
+def test_a_variable_inside_a_program_is_told(load: Any, minimal: str, command: str) -> None:
+    text = of_command(minimal, command).replace("w: y", "").replace("{{w}}", "x")
+    assert warnings(load(text)) == [("tests[0].command", "run_as_program")]
+    (item,) = load(text).diagnostics
+    assert "{{v}}" in item.error.message
+    assert item.error.hint.endswith("{{v}}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        """sh -c 'echo "$1" "$2"' sh {{v}} {{w}}""",
+        "sh script.sh -c {{v}} {{w}}",
+        "python agent.py -c {{v}} {{w}}",
+        "python -m agent -c {{v}} {{w}}",
+        "python -c 'import sys; print(sys.argv)' {{v}} {{w}}",
+        "agent -c {{v}} {{w}}",
+    ],
+)
+def test_a_variable_that_is_an_argument_is_fine(load: Any, minimal: str, command: str) -> None:
+    assert warnings(load(of_command(minimal, command))) == []
+
+
+def test_a_variable_inside_a_program_is_told_of_lists(load: Any, minimal: str) -> None:
+    text = of_command(minimal, "X").replace('"X"', "[bash, -c, 'echo {{v}} {{w}}']")
+    assert warnings(load(text)) == [("tests[0].command[2]", "run_as_program")]
