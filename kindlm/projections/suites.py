@@ -107,14 +107,15 @@ def _told(event: RecordedEvent, facts: Mapping[str, Any]) -> Iterator[Operation]
 
 SUITES = Projection(
     name="suites",
-    version=2,
+    version=3,
     tables=(
         Table(
             "suites",
             _COLUMNS,
             primary_key=("id",),
             foreign_keys={"run": ("runs", "id"), "config_ref": ("contents", "ref")},
-            indexes=(("run",), ("name",)),
+            # By both: a history holds as many suites of a name as it holds runs.
+            indexes=(("run", "name"), ("name",)),
         ),
         Table(
             "suite_gates",

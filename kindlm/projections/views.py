@@ -44,7 +44,7 @@ SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.positi
 """
 
 _PROVIDER_CALL_LOG = """
-SELECT c.execution, c.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purpose, c.provider,
+SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purpose, c.provider,
        c.model, c.try, c.status, t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens,
        c.latency_ms, c.cost_usd, c.cost_source, c.error_code, c.http_status, x.body AS error,
        c.retry_in_ms, r.body AS raw, c.requested_at
@@ -73,7 +73,8 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal, p.line
   JOIN suites s ON s.id = p.suite
   LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target
  WHERE p.selected
- GROUP BY p.suite, p.test, p.target
+ -- the run, too, so that asking for the tests of one run reads only that run
+ GROUP BY p.suite, p.test, p.target, s.run
 """
 
 _SPEND = """
@@ -104,7 +105,7 @@ SELECT r.id AS run, coalesce(l.label, r.label) AS label, r.project, r.started_at
 
 VIEWS = Projection(
     name="views",
-    version=1,
+    version=2,
     tables=(),
     handlers={},
     views={

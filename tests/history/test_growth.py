@@ -1,0 +1,113 @@
+"""Questions about one run cost the same in a long history as in a short one.
+
+Counted are the steps of SQLite's virtual machine: they depend on the rows that a query visits and
+not on the machine.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kindlm.history.baselines import output_of
+from kindlm.history.run_view import RunView
+from kindlm.history.runs import find_run, latest_finished, list_runs
+
+SHORT, LONG = 10, 40
+TESTS = 5
+RUN = "r003"
+
+Question = Callable[[sqlite3.Connection], object]
+
+
+def whole_run(db: sqlite3.Connection) -> object:
+    view = RunView(db, RUN)
+    tests = list(view.tests())
+    return view.summary, [list(view.executions(test)) for test in tests], view.unpriced_models
+
+
+def whole_execution(db: sqlite3.Connection) -> object:
+    view = RunView(db, RUN)
+    execution = view.execution("2")
+    assert execution is not None
+    return view.assertions(execution), view.all_tool_calls(execution), view.calls(execution)
+
+
+def rows_of(view: str) -> Question:
+    return lambda db: db.execute(f"SELECT * FROM {view} WHERE run = ?", (RUN,)).fetchall()
+
+
+QUESTIONS: dict[str, Question] = {
+    "the newest runs": lambda db: list_runs(db, limit=5),
+    "the newest runs of a suite": lambda db: list_runs(db, limit=5, suite="support"),
+    "a run by its id": lambda db: find_run(db, RUN),
+    "a run": whole_run,
+    "an execution": whole_execution,
+    "the output that a test is compared with": lambda db: output_of(
+        db, RUN, "support", "test 1", "gpt"
+    ),
+    **{
+        f"the {view} of a run": rows_of(view)
+        for view in (
+            "execution_log",
+            "tool_call_log",
+            "assertion_log",
+            "provider_call_log",
+            "tests",
+            "spend",
+        )
+    },
+}
+
+
+@pytest.fixture
+def steps_of(history: Any, make: Any) -> Callable[[Question], list[int]]:
+    """Asks a question of a short history and of a long one; returns the steps that each took."""
+
+    def ask(question: Question) -> list[int]:
+        steps, runs = [], 0
+        for size in (SHORT, LONG):
+            for number in range(runs, size):
+                run = history.run(f"r{number:03}")
+                run.suite(tests=[make.planned(f"test {n}") for n in range(TESTS)])
+                for n in range(TESTS):
+                    run.execution(
+                        f"test {n}", tools=(("lookup", {}, {}),), assertions=(make.passed(),)
+                    )
+                run.finish()
+            runs = size
+            steps.append(_steps(history.reader(), question))
+        return steps
+
+    return ask
+
+
+def _steps(db: sqlite3.Connection, question: Question) -> int:
+    taken = 0
+
+    def step() -> None:
+        nonlocal taken
+        taken += 1
+
+    db.set_progress_handler(step, 1)
+    assert question(db)
+    db.set_progress_handler(None, 0)
+    return taken
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_is_not_asked_for_is_not_read(
+    name: str, steps_of: Callable[[Question], list[int]]
+) -> None:
+    short, long = steps_of(QUESTIONS[name])
+    assert long < 1.2 * short + 50
+
+
+def test_the_newest_run_of_a_suite_takes_one_look_at_each_run(
+    steps_of: Callable[[Question], list[int]],
+) -> None:
+    short, long = steps_of(lambda db: latest_finished(db, "support"))
+    assert long < 1.2 * short * LONG / SHORT
