@@ -252,6 +252,6 @@ def _empty_response(reply: ModelReply) -> KindlmError:
 def _too_many_turns(case: Case) -> KindlmError:
     return KindlmError(
         ErrorCode.ENGINE_MAX_TURNS,
-        f"The model still called tools after {case.max_turns} turns.",
+        f"The model still called tools when maxTurns ({case.max_turns}) was used up.",
         "Check the simulated answers for a loop, or raise maxTurns of this test.",
     )

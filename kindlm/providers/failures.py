@@ -191,6 +191,8 @@ def _told(
     match status:
         case 401:
             hint = f"Check {key} in your environment or .env file"
+            if endpoint.key_variable is None:
+                hint = f"Name the variable that holds the key: {key}"
             message = f"{title} API key is invalid or missing (401): {said}"
             return ErrorCode.PROVIDER_AUTH_ERROR, message, hint
         case 403:

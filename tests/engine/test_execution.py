@@ -102,6 +102,7 @@ def test_the_turn_limit_is_an_error_but_the_assertions_are_shown(bench, make):
     assert finished.status is Status.ERRORED
     assert finished.error is not None
     assert finished.error.code is ErrorCode.ENGINE_MAX_TURNS
+    assert "maxTurns (3)" in finished.error.message
     assert len(bench.client.requests) == 3
     assert len(bench.events("assertion.evaluated")) == 1
 

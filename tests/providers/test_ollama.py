@@ -187,6 +187,12 @@ def test_a_key_that_is_echoed_does_not_show(ask, http):
     assert "planted" not in repr(result.error)
 
 
+def test_a_key_that_is_asked_for_and_not_configured_is_to_be_configured(ask, http):
+    (result,), _ = ask(http(401, {"error": "unauthorized"}))
+    assert isinstance(result, Err)
+    assert result.error.hint == "Name the variable that holds the key: providers.ollama.apiKeyEnv"
+
+
 SLOW = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"
 
 
