@@ -165,6 +165,8 @@ def _condition(path: Path) -> _Condition:
         raise NotAnEventLogError(path, "is not a file")
     # Read-only: the last writing connection to close would write a left-over WAL back.
     with closing(_connect_read_only(path)) as connection:
+        # One snapshot: another process may be setting the file up.
+        connection.execute("BEGIN")
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

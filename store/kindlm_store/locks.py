@@ -143,14 +143,31 @@ def _read_holder(file: Path) -> Holder | None:
 @contextmanager
 def setup_lock(database: Path) -> Iterator[None]:
     """Wait for and hold the lock under which a file is created, migrated or refolded."""
+    with _setup_lock(database, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def setup_lock_if_free(database: Path) -> Iterator[bool]:
+    """Hold the same lock, unless another process holds it now; says which."""
+    with _setup_lock(database, fcntl.LOCK_EX | fcntl.LOCK_NB) as held:
+        yield held
+
+
+@contextmanager
+def _setup_lock(database: Path, operation: int) -> Iterator[bool]:
     # No stream has this name: names are not empty.
     file = _lock_file(database, "")
     while True:
         descriptor = _open(file)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, operation)
+            except BlockingIOError:
+                yield False
+                return
             if _is_there(descriptor, file):
-                yield
+                yield True
                 with suppress(OSError):
                     file.unlink()
                 return

@@ -17,7 +17,7 @@ from kindlm_store.events import Append, NewEvent, is_timestamp
 from kindlm_store.payload import prepare, scrub
 from kindlm_store.projector import Projector, projection_errors
 from kindlm_store.reading import Reader
-from kindlm_store.rebuilding import refold, refold_outdated
+from kindlm_store.rebuilding import drop_shadows, refold, refold_outdated
 from kindlm_store.upcasting import Upcasters
 from kindlm_store.verification import verify
 from kindlm_store.writer import Writer
@@ -99,6 +99,7 @@ class EventLog:
         connection = connect_writer(file, synchronous)
         try:
             with translated(file):
+                drop_shadows(connection, file, projections)
                 refold_outdated(connection, file, projections, lifting)
                 Projector(projections, lifting).catch_up(connection)
             return cls(file, connection, projections, lifting, redact)

@@ -2,8 +2,8 @@
 
 The first event to the last are folded in pieces, each its own short transaction, so that other
 processes go on appending. Only the last piece and the swap are one transaction: whoever looks sees
-the old tables or the complete new ones, and a crash leaves shadows behind that the next attempt
-drops.
+the old tables or the complete new ones, and a crash leaves shadows behind that are dropped when the
+log is next opened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kindlm_store.database import immediate
 from kindlm_store.errors import ProjectionError
-from kindlm_store.locks import setup_lock
+from kindlm_store.locks import setup_lock, setup_lock_if_free
 from kindlm_store.projection import quoted
 from kindlm_store.projector import Fold, problem_of, read_states
 from kindlm_store.reading import last_position, select_between
@@ -34,6 +34,18 @@ Progress = Callable[[int, int], None]
 _SHADOW = "_shadow"
 _PIECE = 5_000
 """Events per transaction: others wait for about a tenth of a second at most."""
+
+
+def drop_shadows(
+    connection: sqlite3.Connection, path: Path, projections: Sequence[Projection]
+) -> None:
+    """Drop the shadow tables that a crash left behind; those of a living process stay."""
+    if not _shadows(connection, projections):
+        return
+    with setup_lock_if_free(path) as held:
+        if held:
+            with immediate(connection):
+                _drop_shadows(connection, projections)
 
 
 def refold_outdated(
@@ -95,9 +107,11 @@ def _refold(
         for rebuild in rebuilds:
             rebuild.prepare(events)
         with immediate(connection):
-            for rebuild in rebuilds:
-                if not after:
+            if not after:
+                _drop_shadows(connection, projections)
+                for rebuild in rebuilds:
                     rebuild.create(connection)
+            for rebuild in rebuilds:
                 rebuild.apply(connection, until)
             end = last_position(connection)
             finished = until == end
@@ -107,6 +121,20 @@ def _refold(
         after = until
         if progress is not None:
             progress(until, end)
+
+
+def _drop_shadows(connection: sqlite3.Connection, projections: Sequence[Projection]) -> None:
+    for shadow in _shadows(connection, projections):
+        connection.execute(f"DROP TABLE {quoted(shadow)}")
+
+
+def _shadows(connection: sqlite3.Connection, projections: Sequence[Projection]) -> list[str]:
+    """The shadow tables there are, also of projections in the version that the file has."""
+    names = {table.name for projection in projections for table in projection.tables}
+    for (tables,) in connection.execute("SELECT tables FROM projections"):
+        names.update(json.loads(tables))
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return [name for (name,) in tables if name.removesuffix(_SHADOW) in names - {name}]
 
 
 class _Rebuild:
@@ -123,10 +151,9 @@ class _Rebuild:
         self._error: str | None = None
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """Create the shadow tables; drop those that a crash left behind."""
+        """Create the shadow tables."""
         for table in self._projection.tables:
             shadow = table.name + _SHADOW
-            connection.execute(f"DROP TABLE IF EXISTS {quoted(shadow)}")
             connection.execute(table.create(shadow))
             for statement in table.create_indexes(shadow, _free_suffix(connection, table)):
                 connection.execute(statement)

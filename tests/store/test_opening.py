@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -267,3 +268,21 @@ def test_a_file_that_was_never_set_up_is_empty_and_can_still_be_set_up(path: Pat
         open_reader(path)
     with EventLog.open(path) as log:
         assert log.append("s", [NewEvent("t", {})])[0].version == 1
+
+
+def test_a_file_that_another_thread_sets_up_is_never_taken_for_something_else(
+    tmp_path: Path,
+) -> None:
+    for number in range(30):
+        path = tmp_path / f"{number}.db"
+        creator = Thread(target=lambda path=path: EventLog.open(path).close())
+        creator.start()
+        while not path.exists():
+            pass
+        while True:
+            try:
+                open_reader(path).close()
+            except EmptyFileError:
+                continue
+            break
+        creator.join()
