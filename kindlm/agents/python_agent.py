@@ -25,7 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +33,13 @@ from kindlm.agents import failures
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.json_values import PATH, compact_json
 from kindlm.agents.options import unknown_name
-from kindlm.agents.reply_reading import Reading, UnreadableReply, agent_reply, read_reply
+from kindlm.agents.reply_reading import (
+    MAX_TOKENS,
+    Reading,
+    UnreadableReply,
+    agent_reply,
+    read_reply,
+)
 from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -148,6 +154,8 @@ class PythonAgent:
             return said
         said = said.value if isinstance(said, Ok) else said
         if isinstance(said, AgentReply):
+            if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
+                return Err(failures.of_reply(self._who, "it counts too many tokens", ""))
             kept = (*warnings, *said.warnings)
             return Ok(replace(said, latency_ms=said.latency_ms or latency_ms, warnings=kept))
         if said is None:

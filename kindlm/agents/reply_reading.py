@@ -13,6 +13,7 @@ from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
 
 __all__ = [
+    "MAX_TOKENS",
     "QUERY_TEXT_KEYS",
     "TEXT_KEYS",
     "Reading",
@@ -36,6 +37,8 @@ _OUTPUT_TOKENS = (
     *("output_tokens", "completion_tokens", "output"),
     *("outputTokens", "completionTokens"),
 )
+MAX_TOKENS = 2**53 - 1
+"""A count beyond this is none: JSON numbers are exact up to here, and sums of many still fit."""
 _MODELS = ("model", "model_id", "model_name")
 
 
@@ -160,7 +163,11 @@ def _entries(value: Any, reading: Reading) -> list[Any]:
 def _amount(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    try:
+        amount = float(value)
+    except OverflowError:
+        return None
+    return amount if math.isfinite(amount) and amount >= 0 else None
 
 
 def _count(counts: Mapping[str, Any], keys: Iterable[str]) -> int | None:
@@ -168,4 +175,5 @@ def _count(counts: Mapping[str, Any], keys: Iterable[str]) -> int | None:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and 0 <= value <= MAX_TOKENS

@@ -154,6 +154,17 @@ def test_a_reply_of_ours_is_taken_as_it_is(module, talk, success):
     assert success(result) == AgentReply(text="t", raw="r", latency_ms=7.0, warnings=("w",))
 
 
+def test_a_reply_of_ours_counts_no_more_tokens_than_can_be_kept(module, talk, failure):
+    name = module("""
+        from kindlm.ports import AgentReply
+        from kindlm.transcript import Usage
+        def agent(message):
+            return AgentReply(text="t", raw="r", latency_ms=7.0, usage=Usage(10**20, 1))
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert "tokens" in failure(result).message
+
+
 def test_a_text_agent_gets_no_system_text_and_says_so(module, talk, ask, success):
     name = module("def agent(message): return message")
     (result,) = talk(f"{name}:agent", ask(SYSTEM, "Hello"))
