@@ -122,6 +122,7 @@ class HttpAgent:
 
     async def _read_body(self, response: httpx.Response) -> _Answer:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        response.encoding = _charset(response)
         size, pieces, tail = 0, list[str](), "\n"
         async for piece in response.aiter_text():
             size += len(piece)
@@ -146,6 +147,16 @@ class _Answer:
     headers: Mapping[str, str]
     kind: str
     text: str
+
+
+def _charset(response: httpx.Response) -> str:
+    """Return the encoding that an answer names, if it can be used for text."""
+    named = response.charset_encoding or "utf-8"
+    try:
+        b"\xff".decode(named, "replace")
+    except (LookupError, ValueError):  # Python has codecs that decode no text, or not all of it
+        return "utf-8"
+    return named
 
 
 def _same_place(response: httpx.Response) -> httpx.URL | None:

@@ -276,6 +276,7 @@ def test_tool_calls_are_found_where_they_are(reply, body, options):
         ({"metadata": {"tokens": {"input": 5, "output": 6}}}, Usage(5, 6)),
         ({"tokens": 150}, Usage(None, 150)),
         ({"usage": {"prompt_tokens": "3", "completion_tokens": True}}, Usage(None, None)),
+        ({"usage": {"prompt_tokens": 10**20, "completion_tokens": 2**53}}, Usage(None, None)),
         ({}, Usage(None, None)),
     ],
 )
@@ -290,6 +291,7 @@ def test_usage_is_read_under_either_spelling_and_never_made_up(reply, body, usag
         ({"metadata": {"cost": 0.5}}, 0.5),
         ({"steps": [{"tool": "a", "cost": 0.25}, {"tool": "b", "cost": 0.5}]}, 0.75),
         ({"cost": -1}, None),
+        ({"cost": 10**400}, None),
         ({"cost": "0.5"}, None),
         ({}, None),
     ],
@@ -575,3 +577,14 @@ def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, mo
     result, proxy = asyncio.run(run())
     assert success(result).text == "by proxy"
     assert proxy.received[0].path == "http://agent.invalid/chat"
+
+
+@pytest.mark.parametrize("charset", ["idna", "zip", "undefined", "nonsense", "rot13", "utf-8\\"])
+def test_a_charset_that_is_none_does_no_harm(peer, http, make, ask, success, charset):
+    async def run():
+        body = '{"message": "schön"}'
+        answer = http(body, kind=f"application/json; charset={charset}")
+        async with peer(answer) as it, make(AgentTarget("a", "http", it.url)) as agent:
+            return await agent.send(ask())
+
+    assert success(asyncio.run(run())).text == "schön"
