@@ -118,10 +118,10 @@ class JudgeConfig(Section):
 
 
 class CallCountConfig(Section):
-    """How often a tool is called: at least `min`, at most `max` times."""
+    """How many calls are expected: at least `min`, at most `max`."""
 
     min: Maybe[Count] = Field(default=None, examples=[1])
-    """Least number of calls; 1 by default, or 0 with `max: 0`."""
+    """Least number of calls; 1 by default, or 0 with `max: 0` and in a `subset`."""
     max: Maybe[Count] = Field(default=None, examples=[2])
     """Largest number of calls; any number by default."""
 
@@ -152,11 +152,12 @@ class ToolCallConfig(Section):
     before: Maybe[Text] = Field(
         default=None, examples=["issue_refund"], json_schema_extra=EXTENSION
     )
-    """Name of a tool that is called later."""
+    """Name of a tool that is not called earlier than this; it need not be called at all."""
     after: Maybe[Text] = Field(default=None, examples=["log_in"], json_schema_extra=EXTENSION)
-    """Name of a tool that is called earlier."""
+    """Name of a tool that must have been called earlier."""
     count: Maybe[CallCountConfig] = Field(default=None, json_schema_extra=EXTENSION)
-    """How often the tool is called."""
+    """How many calls are as this entry says; other calls of the tool do not count. By default at
+    least one."""
 
     @model_validator(mode="after")
     def _is_about_another_tool(self) -> ToolCallConfig:
@@ -174,7 +175,8 @@ class TrajectoryCallConfig(Section):
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that must be there; more are allowed, at every level."""
     count: Maybe[CallCountConfig] = None
-    """How often this step is taken; by default as the mode says."""
+    """How many calls are as this entry says. By default one (`strict`, `unordered`), at least one
+    (`in-order`, `superset`), or any number (`subset`)."""
 
 
 class TrajectoryConfig(Section):
