@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from kindlm.cli.secrets import remember_secrets, suite_secrets
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import discover
-from kindlm.suite import Suite
+from kindlm.suite import Expectation, Suite
 
 __all__ = ["Loaded", "default_paths", "load_paths"]
 
@@ -67,12 +67,13 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
         return Err(_no_tests(paths))
     loaded = _distinct([load_suite(path, root=root) for path in files.values()])
     folders = list(dict.fromkeys(file.parent for file in files))
-    _remember_secrets([*folders, root], loaded)
+    environ = run_environment([*folders, root], os.environ)
+    _remember_secrets(environ, loaded)
     return Ok(
         Loaded(
             suites=tuple(item.suite for item in loaded if item.suite is not None),
             skipped=tuple(_skipped(item) for item in loaded if item.suite is None),
-            diagnostics=tuple(found for item in loaded for found in item.diagnostics),
+            diagnostics=tuple(found for item in loaded for found in _found(item, environ)),
             files=tuple(files),
             folders=tuple(folders),
             ignored=tuple(ignored),
@@ -80,10 +81,44 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
     )
 
 
-def _remember_secrets(folders: list[Path], loaded: Iterable[LoadedSuite]) -> None:
+def _remember_secrets(environ: Mapping[str, str], loaded: Iterable[LoadedSuite]) -> None:
     """Keep what must not be shown, since messages quote what is written in the files."""
     suites = [item.suite for item in loaded if item.suite is not None]
-    remember_secrets(suite_secrets(run_environment(folders, os.environ), suites))
+    remember_secrets(suite_secrets(environ, suites))
+
+
+def _found(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with a file, and what the suite lacks of the environment."""
+    yield from loaded.diagnostics
+    if loaded.suite is not None and (embedding := _embedding_drift(loaded.suite)) is not None:
+        from kindlm.providers.embedders import may_embed
+
+        if not may_embed(loaded.suite, environ):
+            yield Diagnostic(_nobody_embeds(embedding), "warning", "baseline.drift.method", None)
+
+
+def _embedding_drift(suite: Suite) -> Expectation | None:
+    """Return the first expectation that compares embeddings; without a baseline it is skipped."""
+    return next(
+        (
+            expectation
+            for case in suite.cases
+            for expectation in case.expectations
+            if expectation.kind == "drift" and expectation.params["method"] == "embedding"
+        ),
+        None,
+    )
+
+
+def _nobody_embeds(expectation: Expectation) -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_NOT_FOUND,
+        "Drift is measured by embeddings, and no provider of the suite can embed texts",
+        "Add `openai` or `ollama` to `providers`, name a local model in KINDLM_EMBEDDING_MODEL, or "
+        "use `method: judge`",
+        where=expectation.where,
+        details={"reason": "no_embedder"},
+    )
 
 
 def _distinct(loaded: Sequence[LoadedSuite]) -> list[LoadedSuite]:

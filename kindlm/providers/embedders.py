@@ -15,7 +15,7 @@ from kindlm.providers.local_embedder import LOCAL_MODEL_VARIABLE, local_embedder
 from kindlm.providers.registry import check_settings
 from kindlm.suite import ProviderSettings, Suite
 
-__all__ = ["find_embedder"]
+__all__ = ["find_embedder", "may_embed"]
 
 Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], Embedder]
 
@@ -44,6 +44,12 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
     if folder:
         return local_embedder(folder)
     return Err(first_error or _nobody())
+
+
+def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
+    """Tell whether a suite names anybody who can embed texts, whatever keys there are."""
+    local = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
+    return bool(local) or any(item.type in _MAKERS for item in suite.providers.values())
 
 
 def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:

@@ -141,3 +141,29 @@ def test_a_secret_in_a_file_is_quoted_nowhere(
         for secret in ("kept-apart-4711", "beside-the-suite-0815"):
             assert secret not in outcome.out + outcome.err
     assert "[redacted]" in outcome.err
+
+
+EMBEDDED = SUITE.replace("[hello] }", "[hello] }, baseline: { drift: { method: embedding } }")
+
+
+def test_embeddings_that_nobody_makes_are_told_before_there_is_a_baseline(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINDLM_EMBEDDING_MODEL", raising=False)
+    write(here / "kindlm.yaml", EMBEDDED)
+    line = next(n for n, text in enumerate(EMBEDDED.splitlines(), 1) if "embedding" in text)
+    outcome = kindlm("validate")
+    assert outcome.code == 0
+    assert f"kindlm.yaml:{line}:" in outcome.err
+    assert "no provider of the suite can embed texts" in outcome.err
+
+
+@pytest.mark.parametrize("by", ["provider", "environment"])
+def test_embeddings_that_somebody_makes_are_fine(kindlm: Any, here: Path, by: str) -> None:
+    provider = "providers:\n  ollama: {}\n"
+    text = EMBEDDED.replace("providers:\n", provider) if by == "provider" else EMBEDDED
+    write(here / "kindlm.yaml", text)
+    if by == "environment":
+        (here / ".env").write_text("KINDLM_EMBEDDING_MODEL=models/small\n", "utf-8")
+    outcome = kindlm("validate")
+    assert "embed" not in outcome.err
