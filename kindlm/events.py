@@ -108,6 +108,9 @@ class RunOptions(Data):
     timeout_ms: int | None = None
     failed: bool = False
     fail_fast: bool = False
+    shard: str | None = None
+    max_cost_usd: float | None = None
+    max_rpm: float | None = None
 
 
 class RunStarted(Payload):
@@ -186,6 +189,10 @@ class RunResumed(Payload):
 
     type: Literal["run.resumed"] = "run.resumed"
     by: str = Field(description="host and process id")
+    planned: int = Field(description="number of executions that the plan holds now")
+    changed: list[str] = Field(
+        default=[], description="suites whose configuration is not that of the run so far"
+    )
 
 
 class RunInterrupted(Payload):

@@ -6,8 +6,9 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from kindlm.suite import Case, Suite
 
@@ -20,7 +21,8 @@ class Selection:
 
     Of `tests` one is enough to be a case-insensitive part of a suite, test or file name; likewise
     one of `tags`.
-    `only` holds the tests to choose from: suite, test, target.
+    `only` holds the tests to choose from: suite, test, target. `shard` is (i, n): of all tests that
+    are selected otherwise, every n-th, beginning with the i-th.
     """
 
     suite: str | None = None
@@ -29,6 +31,7 @@ class Selection:
     models: tuple[str, ...] = ()
     repeat: int | None = None
     only: frozenset[tuple[str, str, str]] | None = None
+    shard: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,20 @@ class PlannedCase:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSuite:
-    """A suite and its cases, selected or not, in the order of the file."""
+    """A suite and its cases, selected or not, in the order of the file.
+
+    `before` is how many executions the suites before it have: its own are numbered from there.
+    """
 
     ordinal: int
     suite: Suite
     cases: tuple[PlannedCase, ...]
+    before: int = 0
+
+    @property
+    def executions(self) -> int:
+        """How many executions this suite has."""
+        return sum(case.executions for case in self.cases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +90,12 @@ class Plan:
 
     def __len__(self) -> int:
         """Return the number of executions, skipped ones included."""
-        return sum(case.executions for suite in self.suites for case in suite.cases)
+        return sum(suite.executions for suite in self.suites)
 
     def __iter__(self) -> Iterator[Execution]:
         """Yield the executions in order: repeats of a test side by side, targets after tests."""
-        number = 0
         for suite in self.suites:
+            number = suite.before
             for planned in suite.cases:
                 if not planned.selected:
                     continue
@@ -108,32 +120,54 @@ class Earlier:
     spent_usd: Mapping[int, float] = field(default_factory=dict)
 
 
-def make_plan(suites: Sequence[Suite], selection: Selection | None = None) -> Plan:
-    """Return the plan of a run of `suites`."""
+def make_plan(
+    suites: Sequence[Suite],
+    selection: Selection | None = None,
+    missing: Collection[int] = (),
+) -> Plan:
+    """Return the plan of a run of `suites`.
+
+    `missing` are the ordinals of suites that can not run now. What the others are known by does not
+    depend on them, so that a run may be resumed when they can.
+    """
     chosen = selection or Selection()
-    return Plan(
-        tuple(
-            PlannedSuite(
-                ordinal, suite, tuple(_plan_case(suite, case, chosen) for case in suite.cases)
-            )
-            for ordinal, suite in enumerate(suites)
+    in_shard = _dealer(chosen.shard)
+    planned: list[PlannedSuite] = []
+    before = 0
+    for ordinal, suite in enumerate(suites):
+        cases = tuple(_plan_case(suite, case, chosen, in_shard) for case in suite.cases)
+        planned.append(PlannedSuite(ordinal, suite, cases, before))
+        before += planned[-1].executions
+    return Plan(tuple(suite for suite in planned if suite.ordinal not in missing))
+
+
+def _dealer(shard: tuple[int, int] | None) -> Callable[[], bool]:
+    """Return what tells of one test after the other whether it is dealt to the shard."""
+    if shard is None:
+        return lambda: True
+    index, shards = shard
+    counter = count()
+    return lambda: next(counter) % shards == index - 1
+
+
+def _plan_case(
+    suite: Suite, case: Case, selection: Selection, in_shard: Callable[[], bool]
+) -> PlannedCase:
+    targets: tuple[str, ...] = ()
+    if _is_selected(suite, case, selection):
+        targets = tuple(
+            target
+            for target in case.targets
+            if (not selection.models or target in selection.models)
+            and (selection.only is None or (suite.name, case.name, target) in selection.only)
+            and in_shard()
         )
-    )
-
-
-def _plan_case(suite: Suite, case: Case, selection: Selection) -> PlannedCase:
-    targets = tuple(
-        target
-        for target in case.targets
-        if (not selection.models or target in selection.models)
-        and (selection.only is None or (suite.name, case.name, target) in selection.only)
-    )
     return PlannedCase(
         case=case,
         targets=targets,
         # A skipped case is shown once for each target: repeats of nothing say nothing.
         repeat=1 if case.skip else selection.repeat or case.repeat,
-        selected=bool(targets) and _is_selected(suite, case, selection),
+        selected=bool(targets),
     )
 
 

@@ -16,8 +16,9 @@ from kindlm.cli.console import fail, make_console, wants_color
 from kindlm.cli.history import or_fail
 from kindlm.cli.loading import load_paths
 from kindlm.cli.project import run_environment
+from kindlm.cli.run_request import RunRequest
 from kindlm.cli.scaffold import create_project, template_file
-from kindlm.cli.session import RunRequest, new_run_id
+from kindlm.cli.session import new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunOptions

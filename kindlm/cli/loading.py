@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kindlm.cli.project import run_environment
-from kindlm.cli.run_events import SkippedSuite
+from kindlm.cli.run_request import SkippedSuite
 from kindlm.cli.secrets import remember_secrets, suite_secrets
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation

@@ -23,17 +23,29 @@ _ALWAYS_DONE: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
 """Options for what kindlm does anyway: every run is recorded."""
 
 
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {"test": {"--resume": "latest"}}
+"""What an option means that stands alone: typer has none with a value that may be left out."""
+
+
 def in_our_names(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with the names of other tools put into ours."""
+    """Return a command line with the names of other tools put into ours, and defaults put in."""
     if not arguments:
         return []
     command = _COMMANDS.get(arguments[0], arguments[0])
     names, surplus = _OPTIONS.get(command, {}), _ALWAYS_DONE.get(command, frozenset())
+    defaults = _DEFAULTS.get(command, {})
     renamed = [command]
     for position, argument in enumerate(arguments[1:], start=1):
         if argument == "--":
             return [*renamed, *arguments[position:]]
+        if argument in defaults and not _has_value(arguments, position):
+            renamed.append(f"{argument}={defaults[argument]}")
+            continue
         name, sign, value = argument.partition("=")
         if argument not in surplus:
             renamed.append(names.get(name, name) + sign + value)
     return renamed
+
+
+def _has_value(arguments: Sequence[str], position: int) -> bool:
+    return position + 1 < len(arguments) and not arguments[position + 1].startswith("-")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kindlm.engine.execution import Finished
 from kindlm.outcome import Status
-from kindlm.plan import Execution
+from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 
@@ -26,6 +26,8 @@ _SIGNS = {
     Status.SKIPPED: ("-", "dim"),
 }
 _MESSAGE_LIMIT = 160
+
+_Test: TypeAlias = tuple[int, str, str]
 
 
 class ProgressView(Protocol):
@@ -44,8 +46,8 @@ class ProgressView(Protocol):
         """Take down what was drawn."""
         ...
 
-    def planned(self, executions: int) -> None:
-        """Say how many executions there will be."""
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        """Say what there is to do, and which executions have ended already."""
         ...
 
     def finished(self, finished: Finished) -> None:
@@ -68,7 +70,7 @@ class _Silent:
     def __exit__(self, *exception: object) -> None:
         return None
 
-    def planned(self, executions: int) -> None:
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Nothing to show."""
 
     def finished(self, finished: Finished) -> None:
@@ -89,8 +91,8 @@ class _UntilNobodyLooks(_Silent):
     def __exit__(self, *exception: object) -> None:
         self._try(lambda: self._view.__exit__(None, None, None))
 
-    def planned(self, executions: int) -> None:
-        self._try(lambda: self._view.planned(executions))
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        self._try(lambda: self._view.planned(plan, ended))
 
     def finished(self, finished: Finished) -> None:
         self._try(lambda: self._view.finished(finished))
@@ -110,14 +112,19 @@ class _Lines(_Silent):
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         self._console = console
         self._redact = redact
-        self._open: dict[tuple[int, str, str], Counter[Status]] = {}
+        self._open: dict[_Test, Counter[Status]] = {}
+        self._ended_before: Counter[_Test] = Counter()
+
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        if ended:
+            self._ended_before.update(_test(each) for each in plan if each.id in ended)
 
     def finished(self, finished: Finished) -> None:
         execution = finished.execution
-        key = (execution.suite.ordinal, execution.case.name, execution.target)
+        key = _test(execution)
         counts = self._open.setdefault(key, Counter())
         counts[finished.status] += 1
-        if counts.total() == execution.repeats:
+        if counts.total() + self._ended_before[key] == execution.repeats:
             del self._open[key]
             self._console.print(_test_line(execution, counts, self._redact), soft_wrap=True)
 
@@ -148,8 +155,8 @@ class _Bar(_Silent):
     def __exit__(self, *exception: object) -> None:
         self._progress.stop()
 
-    def planned(self, executions: int) -> None:
-        self._progress.update(self._task, total=executions)
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        self._progress.update(self._task, total=len(plan), completed=len(ended))
 
     def finished(self, finished: Finished) -> None:
         self._counts[finished.status] += 1
@@ -163,6 +170,10 @@ class _Bar(_Silent):
         ]
         spent = money(self._spent_usd) if self._spent_usd else ""
         self._progress.update(self._task, advance=1, description=", ".join(shown), spent=spent)
+
+
+def _test(execution: Execution) -> _Test:
+    return execution.suite.ordinal, execution.case.name, execution.target
 
 
 def _test_line(execution: Execution, counts: Counter[Status], redact: Callable[[str], str]) -> Text:

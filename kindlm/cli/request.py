@@ -13,7 +13,9 @@ from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.cli.loading import Loaded
 from kindlm.cli.project import Project, run_environment
-from kindlm.cli.session import RunRequest
+from kindlm.cli.run_request import RunRequest
+from kindlm.cli.shards import group_of, parse_shard
+from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.failing import failing_tests
@@ -42,6 +44,13 @@ class TestOptions:
     concurrency: int | None = None
     timeout_ms: int | None = None
     fail_fast: bool = False
+    max_cost_usd: float | None = None
+    max_time_s: float | None = None
+    max_rpm: float | None = None
+    shard: str | None = None
+    run_group: str | None = None
+    resume: str | None = None
+    force_resume: bool = False
     dry_run: bool = False
     reporters: tuple[str, ...] = ()
     output: Path | None = None
@@ -71,9 +80,16 @@ def parse_gate(text: str) -> Result[float]:
 
 
 def make_request(
-    loaded: Loaded, project: Project, options: TestOptions, console: Console
+    loaded: Loaded,
+    project: Project,
+    options: TestOptions,
+    console: Console,
+    only: frozenset[tuple[str, str, str]] | None = None,
 ) -> Result[RunRequest]:
-    """Return what is to be run, or why the options ask for something impossible."""
+    """Return what is to be run, or why the options ask for something impossible.
+
+    `only` holds the tests to choose from; without it, `--failed` looks for them.
+    """
     suites = loaded.suites
     if options.label is not None and _means_a_run(options.label):
         return Err(_reserved(options.label))
@@ -89,9 +105,15 @@ def make_request(
     for model in options.models:
         if model not in known:
             return Err(_unknown_model(model, known))
-    only = _failed_before(suites, options.database) if options.failed else Ok(None)
-    if isinstance(only, Err):
-        return only
+    if options.failed and only is None:
+        failed = _failed_before(suites, options.database)
+        if isinstance(failed, Err):
+            return failed
+        only = failed.value
+    shard = parse_shard(options.shard) if options.shard else Ok(None)
+    if isinstance(shard, Err):
+        return shard
+    environ = run_environment([*loaded.folders, project.root], os.environ)
     return Ok(
         RunRequest(
             suites=tuple(_overridden(suite, options) for suite in suites),
@@ -102,21 +124,24 @@ def make_request(
                 tags=options.tags,
                 models=options.models,
                 repeat=options.repeat,
-                only=only.value,
+                only=only,
+                shard=shard.value,
             ),
             root=project.root,
             database=project.database,
-            environ=run_environment([*loaded.folders, project.root], os.environ),
-            options=_recorded(options),
+            environ=environ,
+            options=_recorded(options, project.root),
+            limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
             label=options.label,
+            group=group_of(options.run_group, environ) if options.shard else None,
         )
     )
 
 
-def _recorded(options: TestOptions) -> RunOptions:
+def _recorded(options: TestOptions, root: Path) -> RunOptions:
     """Return what is recorded of the options, so that the run can be repeated or resumed."""
     return RunOptions(
-        paths=[str(path) for path in options.paths],
+        paths=[_from(root, path) for path in options.paths],
         suite=options.suite,
         tests=list(options.tests),
         tags=list(options.tags),
@@ -127,7 +152,16 @@ def _recorded(options: TestOptions) -> RunOptions:
         timeout_ms=options.timeout_ms,
         failed=options.failed,
         fail_fast=options.fail_fast,
+        shard=options.shard,
+        max_cost_usd=options.max_cost_usd,
+        max_rpm=options.max_rpm,
     )
+
+
+def _from(root: Path, path: Path) -> str:
+    """Return a path as it is written from the project's root, so that it holds anywhere."""
+    path = path.resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def _overridden(suite: Suite, options: TestOptions) -> Suite:

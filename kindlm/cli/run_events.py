@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from kindlm.errors import KindlmError, Ok
+from kindlm.cli.run_request import Resuming, RunRequest, SkippedSuite
+from kindlm.errors import Ok
 from kindlm.events import (
     GateData,
     GateVerdictData,
     GitState,
     PlannedTest,
     RunFinished,
-    RunOptions,
+    RunResumed,
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
@@ -25,38 +27,33 @@ from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import BaselineLookup
 from kindlm_store import Text
 
-__all__ = ["SkippedSuite", "run_finished", "run_started", "suite_skipped", "suite_started"]
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedSuite:
-    """A suite that could not be loaded or started, and why."""
-
-    name: str
-    path: str
-    tests: int
-    error: KindlmError
+__all__ = ["run_finished", "run_resumed", "run_started", "suite_skipped", "suite_started"]
 
 
 def run_started(
-    plan: Plan,
-    options: RunOptions,
-    *,
-    project: str,
-    label: str | None,
-    git: GitState | None,
-    ci: str | None,
+    plan: Plan, request: RunRequest, *, git: GitState | None, ci: str | None
 ) -> RunStarted:
     """Return the first event of a run."""
     suites = [planned.suite for planned in plan.suites]
     return RunStarted(
-        project=suites[0].project if suites else project,
+        project=suites[0].project if suites else request.root.name,
         planned=len(plan),
-        label=label,
+        label=request.label,
+        group=request.group,
+        shard=request.options.shard,
         git=git,
         ci=ci,
         versions=_versions(),
-        options=options,
+        options=request.options,
+    )
+
+
+def run_resumed(plan: Plan, resuming: Resuming) -> RunResumed:
+    """Return the first event of a later session of a run."""
+    return RunResumed(
+        by=f"{socket.gethostname()}:{os.getpid()}",
+        planned=len(plan),
+        changed=list(resuming.changed),
     )
 
 

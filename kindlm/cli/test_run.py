@@ -7,13 +7,15 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing, redirect_stdout, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, wants_color, warn
 from kindlm.cli.dry_run import write_plan
-from kindlm.cli.history import fail_to_open, or_fail
+from kindlm.cli.history import existing_history, fail_to_open, open_history, or_fail
 from kindlm.cli.interruption import stop_on_signals
 from kindlm.cli.loading import Loaded, default_paths, load_paths
 from kindlm.cli.logs import name_run
@@ -21,18 +23,31 @@ from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.project import find_project
 from kindlm.cli.reporters import Reporter, parse_reporters, spare, write_reports
 from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.resumption import as_recorded, no_selection, resumed
+from kindlm.cli.run_request import RunRequest
 from kindlm.cli.secrets import remember_secrets
-from kindlm.cli.session import RunRequest, new_run_id, open_log, run_secrets, run_session
+from kindlm.cli.session import new_run_id, open_log, run_secrets, run_session
 from kindlm.cli.unwritten import keep_unwritten
+from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import make_plan
 from kindlm.reports.registry import ReportOptions
-from kindlm_store import EventLog, OpenError, Redactor, WriteFailedError, open_reader
+from kindlm_store import (
+    EventLog,
+    LockHeldError,
+    OpenError,
+    Redactor,
+    SealedError,
+    WriteFailedError,
+    holder,
+    open_reader,
+)
 
 __all__ = ["record_run", "report_run", "run_tests"]
 
@@ -52,18 +67,52 @@ def run_tests(options: TestOptions) -> int:
     if options.dry_run and (options.reporters or options.output):
         fail([_no_report_of_a_plan()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
-    paths = options.paths or or_fail(default_paths(Path()))
-    loaded = or_fail(load_paths(paths, project.root))
+    unfinished = _unfinished(options) if options.resume else None
+    if unfinished is not None:
+        options = as_recorded(options, unfinished, project.root)
+    if not options.paths:
+        options = replace(options, paths=or_fail(default_paths(Path())))
+    loaded = or_fail(load_paths(options.paths, project.root))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
-    request = or_fail(make_request(loaded, project, options, console))
+    only = unfinished.only if unfinished else None
+    request = or_fail(make_request(loaded, project, options, console, only))
+    if unfinished is not None:
+        request = or_fail(resumed(request, unfinished, force=options.force_resume))
+        return _record_and_report(request, unfinished.run, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         fail([_nothing_selected()], console)
     if options.dry_run:
         return _show_plan(request, options, console)
-    run = new_run_id()
-    record_run(request, run, console, progress=options.progress, fail_fast=options.fail_fast)
+    return _record_and_report(request, new_run_id(), reporters, options, console)
+
+
+def _record_and_report(
+    request: RunRequest,
+    run: str,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+) -> int:
+    """Run what is requested and report it, unless another process does it; return the exit code."""
+    try:
+        record_run(request, run, console, progress=options.progress, fail_fast=options.fail_fast)
+    except (LockHeldError, SealedError) as error:
+        fail([_run_elsewhere(run, error)], console)
     return report_run(request, run, reporters, options, console)
+
+
+def _unfinished(options: TestOptions) -> Unfinished:
+    """Return the run that is to be resumed; end the command if that can not be done."""
+    wrong = no_selection(options)
+    if wrong:
+        fail([wrong])
+    with open_history(options.database) as reader:
+        run = or_fail(find_unfinished(reader, options.resume or "latest"))
+        held_by = holder(existing_history(options.database).database, f"run/{run}")
+        if held_by is not None:
+            fail([_run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
+        return read_unfinished(reader, run)
 
 
 def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
@@ -143,9 +192,7 @@ async def _run(
     fail_fast: bool,
 ) -> None:
     stop = Stop()
-    planned = len(make_plan(request.suites, request.selection))
-    progress.planned(planned)
-    _log.info("The run starts", suites=len(request.suites), executions=planned)
+    _log.info("The run starts", suites=len(request.suites))
 
     def observe(finished: Finished) -> None:
         progress.finished(finished)
@@ -153,8 +200,13 @@ async def _run(
             stop.wind_down(_FAIL_FAST)
 
     with stop_on_signals(stop, lambda line: note(line, console)):
-        await run_session(request, run, log, observe, stop, lambda item: show([item], console))
+        tell = partial(_tell, console)
+        await run_session(request, run, log, progress, observe, stop, tell)
     _log.info("The run ended", status=stop.reason or "complete")
+
+
+def _tell(console: Console, item: KindlmError | Diagnostic) -> None:
+    show([item], console)
 
 
 def _report_options(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:
@@ -188,6 +240,22 @@ def _shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
+    if isinstance(error, SealedError):
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"Another process has finished run {run} meanwhile.",
+            f"Look at it: kindlm show {run}",
+        )
+    who = error.holder
+    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {run} goes on already: {by} holds it.",
+        "Wait until it has ended, or end it; then: kindlm test --resume",
+    )
 
 
 def _nothing_selected() -> KindlmError:

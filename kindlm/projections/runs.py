@@ -35,7 +35,8 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
 
 
 def _resumed(event: RecordedEvent) -> Iterator[Operation]:
-    yield Update("runs", {"id": run_id(event)}, {"ended": None, "reason": None})
+    changes = {"ended": None, "reason": None, "planned": event.data["planned"]}
+    yield Update("runs", {"id": run_id(event)}, changes)
 
 
 def _interrupted(event: RecordedEvent) -> Iterator[Operation]:
@@ -80,7 +81,7 @@ def _sealed(event: RecordedEvent) -> Iterator[Operation]:
 
 RUNS = Projection(
     name="runs",
-    version=1,
+    version=2,
     tables=(
         Table(
             "runs",

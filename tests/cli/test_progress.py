@@ -12,7 +12,7 @@ from kindlm.cli.progress import make_progress
 from kindlm.engine.execution import Finished
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
-from kindlm.plan import Execution, make_plan
+from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Prompt, Suite
 
 ESCAPE = "\x1b"
@@ -38,7 +38,7 @@ def executions() -> list[Execution]:
 
 def watch(executions: list[Execution], console: Console, **fields: Any) -> None:
     with make_progress(console, shown=True, redact=str) as progress:
-        progress.planned(len(executions))
+        progress.planned(Plan((executions[0].suite,)), ())
         for execution in executions:
             progress.finished(Finished(execution, **fields))
 
@@ -79,9 +79,20 @@ def test_no_part_of_a_line_shows_a_secret(executions: list[Execution], terminal:
     with make_progress(
         console, shown=True, redact=lambda text: text.replace("greets", "[redacted]")
     ) as progress:
-        progress.planned(len(executions))
+        progress.planned(Plan((executions[0].suite,)), ())
         for execution in executions:
             progress.finished(Finished(execution, Status.FAILED))
     assert isinstance(console.file, io.StringIO)
     assert "greets" not in console.file.getvalue()
     assert "[redacted]" in console.file.getvalue()
+
+
+def test_a_line_is_shown_when_the_repeats_of_an_earlier_session_complete_a_test(
+    executions: list[Execution],
+) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=False, width=120)
+    with make_progress(console, shown=True, redact=str) as progress:
+        progress.planned(Plan((executions[0].suite,)), {"1", "3"})
+        progress.finished(Finished(executions[1], status=Status.PASSED))
+    assert "greets" in out.getvalue()

@@ -291,7 +291,7 @@ def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
         yield from interleaved(draw, several)
         ended = draw(st.sampled_from([RunInterrupted, RunAborted]))
         yield new_event(ended(reason=draw(words)))
-        yield new_event(RunResumed(by=draw(words)))
+        yield new_event(RunResumed(by=draw(words), planned=draw(st.integers(0, 9))))
     if draw(st.booleans()):
         gate = st.builds(
             GateVerdictData,

@@ -62,6 +62,44 @@ def test_command(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
     ] = False,
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
+    ] = None,
+    max_time: Annotated[
+        float | None,
+        typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop after this time."),
+    ] = None,
+    max_rpm: Annotated[
+        float | None,
+        typer.Option(
+            "--max-rpm", metavar="N", min=0.1, help="Calls a minute to each provider at most."
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Only every N-th test, from the I-th on."),
+    ] = None,
+    run_group: Annotated[
+        str | None,
+        typer.Option(
+            "--run-group",
+            metavar="ID",
+            help="What the shards of one run share. Default: the run of the CI service.",
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="[RUN]",
+            help="Finish a run that was stopped; by default the latest one.",
+        ),
+    ] = None,
+    force_resume: Annotated[
+        bool,
+        typer.Option("--force-resume", help="Resume although the configuration has changed."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and what it may cost; call nothing.")
     ] = False,
@@ -108,6 +146,13 @@ def test_command(
         concurrency=concurrency,
         timeout_ms=timeout,
         fail_fast=fail_fast,
+        max_cost_usd=max_cost,
+        max_time_s=max_time,
+        max_rpm=max_rpm,
+        shard=shard,
+        run_group=run_group,
+        resume=resume,
+        force_resume=force_resume,
         dry_run=dry_run,
         reporters=tuple(reporter or ()),
         output=output,

@@ -1,0 +1,49 @@
+"""What is asked of one session of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kindlm.engine.runner import Limits
+from kindlm.errors import KindlmError
+from kindlm.events import RunOptions
+from kindlm.plan import Selection
+from kindlm.suite import Suite
+
+__all__ = ["Resuming", "RunRequest", "SkippedSuite"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSuite:
+    """A suite that could not be loaded or started, and why."""
+
+    name: str
+    path: str
+    tests: int
+    error: KindlmError
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """That a run is to be resumed; `changed` names suites that are not what they were then."""
+
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What is to be run. `environ` is the environment that providers and services see."""
+
+    suites: Sequence[Suite]
+    skipped: Sequence[SkippedSuite]
+    selection: Selection
+    root: Path
+    database: Path
+    environ: Mapping[str, str]
+    options: RunOptions
+    limits: Limits = Limits()
+    label: str | None = None
+    group: str | None = None
+    resuming: Resuming | None = None

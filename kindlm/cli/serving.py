@@ -1,0 +1,98 @@
+"""Making the suites of a run ready: cassettes, the environment, the programs that they serve."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from kindlm.cli.cassettes import with_recorded_answers
+from kindlm.cli.run_request import RunRequest, SkippedSuite
+from kindlm.config import Diagnostic, bind_services, bind_suite
+from kindlm.engine.services import start_services
+from kindlm.engine.stop import Stop
+from kindlm.errors import Err, KindlmError, Result
+from kindlm.plan import Plan, PlannedSuite, make_plan
+from kindlm.suite import Suite
+
+__all__ = ["Served", "Tell", "serve_suites"]
+
+T = TypeVar("T")
+
+Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
+"""Shows an error or a warning while a run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What can run, and the suites that can not, by their ordinals."""
+
+    plan: Plan
+    skipped: dict[int, SkippedSuite]
+
+
+@asynccontextmanager
+async def serve_suites(
+    request: RunRequest, stop: Stop, reader: sqlite3.Connection, tell: Tell
+) -> AsyncIterator[Served]:
+    """Start what the suites serve and yield those that are ready, and those that are not.
+
+    When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
+    """
+    suites = list(request.suites)
+    skipped = dict(enumerate(request.skipped, start=len(suites)))
+    async with AsyncExitStack() as stack:
+        for planned in make_plan(suites, request.selection).suites:
+            serving = _serve(planned, request, reader, stack, tell)
+            served = await _unless_stopped(serving, stop)
+            if isinstance(served, Err):
+                skipped[planned.ordinal] = _skipped(planned.suite, served.error)
+            elif served is not None:
+                suites[planned.ordinal] = served.value
+        yield Served(make_plan(suites, request.selection, skipped), skipped)
+
+
+def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:
+    tests = sum(len(case.targets) for case in suite.cases)
+    return SkippedSuite(suite.name, suite.path, tests, error)
+
+
+async def _serve(
+    planned: PlannedSuite,
+    request: RunRequest,
+    reader: sqlite3.Connection,
+    stack: AsyncExitStack,
+    tell: Tell,
+) -> Result[Suite]:
+    """Fill in what is known only now: recorded answers, the environment, the ports of services."""
+    recorded = with_recorded_answers(planned, reader)
+    if isinstance(recorded, Err):
+        return recorded
+    for warning in recorded.value.warnings:
+        tell(warning)
+    suite = recorded.value.suite
+    services = bind_services(suite, environ=request.environ)
+    if isinstance(services, Err):
+        return services
+    starting = start_services(services.value, request.environ, tell)
+    ports = await stack.enter_async_context(starting)
+    if isinstance(ports, Err):
+        return ports
+    selected = {case.case.name: case.targets for case in planned.cases if case.selected}
+    return bind_suite(suite, environ=request.environ, ports=ports.value, selected=selected)
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
+    """Return what the work returns, None if a stop is requested before."""
+    task = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.requested())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return None if not task.done() else task.result()
+    finally:
+        task.cancel()
+        stopping.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)

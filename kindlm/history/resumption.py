@@ -1,0 +1,186 @@
+"""What a run that did not finish has done so far, and what it was asked to do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import RunOptions
+from kindlm.history.runs import find_run
+from kindlm.plan import Earlier
+
+__all__ = ["RecordedSuite", "RecordedTest", "Unfinished", "find_unfinished", "read_unfinished"]
+
+_LATEST = """
+SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = 'live'
+ ORDER BY started_at DESC, id LIMIT 1
+"""
+
+_STARTED = """
+SELECT data FROM event_log WHERE stream = 'run/' || ? AND type = 'run.started'
+"""
+
+_SUITES = """
+SELECT id, ordinal, name, path, config_hash, error_code FROM suites WHERE run = ? ORDER BY ordinal
+"""
+
+_TESTS = """
+SELECT test, target, selected, skip, repeat FROM planned_tests WHERE suite = ? ORDER BY ordinal
+"""
+
+_EXECUTIONS = "SELECT number, attempt, status FROM executions WHERE run = ?"
+
+_SPENT = """
+SELECT s.ordinal, sum(c.cost_usd)
+  FROM executions e
+  JOIN suites s ON s.id = e.suite
+  JOIN provider_calls c ON c.execution = e.id
+ WHERE e.run = ? AND c.cost_usd IS NOT NULL
+ GROUP BY s.ordinal
+"""
+
+# A session lasts from its first event to the last one before the next session.
+_SESSIONS = """
+SELECT began.at, (SELECT at FROM event_log
+                   WHERE stream = began.stream AND version < coalesce(
+                           (SELECT min(version) FROM event_log
+                             WHERE stream = began.stream AND type = 'run.resumed'
+                               AND version > began.version), 1e18)
+                   ORDER BY version DESC LIMIT 1)
+  FROM event_log began
+ WHERE began.stream = 'run/' || ? AND began.type IN ('run.started', 'run.resumed')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTest:
+    """A test as the run planned it."""
+
+    name: str
+    target: str
+    selected: bool
+    skip: bool
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSuite:
+    """A suite as the run began with it; `config_hash` is None for one that could not start."""
+
+    ordinal: int
+    name: str
+    path: str
+    config_hash: str | None
+    tests: tuple[RecordedTest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that can be resumed. `duration_ms` is how long its sessions took together."""
+
+    run: str
+    options: RunOptions
+    group: str | None
+    suites: tuple[RecordedSuite, ...]
+    earlier: Earlier
+    duration_ms: float
+
+    @property
+    def only(self) -> frozenset[tuple[str, str, str]] | None:
+        """The tests that were chosen as those that had failed; None if that was not asked for.
+
+        By suite, test and target. They are no longer those that failed last.
+        """
+        if not self.options.failed:
+            return None
+        return frozenset(
+            (suite.name, test.name, test.target)
+            for suite in self.suites
+            for test in suite.tests
+            if test.selected
+        )
+
+
+def find_unfinished(db: sqlite3.Connection, wanted: str) -> Result[str]:
+    """Return the id of the run to resume; `latest` is the latest that is unfinished."""
+    if wanted == "latest":
+        found = db.execute(_LATEST).fetchone()
+        return Ok(found[0]) if found else Err(_nothing_to_resume())
+    run = find_run(db, wanted)
+    if isinstance(run, Err):
+        return run
+    ended, mode = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
+    if ended == "finished" or mode != "live":
+        return Err(_not_resumable(run.value, ended, mode))
+    return run
+
+
+def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
+    """Return what is recorded of a run that `find_unfinished` found."""
+    started = json.loads(db.execute(_STARTED, (run,)).fetchone()[0])
+    return Unfinished(
+        run=run,
+        options=RunOptions.model_validate(started.get("options") or {}),
+        group=started.get("group"),
+        suites=tuple(_suite(db, row) for row in db.execute(_SUITES, (run,)).fetchall()),
+        earlier=_earlier(db, run),
+        duration_ms=_duration_ms(db.execute(_SESSIONS, (run,)).fetchall()),
+    )
+
+
+def _suite(db: sqlite3.Connection, row: sqlite3.Row) -> RecordedSuite:
+    tests = db.execute(_TESTS, (row["id"],)).fetchall()
+    return RecordedSuite(
+        ordinal=row["ordinal"],
+        name=row["name"],
+        path=row["path"],
+        config_hash=row["config_hash"],
+        tests=tuple(
+            RecordedTest(test[0], test[1], bool(test[2]), bool(test[3]), test[4]) for test in tests
+        ),
+    )
+
+
+def _earlier(db: sqlite3.Connection, run: str) -> Earlier:
+    finished: set[str] = set()
+    attempts: dict[str, int] = {}
+    for number, attempt, status in db.execute(_EXECUTIONS, (run,)):
+        if status is None:
+            attempts[str(number)] = attempt
+        else:
+            finished.add(str(number))
+    spent = {ordinal: float(usd) for ordinal, usd in db.execute(_SPENT, (run,))}
+    return Earlier(frozenset(finished), attempts, spent)
+
+
+def _duration_ms(sessions: Sequence[Sequence[str]]) -> float:
+    return sum(
+        max(0.0, (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds())
+        for first, last in sessions
+    ) * 1000  # fmt: skip
+
+
+def _nothing_to_resume() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        "There is nothing to resume: every recorded run has finished.",
+        "Run the tests: kindlm test",
+    )
+
+
+def _not_resumable(run: str, ended: str | None, mode: str) -> KindlmError:
+    if ended == "finished":
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"Run {run} has finished; there is nothing left of it to run.",
+            f"Look at it: kindlm show {run}; run only what failed: kindlm test --failed",
+        )
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {run} is {mode}: only runs of kindlm test can be resumed.",
+        f"Look at it: kindlm show {run}",
+    )
