@@ -41,15 +41,24 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 """For pauses of our own and those for a quota; a provider's own `Retry-After` is taken as it is."""
 
-FALL = 0.5
-"""The part of a rate that a refusal takes."""
+FALL = 0.3
+"""The part of a known limit that the rate falls below it (RFC 9438, 4.6)."""
+
+FALL_IN_FLIGHT = 0.5
+"""The part of the calls in flight that may go on to be."""
+
+LEAST_SHARE = 0.5
+"""A known rate is not taken for less than this part of it because of one refusal."""
+
+GROWTH_A_ROUND = 1.5
+"""How much faster than the call that was just answered the next ones may come."""
 
 SHORTEST_SPAN_S = 5.0
 LONGEST_SPAN_S = 60.0
 """In how much time the rate comes back to the last known limit; limits are mostly per minute."""
 
-MEASURED_MARGIN = 1.25
-"""A cycle that recovers passes this much less than the rate at its end."""
+MEASURED_MARGIN = 1 / (1 - FALL / 4)
+"""The limit that a recovery comes back to, over the mean rate of the way there."""
 
 SLACK_S = 0.05
 """How much of a late start the next ones may make up for: timers are late, bursts are not."""
@@ -81,8 +90,8 @@ class Turn:
     number: int
     started_at: float
     waited_s: float
-    held: bool
-    """Whether the call started no later than the rate let it."""
+    rate: float | None
+    """The rate of calls a second that it was held to, None if it came later than that."""
 
 
 @dataclass(slots=True)
@@ -101,19 +110,34 @@ class _Recovery:
 
 @dataclass(slots=True)
 class _Cycle:
-    """From the first call after a pause to the end of the next pause: what was let through."""
+    """What was let through from the first call after a pause to the first one refused."""
 
+    first: int
     began: float
-    good: int = 0
-    rate: float | None = None
-    """The rate when it was refused; None if calls were not spaced."""
+    lost: int = 0
 
-    def limit(self, ended: float) -> float | None:
-        """Return the rate that the server seems to grant, None if nothing is known of it."""
-        measured = self.good / max(ended - self.began, SLACK_S)
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """The end of a cycle: how many calls were let through, in how many seconds before `at`.
+
+    `rate` is that of the call that was refused; None if calls were not spaced.
+    """
+
+    at: float
+    passed: int
+    seconds: float
+    rate: float | None
+
+    def limit(self, resumed: float) -> float | None:
+        """Return the rate that the server seems to grant, None if nothing is known of it.
+
+        The pause counts: a window that was filled in a second lets nothing through for the rest.
+        """
+        measured = self.passed / max(self.seconds + resumed - self.at, SLACK_S)
         if self.rate is None:
             return measured or None
-        return min(self.rate, max(self.rate * FALL, measured * MEASURED_MARGIN))
+        return min(self.rate, max(self.rate * LEAST_SHARE, measured * MEASURED_MARGIN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +153,10 @@ class _Left:
 
     def now(self, now: float, sent: int) -> float:
         """Return what is left after the calls that were made since, and what came back since."""
-        return self.left - max(0.0, sent - self.number - self.refill * (now - self.at))
+        if self.left == 0:
+            return 0.0
+        made = sent - self.number - self.refill * (now - self.at)
+        return self.left - max(made, -self.few)
 
 
 class Pace:
@@ -165,7 +192,8 @@ class Pace:
         self._pauses = 0
         self._probing = False
         self._cycle: _Cycle | None = None
-        self._refused_cycle: _Cycle | None = None
+        self._refusal: _Refusal | None = None
+        self._span_s = SHORTEST_SPAN_S / 2
         self._recovery: _Recovery | None = None
         self._told_rate = math.inf
         self._quota_told_until = -math.inf
@@ -210,12 +238,14 @@ class Pace:
         now = self._clock.monotonic()
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
         if turn.number > self._epoch:
-            self._halve(now, retry_after_s)
+            self._halve(turn, now, retry_after_s)
         self._give_back(turn)
 
     def ended(self, turn: Turn) -> None:
         """Take note of a call that says nothing of the pace: it failed otherwise, or was cut."""
         # Whoever was to try whether a pause is over did not find out: the next call does.
+        if self._cycle is not None and turn.number >= self._cycle.first:
+            self._cycle.lost += 1
         self._give_back(turn)
 
     def _start(self, arrived: float) -> Turn:
@@ -229,8 +259,8 @@ class Pace:
         self._in_flight += 1
         self._since_epoch += 1
         if self._cycle is None:
-            self._cycle = _Cycle(now)
-        return Turn(self._sent, now, now - arrived, held)
+            self._cycle = _Cycle(self._sent, now)
+        return Turn(self._sent, now, now - arrived, rate if held else None)
 
     @property
     def _rate(self) -> float:
@@ -258,39 +288,51 @@ class Pace:
 
     def _let_through(self, turn: Turn) -> None:
         """Count a good answer to a call of this epoch."""
-        if self._refused_cycle is not None:
-            self._refused_cycle = None
-            self._cycle = _Cycle(turn.started_at)
-            self._probing = False
-            self._pauses = 0
-        assert self._cycle is not None
-        self._cycle.good += 1
+        self._refusal = None
+        self._probing = False
+        self._pauses = 0
         self._window = min(self._most, self._window + GROWTH)
-        if self._recovery is not None and turn.held:
-            self._recovery.good += 1
-            if self._recovery.rate >= self._told_rate * TELLING:
+        recovery = self._recovery
+        if recovery is not None and turn.rate is not None:
+            if recovery.rate <= turn.rate * GROWTH_A_ROUND:
+                recovery.good += 1
+            if recovery.rate >= self._told_rate * TELLING:
                 self._tell("recovered")
 
-    def _halve(self, now: float, retry_after_s: float | None) -> None:
+    def _halve(self, turn: Turn, now: float, retry_after_s: float | None) -> None:
         """Begin a new epoch: pause, and go on with half of what was too much."""
-        assert self._cycle is not None
-        again = self._refused_cycle is not None
-        if not again:
-            self._cycle.rate = None if self._recovery is None else self._rate
-            self._refused_cycle = self._cycle
+        again = self._refusal is not None
+        if self._refusal is None:
+            self._refusal = self._end_of_cycle(turn, now)
         if again or retry_after_s is None:
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
             self._pauses += 1
             self._paused_until = max(self._paused_until, now + pause)
-            self._probing = True
-        limit = self._cycle.limit(self._paused_until)
-        if limit is not None:
-            span = min(LONGEST_SPAN_S, max(SHORTEST_SPAN_S, self._paused_until - self._cycle.began))
-            self._recovery = _Recovery(limit, span)
-        self._window = max(1.0, min(self._window, self._in_flight) * FALL)
+            # Where nothing is known, or the pause was too short, one call alone tries.
+            self._probing = again or self._recovery is None
+        self._recover(again)
+        self._window = max(1.0, min(self._window, self._in_flight) * FALL_IN_FLIGHT)
         self._epoch, self._since_epoch = self._sent, 0
+        self._cycle = None
         self._next_start = self._paused_until
         self._tell("refused", self._paused_until - now)
+
+    def _end_of_cycle(self, turn: Turn, now: float) -> _Refusal:
+        assert self._cycle is not None
+        passed = max(0, turn.number - self._cycle.first - self._cycle.lost)
+        rate = None if self._recovery is None else turn.rate or self._rate
+        return _Refusal(now, passed, turn.started_at - self._cycle.began, rate)
+
+    def _recover(self, again: bool) -> None:
+        """Set out for the limit that the refusal has shown."""
+        assert self._refusal is not None
+        limit = self._refusal.limit(self._paused_until)
+        if limit is None:
+            return
+        if not again:
+            lasted = self._refusal.seconds + self._paused_until - self._refusal.at
+            self._span_s = min(LONGEST_SPAN_S, max(2 * self._span_s, lasted))
+        self._recovery = _Recovery(limit, self._span_s)
 
     def _heed(self, turn: Turn, quotas: Sequence[Quota]) -> None:
         """Take in what the provider said of its limits when the call reached it."""
@@ -353,6 +395,8 @@ def _seen(turn: Turn, quota: Quota, reset_at: float) -> _Left:
     if quota.limit:
         few = quota.limit * FEW
         if quota.reset_s:
-            # A bucket that is whole in so many seconds; no worse for a window.
+            # What comes back of a bucket, or of a sliding window, that is whole in so many
+            # seconds; a fixed window gives nothing back, so no more than all of it in a minute.
             refill = max(0, quota.limit - quota.left) / quota.reset_s
+            refill = min(refill, quota.limit / 60)
     return _Left(turn.number, turn.started_at, quota.left, reset_at, refill, few)
