@@ -89,10 +89,13 @@ def _write_totals(total: Estimate, page: Page) -> None:
     if total.unpriced:
         names = ", ".join(one_line(name) for name in sorted(total.unpriced))
         page.line(f"No price is known for: {names}. Models can be priced under `prices`.")
+    if total.unforeseen:
+        names = ", ".join(one_line(name) for name in sorted(total.unforeseen))
+        page.line(f"What these spend is known once they ran: {names}.")
 
 
 def _cost(estimate: Estimate) -> str:
-    if not estimate.unpriced:
+    if not (estimate.unpriced or estimate.unforeseen):
         return f"about {money(estimate.cost_usd)}"
     return (
         f"about {money(estimate.cost_usd)} and what is not known"

@@ -26,7 +26,10 @@ _JUDGE_INSTRUCTIONS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Calls, tokens and dollars of some executions; `unpriced` are models without a price."""
+    """Calls, tokens and dollars of some executions; `unpriced` are models without a price.
+
+    `unforeseen` are agents and commands: what they spend, they tell afterwards.
+    """
 
     calls: int = 0
     judge_calls: int = 0
@@ -34,6 +37,7 @@ class Estimate:
     output_tokens: int = 0
     cost_usd: float = 0.0
     unpriced: frozenset[str] = frozenset()
+    unforeseen: frozenset[str] = frozenset()
 
     def __add__(self, other: Estimate) -> Estimate:
         """Add the estimates of two groups."""
@@ -44,6 +48,7 @@ class Estimate:
             self.output_tokens + other.output_tokens,
             self.cost_usd + other.cost_usd,
             self.unpriced | other.unpriced,
+            self.unforeseen | other.unforeseen,
         )
 
     def times(self, count: int) -> Estimate:
@@ -55,6 +60,7 @@ class Estimate:
             self.output_tokens * count,
             self.cost_usd * count,
             self.unpriced,
+            self.unforeseen,
         )
 
 
@@ -71,8 +77,11 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
     users = (case.prompt.user, *case.follow_ups)
     model = None if case.command else suite.models.get(target)
     if model is None:
-        # What an agent or a program spends itself, nobody knows beforehand.
-        estimate = Estimate(calls=len(users), unpriced=frozenset({target}))
+        # What an agent or a program spends itself, nobody knows beforehand, unless it is free.
+        free = prices.cost("", target, Usage()).usd is not None
+        estimate = Estimate(
+            calls=len(users), unforeseen=frozenset() if free else frozenset({target})
+        )
         answers = 0
     else:
         calls = list(_conversation(case, model, users))

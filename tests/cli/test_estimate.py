@@ -77,8 +77,12 @@ def test_each_pass_of_a_judge_is_a_call() -> None:
 
 def test_what_an_agent_spends_is_not_known() -> None:
     assert estimate(case(follow_ups=("more",)), "shop") == Estimate(
-        calls=2, unpriced=frozenset({"shop"})
+        calls=2, unforeseen=frozenset({"shop"})
     )
+
+
+def test_an_agent_that_the_user_calls_free_costs_nothing() -> None:
+    assert estimate(case(), "shop", prices={"shop": Price(0, 0)}) == Estimate(calls=1)
 
 
 def test_what_a_script_answers_costs_nothing() -> None:
