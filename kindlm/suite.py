@@ -201,7 +201,8 @@ class Case:
     """One test. It runs on each of `targets`, `repeat` times.
 
     `follow_ups` are further messages of the user, each sent after the answer to the one before.
-    With a `command`, the one target is `command`.
+    With a `command`, the one target is `command`. `written` is the case before values of the
+    environment were put in, if there were any.
     """
 
     name: str
@@ -218,6 +219,7 @@ class Case:
     tags: tuple[str, ...] = ()
     skip: bool = False
     where: SourceLocation | None = None
+    written: Case | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ class Message:
 
     `tool_calls` belong to assistant messages; `tool_call_id` and `tool_name` to tool messages,
     whose `text` is the answer as JSON text. `prefill` marks an assistant message that the model
-    is to continue.
+    is to continue. `written` is the text as it stands in the suite, before values of the
+    environment were put in, if that is another one.
     """
 
     role: Role
@@ -143,6 +144,7 @@ class Message:
     tool_call_id: str | None = None
     tool_name: str | None = None
     prefill: bool = False
+    written: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

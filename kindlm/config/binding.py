@@ -151,7 +151,7 @@ def _bind_case(case: Case, values: _Values) -> Case:
     if (bound, follow_ups, command) == (prompt, case.follow_ups, case.command):
         # A suite of many rows is not copied for nothing.
         return case
-    return replace(case, prompt=bound, follow_ups=follow_ups, command=command)
+    return replace(case, prompt=bound, follow_ups=follow_ups, command=command, written=case)
 
 
 def _bind_command(command: Command, values: _Values) -> Command:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kindlm.engine.calls import CallCounter
-from kindlm.engine.conversation import Conversation, first_messages
+from kindlm.engine.conversation import Conversation, first_messages, follow_ups
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import bounded, error_text, json_text, message_data
@@ -71,12 +71,11 @@ class AgentConversation:
         """Hold the conversation to its end; its first messages are recorded already."""
         async with self._agent:
             await self._say(self._case.prompt.user)
-            for user in self._case.follow_ups:
+            for message in follow_ups(self._case):
                 if self._error is not None:
                     return
-                message = Message(Role.USER, user)
                 self._messages, self._new = (*self._messages, message), (message,)
-                await self._say(user)
+                await self._say(message.text)
 
     async def _say(self, user: str) -> None:
         self._transcript = self._transcript.with_turn(user)

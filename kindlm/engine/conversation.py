@@ -8,7 +8,7 @@ message is sent. `max_turns` bounds the model calls of the whole conversation.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kindlm.engine.calls import Answered, Caller, Context
@@ -27,7 +27,7 @@ from kindlm.ports import (
 from kindlm.suite import Case, ModelTarget
 from kindlm.transcript import FinishReason, Message, Role, Step, ToolCall, ToolUse, Transcript
 
-__all__ = ["Conversation", "ModelConversation", "ToolRecorder", "first_messages"]
+__all__ = ["Conversation", "ModelConversation", "ToolRecorder", "first_messages", "follow_ups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,21 @@ class Conversation:
 
 def first_messages(case: Case) -> tuple[Message, ...]:
     """Return the messages a conversation begins with."""
-    prompt = case.prompt
-    messages = [Message(Role.USER, prompt.user)]
+    prompt, written = case.prompt, case.written.prompt if case.written else case.prompt
+    messages = [Message(Role.USER, prompt.user, written=written.user)]
     if prompt.system:
-        messages.insert(0, Message(Role.SYSTEM, prompt.system))
+        messages.insert(0, Message(Role.SYSTEM, prompt.system, written=written.system))
     if prompt.prefill:
-        messages.append(Message(Role.ASSISTANT, prompt.prefill, prefill=True))
+        prefill = Message(Role.ASSISTANT, prompt.prefill, prefill=True, written=written.prefill)
+        messages.append(prefill)
     return tuple(messages)
+
+
+def follow_ups(case: Case) -> Iterator[Message]:
+    """Yield the further messages of the user."""
+    written = case.written.follow_ups if case.written else case.follow_ups
+    for text, as_written in zip(case.follow_ups, written, strict=True):
+        yield Message(Role.USER, text, written=as_written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +153,11 @@ class ModelConversation:
         """Hold the conversation to its end; its first messages are recorded already."""
         self._transcript = self._transcript.with_turn(self._case.prompt.user)
         await self._until_answered()
-        for user in self._case.follow_ups:
+        for message in follow_ups(self._case):
             if self._error is not None:
                 return
-            self._say(Message(Role.USER, user))
-            self._transcript = self._transcript.with_turn(user)
+            self._say(message)
+            self._transcript = self._transcript.with_turn(message.text)
             await self._until_answered()
 
     async def _until_answered(self) -> None:

@@ -83,14 +83,15 @@ def error_text(error: KindlmError) -> Text:
 def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
     """Return the identity of a request: equal for equal questions, without any secret.
 
-    `boundary` is the random part of a judge's question and is left out.
+    `boundary` is the random part of a judge's question and is left out; values of the environment
+    that were put into the user's messages count as what is written there.
     """
     schema = request.response_schema
     parts = {
         "provider": provider,
         "model": request.model,
         "messages": [
-            [m.role, m.text, [_call(c) for c in m.tool_calls], m.tool_call_id, m.prefill]
+            [m.role, _as_written(m), [_call(c) for c in m.tool_calls], m.tool_call_id, m.prefill]
             for m in request.messages
         ],
         "params": [
@@ -134,6 +135,10 @@ def assertion_event(
         line=expectation.where.line if expectation.where else None,
         turn=expectation.turn,
     )
+
+
+def _as_written(message: Message) -> str:
+    return message.text if message.written is None else message.written
 
 
 def _call(call: ToolCall) -> list[Any]:
