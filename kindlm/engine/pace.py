@@ -47,7 +47,7 @@ FALL = 0.3
 FALL_IN_FLIGHT = 0.5
 """The part of the calls in flight that may go on to be."""
 
-LEAST_SHARE = 0.5
+LEAST_SHARE = 0.7
 """A known rate is not taken for less than this part of it because of one refusal."""
 
 GROWTH_A_ROUND = 1.5
@@ -121,13 +121,15 @@ class _Cycle:
 class _Refusal:
     """The end of a cycle: how many calls were let through, in how many seconds before `at`.
 
-    `rate` is that of the call that was refused; None if calls were not spaced.
+    `rate` is that of the call that was refused; None if calls were not spaced. `span_s` is the
+    time scale of the recovery that it ended.
     """
 
     at: float
     passed: int
     seconds: float
     rate: float | None
+    span_s: float
 
     def limit(self, resumed: float) -> float | None:
         """Return the rate that the server seems to grant, None if nothing is known of it.
@@ -153,10 +155,7 @@ class _Left:
 
     def now(self, now: float, sent: int) -> float:
         """Return what is left after the calls that were made since, and what came back since."""
-        if self.left == 0:
-            return 0.0
-        made = sent - self.number - self.refill * (now - self.at)
-        return self.left - max(made, -self.few)
+        return self.left - max(0.0, sent - self.number - self.refill * (now - self.at))
 
 
 class Pace:
@@ -284,7 +283,9 @@ class Pace:
             return seen.reset_at
         if left > seen.few:
             return -math.inf
-        return min(seen.reset_at, self._last_start + (seen.reset_at - now) / left)
+        # Not too thinly: news of what comes back comes with answers.
+        rate = max(left / (seen.reset_at - now), seen.refill / 2)
+        return min(seen.reset_at, self._last_start + 1 / rate)
 
     def _let_through(self, turn: Turn) -> None:
         """Count a good answer to a call of this epoch."""
@@ -310,7 +311,7 @@ class Pace:
             self._paused_until = max(self._paused_until, now + pause)
             # Where nothing is known, or the pause was too short, one call alone tries.
             self._probing = again or self._recovery is None
-        self._recover(again)
+        self._recover()
         self._window = max(1.0, min(self._window, self._in_flight) * FALL_IN_FLIGHT)
         self._epoch, self._since_epoch = self._sent, 0
         self._cycle = None
@@ -321,17 +322,16 @@ class Pace:
         assert self._cycle is not None
         passed = max(0, turn.number - self._cycle.first - self._cycle.lost)
         rate = None if self._recovery is None else turn.rate or self._rate
-        return _Refusal(now, passed, turn.started_at - self._cycle.began, rate)
+        return _Refusal(now, passed, turn.started_at - self._cycle.began, rate, self._span_s)
 
-    def _recover(self, again: bool) -> None:
+    def _recover(self) -> None:
         """Set out for the limit that the refusal has shown."""
         assert self._refusal is not None
         limit = self._refusal.limit(self._paused_until)
         if limit is None:
             return
-        if not again:
-            lasted = self._refusal.seconds + self._paused_until - self._refusal.at
-            self._span_s = min(LONGEST_SPAN_S, max(2 * self._span_s, lasted))
+        lasted = self._refusal.seconds + self._paused_until - self._refusal.at
+        self._span_s = min(LONGEST_SPAN_S, max(2 * self._refusal.span_s, lasted))
         self._recovery = _Recovery(limit, self._span_s)
 
     def _heed(self, turn: Turn, quotas: Sequence[Quota]) -> None:
