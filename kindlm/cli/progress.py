@@ -126,7 +126,15 @@ class _Lines(_Silent):
         counts[finished.status] += 1
         if counts.total() + self._ended_before[key] == execution.repeats:
             del self._open[key]
-            self._console.print(_test_line(execution, counts, self._redact), soft_wrap=True)
+            self._write(_test_line(execution, counts, self._redact))
+
+    def _write(self, line: Text) -> None:
+        if self._console.color_system is not None:
+            self._console.print(line, soft_wrap=True)
+            return
+        # rich takes longer to find out that nothing has a style than a test takes to be checked.
+        self._console.file.write(f"{line.plain}\n")
+        self._console.file.flush()
 
 
 class _Bar(_Silent):

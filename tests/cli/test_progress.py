@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -71,6 +72,17 @@ def test_without_a_terminal_each_test_has_a_line_when_its_repeats_have_ended(
     assert "greets" in line
     assert "3/3 passed" in line
     assert ESCAPE not in line
+
+
+def test_lines_are_colored_where_that_is_asked_for_and_read_the_same(
+    executions: list[Execution],
+) -> None:
+    plain, colored = io.StringIO(), io.StringIO()
+    watch(executions, Console(file=plain, width=20), status=Status.PASSED)
+    console = Console(file=colored, force_terminal=False, color_system="standard", width=20)
+    watch(executions, console, status=Status.PASSED)
+    assert ESCAPE in colored.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored.getvalue()) == plain.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
