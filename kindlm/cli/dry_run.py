@@ -9,10 +9,11 @@ from rich.cells import cell_len, set_cell_size
 from kindlm.cli.estimate import Estimate, estimate_execution
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable
-from kindlm.reports.figures import count, money
+from kindlm.reports.figures import money
 from kindlm.reports.page import Page
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
 
 __all__ = ["write_plan"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kindlm.cli.loading import Loaded
 from kindlm.config import Diagnostic
-from kindlm.reports.figures import count
+from kindlm.wording import count
 
 __all__ = ["ValidationSummary", "summarise", "validation_json"]
 

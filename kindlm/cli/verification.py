@@ -13,8 +13,8 @@ from kindlm.cli.history import existing_history, fail_to_open, or_fail
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.runs import find_run
 from kindlm.history.sealing import SEALED_HEADS
-from kindlm.reports.figures import count
 from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
 from kindlm_store import (
     EmptyFileError,
     OpenError,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from kindlm.history.rows import AssertionView, CallView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.evidence import Mask, mask_of
-from kindlm.reports.failures_page import assertion_name
-from kindlm.reports.figures import count, duration
+from kindlm.reports.figures import duration
 from kindlm.reports.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
 
 __all__ = ["write_details"]
 

@@ -8,12 +8,13 @@ from typing import Any, TextIO
 from kindlm.history.rows import AssertionView, CallView, ExecutionView, SuiteView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
+from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.evidence import Mask, mask_of, masked, source_text
-from kindlm.reports.failures_page import assertion_fields, assertion_name, json_shown, place
-from kindlm.reports.figures import count, duration, money
+from kindlm.reports.figures import duration, money
 from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
 
 __all__ = ["render_execution"]
 

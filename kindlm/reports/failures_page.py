@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from kindlm.history.rows import AssertionView, SuiteView, TestView
+from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.figures import score
+from kindlm.reports.assertion_text import assertion_fields, assertion_name, place
 from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
 from kindlm.reports.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 
-__all__ = ["assertion_fields", "assertion_name", "json_shown", "place", "write_failures"]
+__all__ = ["write_failures"]
 
 _DETAILED_TESTS = 100
 """So many tests are told in detail; nobody reads more in a terminal."""
@@ -107,43 +104,6 @@ def _write_assertion(view: RunView, suite: SuiteView, finding: FailedAssertion, 
         fields.append(("tools", f"{names} and {more} more" if more > 0 else names))
     page.fields(fields, indent=6)
     _write_command(view, finding.executions[0], page)
-
-
-def assertion_name(assertion: AssertionView) -> str:
-    """Return the kind and the label of an assertion, safe to print."""
-    if assertion.label in ("", assertion.kind):
-        return one_line(assertion.kind)
-    return f"{one_line(assertion.kind)} {one_line(assertion.label)}"
-
-
-def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:
-    """Return what an assertion saw, in rows, safe to print."""
-    fields = []
-    if assertion.threshold is not None and assertion.score is not None and _is_scored(assertion):
-        fields.append(("score", f"{score(assertion.score)}, needs {score(assertion.threshold)}"))
-    if assertion.expected is not None:
-        fields.append(("expected", json_shown(assertion.expected, limit)))
-    if assertion.actual is not None:
-        fields.append(("actual", json_shown(assertion.actual, limit)))
-    if assertion.reasoning:
-        fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
-    return fields
-
-
-def json_shown(value: Any, limit: int) -> str:
-    """Return a JSON value on one line, bounded and safe to print."""
-    text = json.dumps(value, ensure_ascii=False)
-    return visible(bounded(text, limit)).replace("\n", " ")
-
-
-def place(path: str, assertion: AssertionView) -> str:
-    """Return where an assertion was asked for, in the form that editors turn into a link."""
-    return one_line(path if assertion.line is None else f"{path}:{assertion.line}")
-
-
-def _is_scored(assertion: AssertionView) -> bool:
-    # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
-    return assertion.kind in ("judge", "drift")
 
 
 def _times(executions: list[str]) -> tuple[str, str]:

@@ -5,14 +5,9 @@ from __future__ import annotations
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 
-__all__ = ["comparison", "count", "duration", "money", "percent", "score", "tally"]
+__all__ = ["comparison", "duration", "money", "percent", "score", "tally"]
 
 _MOST_DECIMALS = 6
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: `1 test`, `3 tests`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def duration(ms: float) -> str:

@@ -10,16 +10,16 @@ from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.details_page import write_details
-from kindlm.reports.execution_page import render_execution
 from kindlm.reports.failures_page import write_failures
-from kindlm.reports.figures import count, duration, money, tally
+from kindlm.reports.figures import duration, money, tally
 from kindlm.reports.page import Page, mark
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.totals_page import write_gates, write_missing, write_tolerated, write_totals
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import next_command, verdict_of
+from kindlm.wording import count
 
-__all__ = ["REPORT", "render_execution"]
+__all__ = ["REPORT"]
 
 _LISTED_TESTS = 1000
 """From so many tests on, the list is left to other reports."""
@@ -27,8 +27,6 @@ _LISTED_TESTS = 1000
 _REPEATS_WIDTH = 10
 _FIGURE_WIDTH = 9
 _TARGET_WIDTH = 24
-_NAME_WIDTH = 16
-"""Narrower than this, a name gets a line of its own."""
 
 
 class _TerminalReport:

@@ -10,9 +10,10 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
-from kindlm.reports.figures import comparison, count, duration, money, percent, score, tally
+from kindlm.reports.figures import comparison, duration, money, percent, score, tally
 from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
 
 __all__ = ["write_gates", "write_missing", "write_tolerated", "write_totals"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
-from kindlm.reports.figures import comparison, count
+from kindlm.reports.figures import comparison
+from kindlm.wording import count
 
 __all__ = ["Verdict", "next_command", "verdict_of"]
 

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from kindlm.history.run_view import RunView
+from kindlm.reports.execution_page import render_execution
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal import render_execution
 
 
 def rendered(view: RunView, execution: str, **options: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kindlm.history.verdict import GateResult, StatusCounts
-from kindlm.reports.figures import comparison, count, duration, money, percent, tally
+from kindlm.reports.figures import comparison, duration, money, percent, tally
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,6 @@ def test_a_gate_is_compared_with_its_threshold(judged: GateResult, shown: str) -
     assert comparison(judged) == shown
 
 
-def test_counts() -> None:
-    assert count(1, "test") == "1 test"
-    assert count(1200, "match", "matches") == "1,200 matches"
+def test_tallies() -> None:
     assert tally(StatusCounts(passed=3, skipped=1)) == "3 passed, 1 skipped"
     assert tally(StatusCounts()) == "none"

@@ -36,7 +36,7 @@ def show_command(
 
             REPORT.write(view, sys.stdout, options)
             return
-        from kindlm.reports.terminal import render_execution
+        from kindlm.reports.execution_page import render_execution
 
         found = view.execution(execution)
         if found is None:
