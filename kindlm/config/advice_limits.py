@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kindlm.config.advice_tests import expect_sections, runs_on_models
+from kindlm.config.advice_tests import expect_sections
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect_schema import ExpectConfig
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.places import Path
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
+from kindlm.config.targets import targets_of
 from kindlm.config.values import plain_number
 from kindlm.errors import Ok
 
@@ -106,17 +107,9 @@ def _count(expect: ExpectConfig) -> dict[str, int]:
 
 
 def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) -> int:
-    if test.command is not None:
-        targets = 1
-    elif test.models is not None:
-        targets = len(test.models)
-    elif runs_on_models(test, config):
-        targets = sum(model.role != "judge" for model in config.models)
-    else:
-        targets = len(config.agents)
     rows = files.rows(test.vars_from) if test.vars_from is not None else None
     return (
-        targets
+        len(targets_of(test, config))
         * (test.repeat or config.defaults.repeat)
         * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.targets import targets_of
 from kindlm.wording import count
 
 __all__ = ["warn_of_requests"]
@@ -39,11 +40,8 @@ def warn_of_requests(config: KindlmConfig, reporter: Reporter) -> None:
 
 def _asked(config: KindlmConfig, prompt: str) -> list[str]:
     """Return the ids of the models and agents that are asked with a prompt, in order."""
-    usual = [agent.id for agent in config.agents] or [
-        model.id for model in config.models if model.role != "judge"
-    ]
     tests = [test for test in config.tests if test.prompt == prompt and test.command is None]
-    asked = (target for test in tests for target in (usual if test.models is None else test.models))
+    asked = (target for test in tests for target in targets_of(test, config))
     return list(dict.fromkeys(asked))
 
 

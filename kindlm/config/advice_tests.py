@@ -12,10 +12,11 @@ from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig, Trajectory
 from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
+from kindlm.config.targets import runs_on_models
 from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
 from kindlm.matching import matches
 
-__all__ = ["expect_sections", "runs_on_models", "warn_of_tests"]
+__all__ = ["expect_sections", "warn_of_tests"]
 
 _IN_A_BODY = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 # Each answer is compared with so many before it: a file may hold tens of thousands.
@@ -47,16 +48,6 @@ def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, Expect
     yield (*path, "expect"), test.expect
     for index, turn in enumerate(test.conversation):
         yield (*path, "conversation", index, "expect"), turn.expect
-
-
-def runs_on_models(test: TestConfig, config: KindlmConfig) -> bool:
-    """Tell whether a test has a model among its targets, which calls simulated tools."""
-    if test.command is not None:
-        return False
-    if test.models is None:
-        return not config.agents
-    agents = {agent.id for agent in config.agents}
-    return any(target not in agents for target in test.models)
 
 
 def _expects_anything(expect: ExpectConfig) -> bool:

@@ -8,6 +8,7 @@ from kindlm.config.advice_tests import expect_sections
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.targets import targets_of
 
 __all__ = ["warn_of_unused"]
 
@@ -20,7 +21,9 @@ def warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     for name in config.prompts:
         if name not in prompts:
             _unused(("prompts", name), f'No test uses the prompt "{name}"', reporter)
-    targets = _targets(config) | {model for _, model in judged if model is not None}
+    tests = [test for test in config.tests if test.command is None]
+    targets = {target for test in tests for target in targets_of(test, config)}
+    targets |= {model for _, model in judged if model is not None}
     if any(model is None for _, model in judged) and config.models:
         targets.add(config.defaults.judge_model or config.models[0].id)
     for index, model in enumerate(config.models):
@@ -34,17 +37,6 @@ def warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
         if agent.id not in targets:
             _unused(("agents", index), f'No test runs on the agent "{agent.id}"', reporter)
     _warn_of_providers(config, reporter)
-
-
-def _targets(config: KindlmConfig) -> set[str]:
-    ids = {agent.id for agent in config.agents} or {
-        model.id for model in config.models if model.role != "judge"
-    }
-    found: set[str] = set()
-    for test in config.tests:
-        if test.command is None:
-            found |= ids if test.models is None else set(test.models)
-    return found
 
 
 def _judged(config: KindlmConfig) -> Iterator[tuple[Path, str | None]]:

@@ -13,14 +13,12 @@ from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
 from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig, PromptConfig, TestConfig
+from kindlm.config.targets import targets_of
 from kindlm.config.variables import row_name
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Case, Command, Expectation, Prompt, SimulatedTool
 
-__all__ = ["COMMAND", "CaseCompiler"]
-
-COMMAND = "command"
-"""The one target of a test with a command."""
+__all__ = ["CaseCompiler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class CaseCompiler:
         return Case(
             name=name,
             prompt=self._prompt(test, variables),
-            targets=self._targets(test),
+            targets=targets_of(test, self.config),
             expectations=expectations,
             tools=tools,
             follow_ups=tuple(render(turn.user, variables) for turn in test.conversation),
@@ -98,15 +96,6 @@ class CaseCompiler:
             return False
         strict = test.strict_tools
         return self.config.defaults.strict_tools if strict is None else strict
-
-    def _targets(self, test: TestConfig) -> tuple[str, ...]:
-        if test.command is not None:
-            return (COMMAND,)
-        if test.models is not None:
-            return tuple(test.models)
-        if self.config.agents:
-            return tuple(agent.id for agent in self.config.agents)
-        return tuple(model.id for model in self.config.models if model.role != "judge")
 
     def _command(self, test: TestConfig, variables: Mapping[str, str]) -> Command | None:
         if test.command is None:
