@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-__all__ = ["Mismatch", "Reason", "matches", "mismatches"]
+__all__ = ["Mismatch", "Reason", "equal", "matches", "mismatches"]
 
 # The way from the root, last part first: a walk of any depth shares what its paths have in common.
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
@@ -53,6 +53,11 @@ class Mismatch:
 def matches(expected: Any, actual: Any) -> bool:
     """Tell whether `actual` has everything that `expected` asks for."""
     return next(_walk(expected, actual), None) is None
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Tell whether two JSON values are the same: each has all that the other one has."""
+    return matches(left, right) and matches(right, left)
 
 
 def mismatches(expected: Any, actual: Any) -> list[Mismatch]:

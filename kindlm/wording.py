@@ -7,9 +7,10 @@ breaks, direction overrides, halves of surrogate pairs. Nothing of that reaches 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["bounded", "count", "excerpt", "printable", "sentence", "shown"]
+__all__ = ["bounded", "count", "excerpt", "listed", "printable", "sentence", "shown"]
 
 _SHOWN = 160
 _SENTENCE = 1_000
@@ -52,6 +53,13 @@ def printable(text: str) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: `1 call`, `3 calls`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(first: Iterable[str], total: int) -> str:
+    """Return the first of `total` findings one after the other, and how many more there are."""
+    shown_first = list(first)
+    more = total - len(shown_first)
+    return "; ".join([*shown_first, f"and {more} more"] if more > 0 else shown_first)
 
 
 def _cut(text: str, limit: int) -> str:

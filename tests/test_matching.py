@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.matching import Mismatch, Reason, matches, mismatches
+from kindlm.matching import Mismatch, Reason, equal, matches, mismatches
 
 scalars = (
     st.none()
@@ -131,3 +131,15 @@ def test_depth_is_no_danger() -> None:
 
     assert matches(deep, deep)
     assert not matches(deep, other)
+
+
+@given(json_values, json_values)
+def test_equal_values_have_all_of_each_other(left: Any, right: Any) -> None:
+    assert equal(left, copy.deepcopy(left))
+    assert equal(left, right) == (matches(left, right) and not mismatches(right, left))
+
+
+def test_a_value_that_has_more_is_not_equal() -> None:
+    assert not equal({"a": 1}, {"a": 1, "b": 2})
+    assert not equal({"a": 1, "b": 2}, {"a": 1})
+    assert equal({"a": 1, "b": [1.0]}, {"b": [1], "a": 1.0})

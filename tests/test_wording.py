@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from kindlm.wording import count
+from kindlm.wording import count, listed
 
 
 def test_a_count_has_its_noun_in_the_right_number() -> None:
     assert count(1, "test") == "1 test"
     assert count(1200, "match", "matches") == "1,200 matches"
+
+
+def test_a_list_says_how_much_it_leaves_out() -> None:
+    assert listed(["a", "b"], 2) == "a; b"
+    assert listed(["a", "b"], 5) == "a; b; and 3 more"

@@ -7,7 +7,7 @@ from typing import Any
 
 from kindlm.matching import Mismatch, Reason, matches
 from kindlm.transcript import ToolUse
-from kindlm.wording import bounded, shown
+from kindlm.wording import bounded, listed, shown
 
 __all__ = ["arguments_match", "described", "differences", "written_arguments"]
 
@@ -36,9 +36,7 @@ def described(index: int, use: ToolUse) -> dict[str, Any]:
 
 def differences(mismatches: Sequence[Mismatch]) -> str:
     """Return in words where arguments are not as expected, the first few places."""
-    message = "; ".join(_difference(mismatch) for mismatch in mismatches[:_MAX_LISTED])
-    more = len(mismatches) - _MAX_LISTED
-    return f"{message}; and {more} more" if more > 0 else message
+    return listed(map(_difference, mismatches[:_MAX_LISTED]), len(mismatches))
 
 
 def _difference(mismatch: Mismatch) -> str:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from kindlm.checks.echoes import is_echo
 from kindlm.checks.field_diff import Field, compare_fields
 from kindlm.checks.json_text import parse_json
+from kindlm.checks.judge_answers import parse_judgement
 from kindlm.checks.judge_prompts import drift_question, new_token
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import CheckContext
 from kindlm.wording import count, excerpt, shown
 
-__all__ = ["Measured", "by_embedding", "by_fields", "by_judge", "cosine_similarity", "parse_drift"]
+__all__ = ["Measured", "by_embedding", "by_fields", "by_judge", "cosine_similarity"]
 
+_SCORE = "driftScore"
 _DECIMALS = 12
 """Rounds away what arithmetic alone adds: equal vectors have no drift of 1e-16."""
 _NAMED = 5
@@ -41,15 +43,15 @@ async def by_judge(baseline: str, current: str, context: CheckContext) -> Result
         return _unavailable(f"The judge could not be asked: {reply.error.message}", reply.error)
     text = reply.value.text
     try:
-        measured = parse_drift(text)
+        judgement = parse_judgement(text, _SCORE)
     except ValueError as error:
         return _unavailable(f"The judge measured no drift: {error}. It answered {shown(text)}.")
-    if is_echo("driftScore", measured.drift, measured.reasoning or "", (baseline, current)):
+    if is_echo(_SCORE, judgement.score, judgement.reasoning, (baseline, current)):
         return _unavailable(
             "The judge measured no drift: it repeated a measurement that stands in what it was to "
             f"compare. It answered {shown(text)}."
         )
-    return Ok(measured)
+    return Ok(Measured(judgement.score, "judge", judgement.reasoning))
 
 
 async def by_embedding(baseline: str, current: str, context: CheckContext) -> Result[Measured]:
@@ -89,26 +91,6 @@ def by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Resu
     compared = compare_fields(before, after, fields or None)
     differing = tuple(found for found in compared if found.differs)
     return Ok(Measured(len(differing) / len(compared), _basis(compared), differing=differing))
-
-
-def parse_drift(text: str) -> Measured:
-    """Read a judge's answer: one JSON object, a code fence around it allowed, and nothing else.
-
-    Raises:
-        ValueError: it is no measurement; says why. A score is taken as it is or not at all: no
-            strings, no booleans, nothing outside [0, 1].
-    """
-    answer = parse_json(text, unique_keys=True).value
-    if not isinstance(answer, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - the text is wrong
-    score, reasoning = answer.get("driftScore"), answer.get("reasoning")
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        raise ValueError("its driftScore is no number")  # noqa: TRY004 - the text is wrong
-    if not 0 <= score <= 1:
-        raise ValueError("its driftScore is not from 0 to 1")
-    if not isinstance(reasoning, str):
-        raise ValueError("its reasoning is no text")  # noqa: TRY004 - the text is wrong
-    return Measured(float(score), "judge", reasoning)
 
 
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from kindlm.matching import matches
+from kindlm.matching import equal
 
 __all__ = ["ABSENT", "Field", "compare_fields"]
 
@@ -39,8 +39,7 @@ class Field:
         """Whether the values are not the same as JSON; absent on both sides is the same."""
         if self.baseline is ABSENT or self.current is ABSENT:
             return self.baseline is not self.current
-        # Each has all that the other has.
-        return not (matches(self.baseline, self.current) and matches(self.current, self.baseline))
+        return not equal(self.baseline, self.current)
 
     @property
     def unknown(self) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kindlm.checks.echoes import is_echo
-from kindlm.checks.json_text import parse_json
+from kindlm.checks.judge_answers import Judgement, parse_judgement
 from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
@@ -20,18 +19,10 @@ from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, sentence, shown
 
-__all__ = ["Judgement", "judge", "parse_judgement"]
+__all__ = ["judge"]
 
 _TRIES = 2
 _DECIMALS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a judge answered: a score in [0, 1] and why."""
-
-    score: float
-    reasoning: str
 
 
 @check("judge")
@@ -51,34 +42,6 @@ async def judge(
     if 2 * len(judgements) <= number:
         return [_lost(expectation, passes)]
     return [_scored(expectation, passes, judgements)]
-
-
-def parse_judgement(text: str) -> Judgement:
-    """Read a judge's answer: one JSON object, a code fence around it allowed, and nothing else.
-
-    Raises:
-        ValueError: it is no judgement; says why. A score is taken as it is or not at all: no
-            strings, no booleans, nothing outside [0, 1].
-    """
-    answer = parse_json(text, unique_keys=True).value
-    problem = _problem(answer)
-    if problem is not None:
-        raise ValueError(problem)
-    return Judgement(float(answer["score"]), answer["reasoning"])
-
-
-def _problem(answer: Any) -> str | None:
-    """Return why a JSON value is no judgement."""
-    if not isinstance(answer, dict):
-        return "it is no JSON object"
-    score = answer.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        return "its score is no number"
-    if not 0 <= score <= 1:
-        return "its score is not from 0 to 1"
-    if not isinstance(answer.get("reasoning"), str):
-        return "its reasoning is no text"
-    return None
 
 
 async def _pass(

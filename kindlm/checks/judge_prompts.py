@@ -13,36 +13,31 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from kindlm.checks.call_wording import written_arguments
 from kindlm.ports import Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript
 
 __all__ = ["DRIFT", "JUDGEMENT", "drift_question", "judge_question", "new_token"]
 
-JUDGEMENT = ResponseSchema(
-    name="kindlm_judgement",
-    schema={
-        "type": "object",
-        "properties": {
-            "score": {"type": "number", "minimum": 0, "maximum": 1},
-            "reasoning": {"type": "string"},
-        },
-        "required": ["score", "reasoning"],
-        "additionalProperties": False,
-    },
-)
 
-DRIFT = ResponseSchema(
-    name="kindlm_drift",
-    schema={
-        "type": "object",
-        "properties": {
-            "driftScore": {"type": "number", "minimum": 0, "maximum": 1},
-            "reasoning": {"type": "string"},
+def _answer(name: str, member: str) -> ResponseSchema:
+    """Return the form of an answer whose score is called `member`."""
+    return ResponseSchema(
+        name=name,
+        schema={
+            "type": "object",
+            "properties": {
+                member: {"type": "number", "minimum": 0, "maximum": 1},
+                "reasoning": {"type": "string"},
+            },
+            "required": [member, "reasoning"],
+            "additionalProperties": False,
         },
-        "required": ["driftScore", "reasoning"],
-        "additionalProperties": False,
-    },
-)
+    )
+
+
+JUDGEMENT = _answer("kindlm_judgement", "score")
+DRIFT = _answer("kindlm_drift", "driftScore")
 
 _SYSTEM = """\
 You grade what an AI agent did in a conversation.
@@ -141,8 +136,11 @@ def _messages(transcript: Transcript) -> Iterator[dict[str, Any]]:
 
 
 def _tool_call(use: ToolUse) -> dict[str, Any]:
-    arguments = use.call.arguments if use.call.malformed is None else use.call.malformed
-    return {"name": use.call.name, "arguments": arguments, "response": use.response}
+    return {
+        "name": use.call.name,
+        "arguments": written_arguments(use),
+        "response": use.response,
+    }
 
 
 def _fenced(data: Any, token: str) -> str:

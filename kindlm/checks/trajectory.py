@@ -16,7 +16,7 @@ from kindlm.checks.trajectory_diff import Difference, Entry, Trajectory, found_d
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
-from kindlm.wording import bounded
+from kindlm.wording import bounded, listed
 
 __all__ = ["trajectory"]
 
@@ -88,13 +88,11 @@ def _mismatch(
     expectation: Expectation, uses: Sequence[ToolUse], differences: Sequence[Difference]
 ) -> CheckResult:
     mode, calls = expectation.params["mode"], expectation.params["calls"]
-    more = len(differences) - _MAX_LISTED
-    listed = "; ".join(difference.message for difference in differences[:_MAX_LISTED])
-    suffix = f"; and {more} more" if more > 0 else ""
+    first = listed((item.message for item in differences[:_MAX_LISTED]), len(differences))
     return failed(
         expectation,
         FailureCode.TRAJECTORY_MISMATCH,
-        f"The calls are not as expected ({mode}): {listed}{suffix}.",
+        f"The calls are not as expected ({mode}): {first}.",
         expected={"mode": mode, "calls": bounded(calls)},
         actual={
             "calls": [_shown(index, use) for index, use in enumerate(uses[:_MAX_ACTUAL])],

@@ -9,7 +9,7 @@ from typing import Any
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.suite import SimulatedTool
 from kindlm.transcript import ToolProblem, ToolProblemKind
-from kindlm.wording import shown
+from kindlm.wording import listed, shown
 
 __all__ = ["argument_problems", "is_slow", "result_problems"]
 
@@ -72,6 +72,4 @@ def _broken(schema: Any, value: Any) -> str | None:
         return f"it could not be checked: {error}".removesuffix(".")
     if not issues:
         return None
-    listed = "; ".join(f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
-    more = len(issues) - _MAX_LISTED
-    return f"{listed}; and {more} more" if more > 0 else listed
+    return listed((f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED]), len(issues))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kindlm.matching import matches
+from kindlm.matching import equal, matches
 from kindlm.ports import SimulatedAnswer, ToolDefinition
 from kindlm.simulation.contracts import argument_problems, is_slow, result_problems
 from kindlm.simulation.faults import error_object, fault_object
@@ -134,15 +134,15 @@ class SimulatedTools:
 
     def _recorded(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
         """Return what equal arguments got in the recorded run, in turn; the last one stays."""
-        equal = [
+        same = [
             index
             for index, recorded in enumerate(tool.recorded)
-            if _equal(recorded.arguments, arguments)
+            if equal(recorded.arguments, arguments)
         ]
-        if not equal:
+        if not same:
             return None
-        turn = self._turn((tool.name, "cassette", equal[0]), len(equal))
-        return _Chosen(ToolAnswer(then=tool.recorded[equal[turn]].response), "cassette")
+        turn = self._turn((tool.name, "cassette", same[0]), len(same))
+        return _Chosen(ToolAnswer(then=tool.recorded[same[turn]].response), "cassette")
 
     def _turn(self, key: Hashable, length: int) -> int:
         """Return whose turn it is among `length` answers, and count this one."""
@@ -187,11 +187,6 @@ def _no_response(tool: SimulatedTool) -> str:
         f"{message} Its cassette ({shown(tool.cassette.run)}) holds no call with equal arguments"
         " in the test of this name."
     )
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Tell whether two JSON values are equal: each has all that the other one has."""
-    return matches(left, right) and matches(right, left)
 
 
 def _unmatched(

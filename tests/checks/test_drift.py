@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.drift_methods import cosine_similarity, parse_drift
+from kindlm.checks.drift_methods import cosine_similarity
 from kindlm.checks.judge_prompts import drift_question, new_token
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
@@ -194,7 +194,9 @@ class TestJudge:
         assert "repeated" in result.message
 
     def test_a_code_fence_around_the_answer_is_taken_away(self) -> None:
-        assert parse_drift(f"```json\n{says(0.25)}\n```").drift == 0.25
+        result = measure("New", "Old", ask=Judge(f"```json\n{says(0.25)}\n```"))
+
+        assert result.score == 0.75
 
     @given(hostile_text, hostile_text)
     def test_the_question_holds_both_texts_as_they_are(self, baseline: str, current: str) -> None:

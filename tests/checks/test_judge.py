@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.judge import parse_judgement
+from kindlm.checks.judge_answers import parse_judgement
 from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.judge import parse_judgement
+from kindlm.checks.judge_answers import parse_judgement
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Outcome
