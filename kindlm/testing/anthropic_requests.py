@@ -9,8 +9,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from kindlm.testing.anthropic_parameters import (
+    parameter_refusals,
+    system_refusals,
+    tool_refusals,
+)
+from kindlm.testing.anthropic_refusals import refuse, text_refusals, typed
 from kindlm.testing.conversation import Conversation, TurnsBuilder, fingerprint_of
-from kindlm.testing.wire import Refusal, is_integer, is_number
+from kindlm.testing.wire import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,19 +50,11 @@ _CURRENT_VERSION = "2026-10-21"
 """Takes no sampling parameters, and fewer kinds of content than the versions before it."""
 _VERSIONS = (_CURRENT_VERSION, "2023-06-01", "2023-01-01")
 _SAMPLING = ("temperature", "top_p", "top_k")
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 _ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
-_ONE_SAMPLING_PARAMETER = re.compile(r"claude-(opus-4-[1-9]\b|(sonnet|haiku)-4-[5-9]\b)")
-"""Models that take temperature or top_p, not both."""
 _BLOCKS = {
     "user": ("text", "image", "document", "search_result", "tool_result"),
     "assistant": ("text", "document", "thinking", "redacted_thinking", "tool_use"),
 }
-
-
-def refuse(message: str) -> Refusal:
-    """A 400 as the API sends it."""
-    return Refusal(400, "invalid_request_error", message)
 
 
 def refusals(
@@ -75,11 +73,11 @@ def refusals(
     for name in body:
         if name not in known:
             yield refuse(f"{name}: Extra inputs are not permitted")
-    yield from _typed(body["model"], str, "model")
-    yield from _typed(body["messages"], list, "messages")
-    yield from _parameter_refusals(body, model)
-    yield from _system_refusals(body.get("system"))
-    yield from _tool_refusals(body)
+    yield from typed(body["model"], str, "model")
+    yield from typed(body["messages"], list, "messages")
+    yield from parameter_refusals(body, model)
+    yield from system_refusals(body.get("system"))
+    yield from tool_refusals(body)
     if not body["messages"]:
         yield refuse("messages: at least one message is required")
     last = len(body["messages"]) - 1
@@ -103,95 +101,8 @@ def _content_of_current_version(messages: list[dict[str, Any]]) -> Iterator[Refu
             )
 
 
-def _typed(value: Any, kind: type, where: str) -> Iterator[Refusal]:
-    if not isinstance(value, kind):
-        expected = {str: "string", list: "list", dict: "dictionary", bool: "boolean"}[kind]
-        yield refuse(f"{where}: Input should be a valid {expected}")
-
-
-def _parameter_refusals(body: dict[str, Any], model: ModelSpec | None) -> Iterator[Refusal]:
-    if not is_integer(body["max_tokens"]):
-        yield refuse("max_tokens: Input should be a valid integer")
-    if body["max_tokens"] < 0:
-        yield refuse("max_tokens: Input should be greater than or equal to 0")
-    for name in ("temperature", "top_p"):
-        value = body.get(name)
-        if value is None:
-            continue
-        if not is_number(value):
-            yield refuse(f"{name}: Input should be a valid number")
-        if not 0 <= value <= 1:
-            yield refuse(f"{name}: range: 0..1")
-        if model is not None and model.reasoning and value != 1:
-            yield refuse(f"`{name}` is deprecated for this model.")
-    both = body.get("temperature") is not None and body.get("top_p") is not None
-    if both and _ONE_SAMPLING_PARAMETER.match(body["model"]):
-        yield refuse(
-            "`temperature` and `top_p` cannot both be specified for this model. "
-            "Please use only one."
-        )
-    yield from _stop_refusals(body.get("stop_sequences"))
-
-
-def _stop_refusals(stops: Any) -> Iterator[Refusal]:
-    if stops is None:
-        return
-    yield from _typed(stops, list, "stop_sequences")
-    for position, stop in enumerate(stops):
-        yield from _typed(stop, str, f"stop_sequences.{position}")
-        if not stop.strip():
-            yield refuse("stop_sequences: each stop sequence must contain non-whitespace")
-
-
-def _system_refusals(system: Any) -> Iterator[Refusal]:
-    if system is None or isinstance(system, str):
-        return
-    yield from _typed(system, list, "system")
-    for position, block in enumerate(system):
-        yield from _typed(block, dict, f"system.{position}")
-        if block.get("type") != "text":
-            yield refuse(f"system.{position}.type: Input should be 'text'")
-        yield from _text_refusals(block, f"system.{position}", "system")
-
-
-def _tool_refusals(body: dict[str, Any]) -> Iterator[Refusal]:
-    tools = body.get("tools") or []
-    yield from _typed(tools, list, "tools")
-    for position, tool in enumerate(tools):
-        yield from _one_tool_refusals(tool, f"tools.{position}.custom")
-    names = [tool["name"] for tool in tools]
-    if len(set(names)) < len(names):
-        yield refuse("tools: Tool names must be unique.")
-    choice = body.get("tool_choice")
-    if choice is None:
-        return
-    yield from _typed(choice, dict, "tool_choice")
-    if not tools:
-        yield refuse("tool_choice: Tool choice may only be specified while providing tools.")
-    if choice.get("type") not in ("auto", "any", "tool", "none"):
-        yield refuse("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
-    if choice["type"] == "tool" and choice.get("name") not in names:
-        yield refuse(f"Tool '{choice.get('name')}' not found in provided tools")
-
-
-def _one_tool_refusals(tool: Any, where: str) -> Iterator[Refusal]:
-    yield from _typed(tool, dict, where)
-    for name in ("name", "input_schema"):
-        if name not in tool:
-            yield refuse(f"{where}.{name}: Field required")
-    yield from _typed(tool["name"], str, f"{where}.name")
-    if not _NAME.match(tool["name"]):
-        yield refuse(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
-    schema = tool["input_schema"]
-    yield from _typed(schema, dict, f"{where}.input_schema")
-    if "type" not in schema:
-        yield refuse(f"{where}.input_schema.type: Field required")
-    if schema["type"] != "object":
-        yield refuse(f"{where}.input_schema.type: Input should be 'object'")
-
-
 def _message_refusals(message: Any, where: str, *, is_last: bool) -> Iterator[Refusal]:
-    yield from _typed(message, dict, where)
+    yield from typed(message, dict, where)
     for name in ("role", "content"):
         if name not in message:
             yield refuse(f"{where}.{name}: Field required")
@@ -215,7 +126,7 @@ def _role_refusals(role: Any, where: str) -> Iterator[Refusal]:
 def _content_refusals(message: dict[str, Any], where: str, *, is_last: bool) -> Iterator[Refusal]:
     role, content = message["role"], message["content"]
     if not isinstance(content, str):
-        yield from _typed(content, list, f"{where}.content")
+        yield from typed(content, list, f"{where}.content")
     if not content and not (is_last and role == "assistant"):
         yield refuse(
             f"{where}: all messages must have non-empty content "
@@ -230,7 +141,7 @@ def _content_refusals(message: dict[str, Any], where: str, *, is_last: bool) -> 
 
 
 def _block_refusals(block: Any, role: str, where: str) -> Iterator[Refusal]:
-    yield from _typed(block, dict, where)
+    yield from typed(block, dict, where)
     kind = block.get("type")
     if kind not in _BLOCKS[role]:
         if kind in ("tool_use", "tool_result"):
@@ -242,43 +153,35 @@ def _block_refusals(block: Any, role: str, where: str) -> Iterator[Refusal]:
             f"does not match any of the expected tags: {tags}"
         )
     if kind == "text":
-        yield from _text_refusals(block, where, "messages")
+        yield from text_refusals(block, where, "messages")
     elif kind == "tool_use":
         yield from _tool_use_refusals(block, f"{where}.tool_use")
     elif kind == "tool_result":
         yield from _tool_result_refusals(block, f"{where}.tool_result")
 
 
-def _text_refusals(block: dict[str, Any], where: str, owner: str) -> Iterator[Refusal]:
-    yield from _typed(block.get("text"), str, f"{where}.text.text")
-    if not block["text"]:
-        yield refuse(f"{owner}: text content blocks must be non-empty")
-    if not block["text"].strip():
-        yield refuse(f"{owner}: text content blocks must contain non-whitespace text")
-
-
 def _tool_use_refusals(block: dict[str, Any], where: str) -> Iterator[Refusal]:
     for name in ("id", "name", "input"):
         if name not in block:
             yield refuse(f"{where}.{name}: Field required")
-    yield from _typed(block["id"], str, f"{where}.id")
+    yield from typed(block["id"], str, f"{where}.id")
     if not _ID.match(block["id"]):
         yield refuse(f"{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
-    yield from _typed(block["name"], str, f"{where}.name")
-    yield from _typed(block["input"], dict, f"{where}.input")
+    yield from typed(block["name"], str, f"{where}.name")
+    yield from typed(block["input"], dict, f"{where}.input")
 
 
 def _tool_result_refusals(block: dict[str, Any], where: str) -> Iterator[Refusal]:
     if "tool_use_id" not in block:
         yield refuse(f"{where}.tool_use_id: Field required")
-    yield from _typed(block["tool_use_id"], str, f"{where}.tool_use_id")
+    yield from typed(block["tool_use_id"], str, f"{where}.tool_use_id")
     content = block.get("content", "")
     if not isinstance(content, str):
-        yield from _typed(content, list, f"{where}.content")
+        yield from typed(content, list, f"{where}.content")
         for position, part in enumerate(content):
-            yield from _typed(part, dict, f"{where}.content.{position}")
+            yield from typed(part, dict, f"{where}.content.{position}")
             if part.get("type") == "text":
-                yield from _text_refusals(part, f"{where}.content.{position}", "messages")
+                yield from text_refusals(part, f"{where}.content.{position}", "messages")
 
 
 def _order_refusals(messages: list[dict[str, Any]], model: ModelSpec | None) -> Iterator[Refusal]:
