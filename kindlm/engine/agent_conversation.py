@@ -6,7 +6,7 @@ from kindlm.engine.calls import CallCounter
 from kindlm.engine.conversation import Conversation, first_messages, follow_ups
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
-from kindlm.engine.recording import bounded, error_text, json_text, message_data
+from kindlm.engine.recording import bounded, failure_facts, json_text, message_data
 from kindlm.engine.retry import call_with_retries
 from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError
@@ -137,7 +137,7 @@ class AgentConversation:
     def _record_replied(self, number: int, reply: AgentReply) -> None:
         first = len(self._transcript.tool_uses)
         cost = self._cost(reply)
-        self._counter.spend(cost)
+        self._counter.spend(reply.model or self._name, cost)
         self._recorder.record(
             AgentReplied(
                 call=number,
@@ -165,16 +165,10 @@ class AgentConversation:
     def _record_failed(
         self, number: int, error: KindlmError, latency_ms: float, delay_s: float | None
     ) -> None:
-        body = error.details.get("body")
         payload = AgentFailed(
-            call=number,
-            error_code=error.code.name,
-            error_number=error.code,
-            status=error.details.get("status"),
-            message=error_text(error),
-            raw=Text(body) if body and self._suite.record_raw_bodies else None,
-            latency_ms=round(latency_ms, 3),
-            retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
+            **failure_facts(
+                number, error, latency_ms, delay_s, keep_raw=self._suite.record_raw_bodies
+            )
         )
         self._recorder.record(payload)
         _log.warning(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from kindlm.transcript import Cost
 
 __all__ = ["Budget"]
 
@@ -17,6 +19,8 @@ class Budget:
         suites: The `costMaxUsd` of suites that have one, in USD by ordinal.
         most_usd: The limit for the whole run, if there is one.
         spent: What earlier sessions of the run spent, in USD by ordinal.
+        used_up: Is told when the run has spent more than it may, with each call that it makes then.
+        unpriced: Is told once of each model whose calls no limit can count.
     """
 
     def __init__(
@@ -24,16 +28,33 @@ class Budget:
         suites: Mapping[int, float],
         most_usd: float | None = None,
         spent: Mapping[int, float] | None = None,
+        *,
+        used_up: Callable[[], None] = lambda: None,
+        unpriced: Callable[[str], None] = lambda model: None,
     ) -> None:
         self._limits = suites
         self._most_usd = most_usd
         self._spent = dict(spent or {})
+        self._tell_used_up = used_up
+        self._tell_unpriced = unpriced
+        self._told: set[str] = set()
         self.total_usd = sum(self._spent.values())
 
-    def spend(self, ordinal: int, usd: float) -> None:
+    def spend(self, ordinal: int, model: str, cost: Cost) -> None:
         """Count what a call of a suite cost."""
-        self._spent[ordinal] = self._spent.get(ordinal, 0.0) + usd
-        self.total_usd += usd
+        if cost.usd is None:
+            if self.is_limited(ordinal) and model not in self._told:
+                self._told.add(model)
+                self._tell_unpriced(model)
+            return
+        self._spent[ordinal] = self._spent.get(ordinal, 0.0) + cost.usd
+        self.total_usd += cost.usd
+        if self.is_used_up:
+            self._tell_used_up()
+
+    def is_limited(self, ordinal: int) -> bool:
+        """Tell whether anything limits what a suite may cost."""
+        return self._most_usd is not None or ordinal in self._limits
 
     @property
     def is_used_up(self) -> bool:

@@ -15,7 +15,7 @@ from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import (
     bounded,
-    error_text,
+    failure_facts,
     fingerprint,
     json_text,
     message_data,
@@ -72,10 +72,11 @@ class Answered:
 class CallCounter:
     """Numbers the calls of one execution from 1: of models, agents and judges, retries included.
 
-    `spent_usd` is what they cost so far, as far as that is known; `spend` is told of each sum.
+    `spent_usd` is what they cost so far, as far as that is known; `spend` is told of each model and
+    what its call cost.
     """
 
-    def __init__(self, spend: Callable[[float], None]) -> None:
+    def __init__(self, spend: Callable[[str, Cost], None]) -> None:
         self._last = 0
         self._spend = spend
         self.spent_usd = 0.0
@@ -85,11 +86,10 @@ class CallCounter:
         self._last += 1
         return self._last
 
-    def spend(self, cost: Cost) -> None:
-        """Count what a call cost."""
-        if cost.usd:
-            self.spent_usd += cost.usd
-            self._spend(cost.usd)
+    def spend(self, model: str, cost: Cost) -> None:
+        """Count what a call of a model, or of an agent, cost."""
+        self.spent_usd += cost.usd or 0.0
+        self._spend(model, cost)
 
 
 class Caller:
@@ -182,7 +182,7 @@ class Caller:
         # Vectors cost nothing going out: the price is that of the texts.
         spent = Usage(tokens, None if tokens is None else 0)
         cost = self._pricing.cost(embedder.provider, embedder.model, spent)
-        self._counter.spend(cost)
+        self._counter.spend(embedder.model, cost)
         self._recorder.record(
             ProviderResponded(
                 call=number,
@@ -260,7 +260,7 @@ class Caller:
 
     def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
         cost = self._cost(target, reply)
-        self._counter.spend(cost)
+        self._counter.spend(reply.model or target.model, cost)
         payload = ProviderResponded(
             call=number,
             text=Text(reply.text),
@@ -299,16 +299,10 @@ class Caller:
         latency_ms: float,
         delay: float | None,
     ) -> None:
-        body = error.details.get("body")
         payload = ProviderFailed(
-            call=number,
-            error_code=error.code.name,
-            error_number=error.code,
-            status=error.details.get("status"),
-            message=error_text(error),
-            raw=Text(body) if body and self._suite.record_raw_bodies else None,
-            latency_ms=round(latency_ms, 3),
-            retry_in_ms=None if delay is None else round(delay * 1000, 3),
+            **failure_facts(
+                number, error, latency_ms, delay, keep_raw=self._suite.record_raw_bodies
+            )
         )
         self._recorder.record(payload)
         _log.warning(

@@ -60,7 +60,7 @@ LONGEST_SPAN_S = 60.0
 MEASURED_MARGIN = 1 / (1 - FALL / 4)
 """The limit that a recovery comes back to, over the mean rate of the way there."""
 
-SLACK_S = 0.05
+SLACK_S = 0.02
 """How much of a late start the next ones may make up for: timers are late, bursts are not."""
 
 FEW = 1 / 10
@@ -121,15 +121,15 @@ class _Cycle:
 class _Refusal:
     """The end of a cycle: how many calls were let through, in how many seconds before `at`.
 
-    `rate` is that of the call that was refused; None if calls were not spaced. `span_s` is the
-    time scale of the recovery that it ended.
+    `rate` is that of the call that was refused; None if calls were not spaced. `least_span_s`
+    was the shortest time scale for the recovery that it ended.
     """
 
     at: float
     passed: int
     seconds: float
     rate: float | None
-    span_s: float
+    least_span_s: float
 
     def limit(self, resumed: float) -> float | None:
         """Return the rate that the server seems to grant, None if nothing is known of it.
@@ -192,7 +192,7 @@ class Pace:
         self._probing = False
         self._cycle: _Cycle | None = None
         self._refusal: _Refusal | None = None
-        self._span_s = SHORTEST_SPAN_S / 2
+        self._least_span_s = SHORTEST_SPAN_S / 2
         self._recovery: _Recovery | None = None
         self._told_rate = math.inf
         self._quota_told_until = -math.inf
@@ -283,9 +283,7 @@ class Pace:
             return seen.reset_at
         if left > seen.few:
             return -math.inf
-        # Not too thinly: news of what comes back comes with answers.
-        rate = max(left / (seen.reset_at - now), seen.refill / 2)
-        return min(seen.reset_at, self._last_start + 1 / rate)
+        return min(seen.reset_at, self._last_start + (seen.reset_at - now) / left)
 
     def _let_through(self, turn: Turn) -> None:
         """Count a good answer to a call of this epoch."""
@@ -322,7 +320,7 @@ class Pace:
         assert self._cycle is not None
         passed = max(0, turn.number - self._cycle.first - self._cycle.lost)
         rate = None if self._recovery is None else turn.rate or self._rate
-        return _Refusal(now, passed, turn.started_at - self._cycle.began, rate, self._span_s)
+        return _Refusal(now, passed, turn.started_at - self._cycle.began, rate, self._least_span_s)
 
     def _recover(self) -> None:
         """Set out for the limit that the refusal has shown."""
@@ -331,8 +329,9 @@ class Pace:
         if limit is None:
             return
         lasted = self._refusal.seconds + self._paused_until - self._refusal.at
-        self._span_s = min(LONGEST_SPAN_S, max(2 * self._refusal.span_s, lasted))
-        self._recovery = _Recovery(limit, self._span_s)
+        self._least_span_s = min(LONGEST_SPAN_S, 2 * self._refusal.least_span_s)
+        span = min(LONGEST_SPAN_S, max(self._least_span_s, lasted))
+        self._recovery = _Recovery(limit, span)
 
     def _heed(self, turn: Turn, quotas: Sequence[Quota]) -> None:
         """Take in what the provider said of its limits when the call reached it."""

@@ -34,6 +34,8 @@ async def run_pool(
     Raises the first exception that `work` raises, when everything else was cancelled.
     """
     pool = _Pool(plan, done, calls, work, paces)
+    if stop.reason is not None:
+        pool.close()
     running = asyncio.create_task(pool.run())
     over = asyncio.create_task(stop.grace_over())
     winding_down = asyncio.create_task(stop.winding_down())
@@ -63,6 +65,7 @@ class _Pool:
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, paces))
         self._starting: list[asyncio.Task[None]] = []
+        self._closed = False
 
     async def run(self) -> bool:
         """Return whether all that was to be done is done."""
@@ -72,12 +75,13 @@ class _Pool:
 
     def close(self) -> None:
         """Start nothing new; what was started goes on."""
+        self._closed = True
         for task in self._starting:
             task.cancel()
 
     async def _start(self, lane: _Lane, group: asyncio.TaskGroup) -> None:
         """Start the executions of a lane, one after another, as there is room."""
-        while (execution := lane.head) is not None:
+        while not self._closed and (execution := lane.head) is not None:
             reserved = await self._admit(execution, lane.pace)
             group.create_task(self._do(execution, reserved))
             lane.advance()

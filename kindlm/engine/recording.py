@@ -7,11 +7,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kindlm.engine.pace import PaceChange
 from kindlm.errors import KindlmError
 from kindlm.events import (
     AssertionEvaluated,
     EvidenceData,
     MessageData,
+    ProviderPaced,
     ToolCallData,
     ToolProblemData,
 )
@@ -25,9 +27,11 @@ __all__ = [
     "assertion_event",
     "bounded",
     "error_text",
+    "failure_facts",
     "fingerprint",
     "json_text",
     "message_data",
+    "paced_event",
     "problem_data",
     "tool_call_data",
     "tools_text",
@@ -78,6 +82,35 @@ def message_data(message: Message, *, text: str | None = None) -> MessageData:
 def error_text(error: KindlmError) -> Text:
     """Return the message of an error; it may quote what a provider said."""
     return Text(error.message)
+
+
+def failure_facts(
+    number: int, error: KindlmError, latency_ms: float, delay_s: float | None, *, keep_raw: bool
+) -> dict[str, Any]:
+    """Return what is recorded of a call that failed, of a model or of an agent alike."""
+    body = error.details.get("body")
+    return {
+        "call": number,
+        "error_code": error.code.name,
+        "error_number": error.code,
+        "status": error.details.get("status"),
+        "message": error_text(error),
+        "raw": Text(body) if body and keep_raw else None,
+        "latency_ms": round(latency_ms, 3),
+        "retry_in_ms": None if delay_s is None else round(delay_s * 1000, 3),
+    }
+
+
+def paced_event(callee: str, change: PaceChange) -> ProviderPaced:
+    """Return the event of a changed pace towards a provider or an agent."""
+    rate = change.calls_per_minute
+    return ProviderPaced(
+        callee=bounded(callee),
+        reason=change.reason,
+        calls_per_minute=None if rate is None else round(rate, 1),
+        in_flight=change.in_flight,
+        pause_s=round(change.pause_s, 3),
+    )
 
 
 def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:

@@ -13,6 +13,7 @@ from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution, skip_execution
 from kindlm.engine.pace import Pace, PaceChange
 from kindlm.engine.pool import run_pool
+from kindlm.engine.recording import paced_event
 from kindlm.engine.stop import Stop
 from kindlm.engine.turns import Callee, Paces, Reservation
 from kindlm.plan import Earlier, Execution, Plan, PlannedSuite
@@ -68,28 +69,42 @@ async def run_plan(
     *,
     limits: Limits = Limits(),
     earlier: Earlier = Earlier(),  # noqa: B008 - a value
+    unpriced: Callable[[str], None] = lambda model: None,
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
-    Raises what the recorder raises when events can no longer be written.
+    `unpriced` is told of each model whose calls count for no limit of costs, since nobody knows
+    their price. Raises what the recorder raises when events can no longer be written.
     """
-    budget = Budget(_suite_limits(plan), limits.max_cost_usd, earlier.spent_usd)
+
+    def used_up() -> None:
+        spent = f"${budget.total_usd:.4f} spent"
+        stop.abort(f"{spent}, more than --max-cost {limits.max_cost_usd:g} allows")
+
+    budget = Budget(
+        _suite_limits(plan),
+        limits.max_cost_usd,
+        earlier.spent_usd,
+        used_up=used_up,
+        unpriced=unpriced,
+    )
     paces = Paces(partial(_make_pace, ports, limits, plan))
     async with Clients(ports.clients, ports.embedders) as clients:
-        doers = [_doers(planned.suite, clients, paces, budget, ports) for planned in plan.suites]
+        doers = {
+            planned.ordinal: _doers(planned.suite, clients, paces, budget, ports)
+            for planned in plan.suites
+        }
 
         async def work(execution: Execution, reserved: Reservation | None) -> None:
             observer(await _do(execution, doers[execution.suite.ordinal], earlier, reserved))
-            if budget.is_used_up:
-                stop.abort(_used_up(budget, limits))
 
         def calls(execution: Execution) -> bool:
             return not execution.case.skip and not budget.limit_exceeded(execution.suite.ordinal)
 
-        for planned, of_suite in zip(plan.suites, doers, strict=True):
-            _warm_up(planned, of_suite)
+        for planned in plan.suites:
+            _warm_up(planned, doers[planned.ordinal])
         if budget.is_used_up:
-            stop.abort(_used_up(budget, limits))
+            used_up()
         with _time_limit(limits, stop):
             return await run_pool(plan, earlier.finished, calls, work, paces, stop)
 
@@ -122,7 +137,7 @@ def _make_pace(ports: Ports, limits: Limits, plan: Plan, callee: Callee) -> Pace
     name = callee.id if isinstance(callee, AgentTarget) else callee.name
 
     def changed(change: PaceChange) -> None:
-        pass
+        ports.recorder.record(paced_event(name, change))
 
     most = max((planned.suite.concurrency for planned in plan.suites), default=1)
     return Pace(ports.clock, changed, max_rpm=limits.max_rpm, most=most)
@@ -140,10 +155,6 @@ def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _used_up(budget: Budget, limits: Limits) -> str:
-    return f"${budget.total_usd:.4f} spent, more than --max-cost {limits.max_cost_usd:g}"
 
 
 def _doers(suite: Suite, clients: Clients, paces: Paces, budget: Budget, ports: Ports) -> Doers:
@@ -174,4 +185,5 @@ def _warm_up(planned: PlannedSuite, doers: Doers) -> None:
         if target is None:
             continue  # an agent: it has a connection of its own for each conversation
         doers.clients.get(suite.providers[target.provider])
-        doers.pricing.cost(target.provider, target.model, Usage(0, 0))
+        priced = doers.pricing.cost(target.provider, target.model, Usage(0, 0))
+        doers.budget.spend(planned.ordinal, target.model, priced)

@@ -1,0 +1,105 @@
+"""The union of all events, and the way between payloads and what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from kindlm.events.base import Payload
+from kindlm.events.calls import (
+    AgentFailed,
+    AgentReplied,
+    AgentSent,
+    ProviderFailed,
+    ProviderPaced,
+    ProviderRequested,
+    ProviderResponded,
+)
+from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
+from kindlm.events.journal import BaselineRemoved, BaselineSet, RunLabelled, RunSealed
+from kindlm.events.run import RunAborted, RunFinished, RunInterrupted, RunResumed, RunStarted
+from kindlm.events.suite import SuiteSkipped, SuiteStarted
+from kindlm.events.tools import ToolCalled, ToolSimulated
+from kindlm.outcome import Outcome, Status
+from kindlm.transcript import CostSource, FinishReason, Role
+from kindlm_store import NewEvent, RecordedEvent, Text
+
+__all__ = ["Event", "load_event", "new_event"]
+
+Event = Annotated[
+    RunStarted
+    | SuiteStarted
+    | SuiteSkipped
+    | RunResumed
+    | RunInterrupted
+    | RunAborted
+    | RunFinished
+    | ExecutionStarted
+    | ProviderRequested
+    | ProviderResponded
+    | ProviderFailed
+    | ProviderPaced
+    | ToolCalled
+    | ToolSimulated
+    | AgentSent
+    | AgentReplied
+    | AgentFailed
+    | AssertionEvaluated
+    | ExecutionFinished
+    | BaselineSet
+    | BaselineRemoved
+    | RunLabelled
+    | RunSealed,
+    Field(discriminator="type"),
+]
+"""Any event, told apart by its `type`."""
+
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def new_event(payload: Payload, *, subject: str | None = None) -> NewEvent:
+    """Return the event to append for a payload."""
+    return NewEvent(
+        type=payload.type, data=_stored(payload), schema=payload.SCHEMA, subject=subject
+    )
+
+
+def load_event(recorded: RecordedEvent) -> Event:
+    """Return the payload of a stored event; raise `ValidationError` if it is none of ours."""
+    return _ADAPTER.validate_python({"type": recorded.type, **recorded.data})
+
+
+def _stored(payload: Payload) -> dict[str, Any]:
+    """Return what is stored of a payload: no type (a column has it), no nulls, no defaults lost."""
+    data = _plain(payload)
+    del data["type"]
+    return data  # type: ignore[no-any-return]
+
+
+_LEAVES = frozenset({str, int, float, bool, Text, Outcome, Status, CostSource, FinishReason, Role})
+"""Types of which most values are, so that one look tells that nothing is to be done."""
+
+
+def _plain(value: Any) -> Any:
+    # Not model_dump: `Text` and `HeadOf` must reach the store as they are.
+    if isinstance(value, BaseModel):
+        items = value.__dict__
+        return {
+            stored: item if type(item) in _LEAVES else _plain(item)
+            for name, stored in _stored_names(type(value))
+            if (item := items[name]) is not None
+        }
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+@cache
+def _stored_names(model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
+    """Return the names of a model's fields, and by which name each is stored."""
+    return tuple((name, field.alias or name) for name, field in model.model_fields.items())
