@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from kindlm_store.payload import Payload
 
+_read_json = json.JSONDecoder().raw_decode
+"""What `json.loads` does, without asking for spaces around what was written without them."""
+
 Recorded = tuple[tuple[RecordedRef, ...], ...]
 """Where the events of one submission were recorded, per append."""
 
@@ -81,6 +84,7 @@ class _Stream:
     """A stream as the open transaction has it."""
 
     id: int
+    name: str
     version: int
     head: bytes
     sealed: bool
@@ -131,16 +135,18 @@ class Appender:
             recorded = []
             for append in submission:
                 stream = touched[append.stream] = self._stream(append.stream)
+                if not stream.id:
+                    stream.id = self._new_stream_id()
+                first = len(rows)
                 places = []
-                for number, event in enumerate(append.events, 1):
+                for event in append.events:
                     position += 1
-                    seal = append.seal and number == len(append.events)
-                    data = self._chain(event, append.stream, stream, refs, seal=seal)
+                    sealed = append.seal and len(rows) - first + 1 == len(append.events)
+                    data = self._chain(event, stream, position, refs, rows, sealed=sealed)
                     place = RecordedRef(stream.version, hash_text(stream.head), position)
                     places.append(place)
-                    rows.append(self._row(event, stream, position, data))
                     if event.type in self._handled:
-                        events.append(_recorded(event, append.stream, place, data))
+                        events.append(_recorded(event, stream.name, place, data))
                 recorded.append(tuple(places))
             outcomes[index] = tuple(recorded)
         self._insert(rows, touched)
@@ -160,9 +166,9 @@ class Appender:
                 "SELECT id, version, head, sealed FROM streams WHERE name = ?", (name,)
             ).fetchone()
             known = (
-                _Stream(0, 0, GENESIS, False, False)
+                _Stream(0, name, 0, GENESIS, False, False)
                 if row is None
-                else _Stream(row[0], row[1], row[2], bool(row[3]), True)
+                else _Stream(row[0], name, row[1], row[2], bool(row[3]), True)
             )
             self._streams[name] = known
         return known
@@ -240,30 +246,38 @@ class Appender:
     def _chain(
         self,
         event: PreparedEvent,
-        name: str,
         stream: _Stream,
+        position: int,
         refs: dict[str, str],
+        rows: list[tuple[object, ...]],
         *,
-        seal: bool,
+        sealed: bool,
     ) -> str:
-        """Put an event at the end of its stream; returns its data, the gaps filled."""
-        if not stream.id:
-            stream.id = self._new_stream_id()
-        payload = event.payload
-        data = payload.parts[0] if not payload.gaps else self._filled(payload, refs)
+        """Put an event at the end of its stream, and its row among the others.
+
+        Returns:
+            Its data, the gaps filled.
+        """
+        id_, type_, payload, schema, subject, at = event
+        data = self._filled(payload, refs) if payload.gaps else payload.parts[0]
+        raw_id = id_.bytes
         stream.version += 1
         about = envelope(
-            id=uuid_text(event.id.bytes),
-            stream=name,
+            id=uuid_text(raw_id),
+            stream=stream.name,
             version=stream.version,
-            type=event.type,
-            schema=event.schema,
-            at=event.at,
-            subject=event.subject,
-            seal=seal,
+            type=type_,
+            schema=schema,
+            at=at,
+            subject=subject,
+            seal=sealed,
         )
         stream.head = event_hash(stream.head, about, data.encode())
-        stream.sealed = seal
+        stream.sealed = sealed
+        rows.append((
+            position, raw_id, stream.id, stream.version, self._type(type_), schema, at, subject,
+            data, stream.head,
+        ))  # fmt: skip
         return data
 
     def _filled(self, payload: Payload, refs: dict[str, str]) -> str:
@@ -273,14 +287,6 @@ class Appender:
             else f'"{hash_text(self._stream(gap.stream).head)}"'
             for gap in payload.gaps
         )
-
-    def _row(
-        self, event: PreparedEvent, stream: _Stream, position: int, data: str
-    ) -> tuple[object, ...]:
-        return (
-            position, event.id.bytes, stream.id, stream.version, self._type(event.type),
-            event.schema, event.at, event.subject, data, stream.head,
-        )  # fmt: skip
 
     def _new_stream_id(self) -> int:
         stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
@@ -313,5 +319,5 @@ def _recorded(event: PreparedEvent, stream: str, place: RecordedRef, data: str) 
     """The event as a reader will see it: what a fold does must not depend on who reads."""
     return RecordedEvent(
         place.position, event.id, stream, place.version, event.type, event.schema, event.at,
-        event.subject, json.loads(data), place.hash,
+        event.subject, _read_json(data)[0], place.hash,
     )  # fmt: skip

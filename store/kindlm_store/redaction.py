@@ -43,7 +43,8 @@ _UNFINISHED = (
 # What stands behind a cut, up to the group; the group itself is no part of what was cut.
 _CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
 
-_SIGNS_OF_A_CUT = ("…", "...", "u2026", '"', "'", "`", "”")
+# The commonest first: JSON has quotation marks all over.
+_SIGNS_OF_A_CUT = ('"', "'", "...", "`", "u2026", "…", "”")
 
 # Characters, as far as one cut through is looked for behind a beginning; rather too many.
 _LONGEST_ESCAPE = 200
@@ -139,8 +140,11 @@ class Redactor:
 
     def _suspects(self, text: str) -> list[str]:
         """The fixed forms that may be in the text, whole or cut, the longest first."""
-        if any(sign in text for sign in _SIGNS_OF_A_CUT):
-            found = [form for head in self._heads if head in text for form in self._heads[head]]
+        if _may_be_cut_inside(text):
+            heads = [head for head in self._heads if head in text]
+            if not heads:
+                return heads
+            found = [form for head in heads for form in self._heads[head]]
             return sorted(found, key=len, reverse=True)
         # It can only be cut at its end: long strings are found faster than their beginnings.
         end = text[-self._longest - _LONGEST_ESCAPE :]
@@ -175,6 +179,13 @@ class Redactor:
             if form.text in joined:
                 text = form.wrapped.sub(_MARK, text)
         return text
+
+
+def _may_be_cut_inside(text: str) -> bool:
+    for sign in _SIGNS_OF_A_CUT:  # noqa: SIM110 - any() takes five times as long, for every text
+        if sign in text:
+            return True
+    return False
 
 
 def _without_beginning(text: str, form: str) -> str:
