@@ -1,85 +1,20 @@
-"""What tests of agents share: a way to talk to one, and a peer that answers with any bytes."""
+"""What tests of agents share: a way to talk to one, and a peer for them to talk to."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from raw_peer import Peer, http_answer, open_peer
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget, Command
 from kindlm.transcript import Message, Role
-
-
-@dataclass
-class Received:
-    """A request as the peer got it; header names are lower case."""
-
-    path: str
-    headers: dict[str, str]
-    body: Any
-
-
-@dataclass
-class Peer:
-    """A server that gives the n-th request the n-th answer; the last one stays.
-
-    `None` as an answer cuts the connection. What is sent short of its content-length leaves the
-    client waiting; `left` is set once a client has gone. `connections` counts them.
-    """
-
-    answers: list[bytes | None]
-    url: str = ""
-    received: list[Received] = field(default_factory=list)
-    connections: int = 0
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while True:
-                self.received.append(await _read(reader))
-                self.arrived.set()
-                answer = self.answers[min(len(self.received), len(self.answers)) - 1]
-                if answer is None:
-                    break
-                writer.write(answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            self.left.set()
-        finally:
-            writer.close()
-
-
-async def _read(reader: asyncio.StreamReader) -> Received:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
-    pairs = (line.partition(":") for line in head[1:] if line)
-    headers = {name.lower(): value.strip() for name, _, value in pairs}
-    body = await reader.readexactly(int(headers["content-length"]))
-    return Received(head[0].split()[1], headers, json.loads(body))
-
-
-@contextlib.asynccontextmanager
-async def _peer(*answers: bytes | None) -> AsyncIterator[Peer]:
-    """Run a peer while the context is open."""
-    it = Peer(list(answers))
-    server = await asyncio.start_server(it.serve, "127.0.0.1", 0)
-    it.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield it
-    finally:
-        server.close()
-        await server.wait_closed()
 
 
 def _http(
@@ -89,14 +24,7 @@ def _http(
     kind: str = "application/json",
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return an HTTP answer; a body that is neither text nor bytes goes out as JSON."""
-    if not isinstance(body, bytes):
-        body = (body if isinstance(body, str) else json.dumps(body)).encode("utf-8")
-    payload = bytes(body)
-    named = {"content-type": kind, "content-length": str(len(payload))}
-    lines = [f"{name}: {value}" for name, value in {**named, **(headers or {})}.items()]
-    head = "\r\n".join([f"HTTP/1.1 {status} Told", *lines])
-    return head.encode("latin-1") + b"\r\n\r\n" + payload
+    return http_answer(status, body, headers, kind=kind)
 
 
 def _ask(*messages: Message | str, timeout_s: float = 20.0) -> AgentRequest:
@@ -126,7 +54,7 @@ def _failure(result: Result[Any]) -> KindlmError:
 
 @pytest.fixture
 def peer() -> Callable[..., AbstractAsyncContextManager[Peer]]:
-    return _peer
+    return open_peer
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suites import make_suite
 
 from kindlm.cli.personal_data import PersonalData, patterns_of
 from kindlm.suite import Case, Expectation, Prompt, Suite
@@ -19,18 +20,7 @@ CARD_NUMBER = 4111111111111111
 
 
 def suite(*expectations: Expectation) -> Suite:
-    return Suite(
-        name="support",
-        project="shop",
-        front_end="kindlm",
-        path="kindlm.yaml",
-        config_hash="0123456789ab",
-        config_text="{}",
-        providers={},
-        models={},
-        cases=(Case("greets", Prompt("Hi"), targets=("gpt",), expectations=expectations),),
-        gates=(),
-    )
+    return make_suite(Case("greets", Prompt("Hi"), targets=("gpt",), expectations=expectations))
 
 
 @pytest.fixture

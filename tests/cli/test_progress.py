@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from suites import make_suite
 
 from kindlm.cli.progress import make_progress
 from kindlm.engine.execution import Finished
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan, make_plan
-from kindlm.suite import Case, Prompt, Suite
+from kindlm.suite import Case, Prompt
 
 ESCAPE = "\x1b"
 
@@ -22,19 +23,7 @@ ESCAPE = "\x1b"
 @pytest.fixture
 def executions() -> list[Execution]:
     case = Case("greets\x1b[2J", Prompt("Hi"), targets=("gpt",), repeat=3)
-    suite = Suite(
-        name="support",
-        project="shop",
-        front_end="kindlm",
-        path="kindlm.yaml",
-        config_hash="0123456789ab",
-        config_text="{}",
-        providers={},
-        models={},
-        cases=(case,),
-        gates=(),
-    )
-    return list(make_plan([suite]))
+    return list(make_plan([make_suite(case)]))
 
 
 def watch(executions: list[Execution], console: Console, **fields: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from suites import make_suite
 
 from kindlm.cli.recorder import RunRecorder
 from kindlm.engine.execution import Finished
@@ -15,7 +16,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import ExecutionFinished, ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
-from kindlm.suite import Case, Expectation, Prompt, Suite
+from kindlm.suite import Case, Expectation, Prompt
 from kindlm_store import EventLog, Text
 
 SLOW = r"^(a|a)*$"
@@ -30,26 +31,13 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
 
 def plan(*, redact: bool) -> Plan:
     params = {"customPatterns": [{"name": "slow", "pattern": SLOW}]}
-    suite = Suite(
-        name="support",
-        project="shop",
-        front_end="kindlm",
-        path="kindlm.yaml",
-        config_hash="0123456789ab",
-        config_text="{}",
-        providers={},
-        models={},
-        cases=(
-            Case(
-                "greets",
-                Prompt("Hi"),
-                targets=("gpt",),
-                expectations=(Expectation("pii", "pii", params),),
-            ),
-        ),
-        gates=(),
-        redact_pii=redact,
+    case = Case(
+        "greets",
+        Prompt("Hi"),
+        targets=("gpt",),
+        expectations=(Expectation("pii", "pii", params),),
     )
+    suite = make_suite(case, redact_pii=redact)
     return make_plan([suite], Selection())
 
 

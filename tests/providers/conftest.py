@@ -1,16 +1,15 @@
-"""What tests of providers share: requests, and a peer that answers with any bytes one likes."""
+"""What tests of providers share: requests, and a peer that answers them."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from raw_peer import Peer, http_answer, open_peer
 
 from kindlm.errors import Ok
 from kindlm.ports import ModelClient, ModelRequest
@@ -48,75 +47,6 @@ def _make_request(
     )
 
 
-def _http(status: int, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
-    """Return an HTTP answer; a body that is no text goes out as JSON."""
-    payload = (body if isinstance(body, str) else json.dumps(body)).encode("utf-8")
-    named = {"content-type": "application/json", "content-length": str(len(payload))}
-    lines = [f"{name}: {value}" for name, value in {**named, **(headers or {})}.items()]
-    head = "\r\n".join([f"HTTP/1.1 {status} Told", *lines])
-    return head.encode("latin-1") + b"\r\n\r\n" + payload
-
-
-@dataclass
-class Received:
-    """A request as the peer got it; header names are lower case."""
-
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-
-@dataclass
-class Peer:
-    """A server that gives the n-th request the n-th answer; the last one stays.
-
-    `None` as an answer cuts the connection. What is sent short of its content-length leaves the
-    client waiting; `left` is set once a client has gone.
-    """
-
-    answers: list[bytes | None]
-    url: str = ""
-    received: list[Received] = field(default_factory=list)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                self.received.append(await _read(reader))
-                self.arrived.set()
-                answer = self.answers[min(len(self.received), len(self.answers)) - 1]
-                if answer is None:
-                    break
-                writer.write(answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            self.left.set()
-        finally:
-            writer.close()
-
-
-async def _read(reader: asyncio.StreamReader) -> Received:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
-    pairs = (line.partition(":") for line in head[1:] if line)
-    headers = {name.lower(): value.strip() for name, _, value in pairs}
-    body = await reader.readexactly(int(headers["content-length"]))
-    return Received(head[0].split()[1], headers, json.loads(body))
-
-
-@contextlib.asynccontextmanager
-async def _peer(*answers: bytes | None) -> AsyncIterator[Peer]:
-    """Run a peer while the context is open."""
-    it = Peer(list(answers))
-    server = await asyncio.start_server(it.serve, "127.0.0.1", 0)
-    it.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield it
-    finally:
-        server.close()
-        await server.wait_closed()
-
-
 @dataclass(frozen=True)
 class Api:
     """One of the two wire formats, with what a test of both needs to know."""
@@ -150,7 +80,7 @@ def api(request: pytest.FixtureRequest) -> Api:
 @contextlib.asynccontextmanager
 async def _talking(api: Api, *answers: bytes | None) -> AsyncIterator[tuple[ModelClient, Peer]]:
     """Open a client of an API whose server gives these answers."""
-    async with _peer(*answers) as server:
+    async with open_peer(*answers) as server:
         client = api.client(server.url)
         try:
             yield client, server
@@ -165,12 +95,12 @@ def make_request() -> Callable[..., ModelRequest]:
 
 @pytest.fixture
 def http() -> Callable[..., bytes]:
-    return _http
+    return http_answer
 
 
 @pytest.fixture
 def peer() -> Callable[..., AbstractAsyncContextManager[Peer]]:
-    return _peer
+    return open_peer
 
 
 @pytest.fixture

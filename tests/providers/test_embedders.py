@@ -8,6 +8,7 @@ import math
 from importlib.util import find_spec
 
 import pytest
+from suites import make_suite
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.providers.embedders import find_embedder
@@ -23,17 +24,9 @@ LOCAL = ProviderSettings("local", "openai", None, "http://127.0.0.1:1/v1")
 
 def suite_of(*providers: ProviderSettings) -> Suite:
     """Return a suite with these providers, and a model of each under its name."""
-    return Suite(
-        name="support",
-        project="shop",
-        front_end="kindlm",
-        path="kindlm.yaml",
-        config_hash="0" * 12,
-        config_text="{}",
+    return make_suite(
         providers={provider.name: provider for provider in providers},
         models={p.name: ModelTarget(p.name, p.name, "m") for p in providers},
-        cases=(),
-        gates=(),
     )
 
 

@@ -1,0 +1,420 @@
+"""Histories of runs that nobody ran, written as the engine writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kindlm.events import (
+    AssertionEvaluated,
+    EvidenceData,
+    ExecutionFinished,
+    ExecutionStarted,
+    GateData,
+    GitState,
+    MessageData,
+    Payload,
+    PlannedTest,
+    ProviderFailed,
+    ProviderRequested,
+    ProviderResponded,
+    RunAborted,
+    RunFinished,
+    RunInterrupted,
+    RunLabelled,
+    RunSealed,
+    RunStarted,
+    SuiteSkipped,
+    SuiteStarted,
+    ToolCallData,
+    ToolCalled,
+    ToolSimulated,
+    new_event,
+)
+from kindlm.history.run_view import RunView
+from kindlm.outcome import FailureCode, Outcome, Status, execution_status
+from kindlm.projections import PROJECTIONS
+from kindlm.transcript import CostSource, FinishReason, Role
+from kindlm_store import Append, EventLog, HeadOf, NewEvent, Text
+
+__all__ = ["History", "Make", "RunWriter"]
+
+DEFAULT_GATES = {
+    "passRateMin": 0.95,
+    "schemaFailuresMax": 0,
+    "piiFailuresMax": 0,
+    "keywordFailuresMax": 0,
+}
+
+
+class RunWriter:
+    """Collects the events of one run; `finish`, `interrupt` or `leave` records them."""
+
+    def __init__(self, history: History, run: str, **started: Any) -> None:
+        self._history = history
+        self.id = run
+        self._started = started
+        self._events: list[NewEvent] = []
+        self._suites = 0
+        self._executions = 0
+
+    def suite(
+        self,
+        name: str = "support",
+        *,
+        tests: list[PlannedTest] | None = None,
+        gates: dict[str, float] | None = None,
+        defaults: dict[str, float] | None = None,
+        path: str = "kindlm.yaml",
+        tags: list[str] | None = None,
+    ) -> int:
+        """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
+        ordinal, self._suites = self._suites, self._suites + 1
+        thresholds = (DEFAULT_GATES if defaults is None else defaults) | (gates or {})
+        self._add(
+            SuiteStarted(
+                suite=name,
+                ordinal=ordinal,
+                project="shop",
+                front_end="kindlm",
+                path=path,
+                config_hash="0123456789ab",
+                config=Text("{}"),
+                gates=[
+                    GateData(name=gate, threshold=value, written=gate in (gates or {}))
+                    for gate, value in thresholds.items()
+                ],
+                tags=tags or [],
+                tests=tests or [],
+            )
+        )
+        return ordinal
+
+    def skipped_suite(
+        self, name: str = "broken", *, message: str = "Unknown key `tset`.", tests: int = 0
+    ) -> None:
+        """Record a suite that could not be loaded."""
+        ordinal, self._suites = self._suites, self._suites + 1
+        self._add(
+            SuiteSkipped(
+                suite=name,
+                ordinal=ordinal,
+                path=f"{name}.yaml",
+                tests=tests,
+                error_code="CONFIG_VALIDATION_ERROR",
+                error_number=102,
+                message=Text(message),
+            )
+        )
+
+    def execution(
+        self,
+        test: str = "greets",
+        target: str = "gpt",
+        *,
+        repeat: int = 1,
+        suite: int = 0,
+        number: int | None = None,
+        attempt: int = 1,
+        system: str | None = "You are kind.",
+        user: str = "Hello!",
+        output: str | None = "Hi there.",
+        assertions: tuple[AssertionEvaluated, ...] = (),
+        tools: tuple[tuple[str, Any, Any], ...] = (),
+        failures: tuple[ProviderFailed, ...] = (),
+        judge: str | None = None,
+        error: tuple[str, int, str, str | None] | None = None,
+        status: Status | None = None,
+        finished: bool = True,
+        latency_ms: float = 120.0,
+        cost_usd: float | None = 0.001,
+        tokens: tuple[int, int] = (10, 5),
+        warnings: tuple[str, ...] = (),
+        tags: tuple[str, ...] = (),
+    ) -> str:
+        """Record one attempt of an execution; return its id."""
+        if number is None:
+            self._executions += 1
+            number = self._executions
+        subject = f"{number}.{attempt}"
+        messages = [MessageData(role=Role.USER, text=Text(user))]
+        if system is not None:
+            messages.insert(0, MessageData(role=Role.SYSTEM, text=Text(system)))
+        self._add(
+            ExecutionStarted(
+                suite=suite,
+                test=test,
+                target=target,
+                repeat=repeat,
+                attempt=attempt,
+                tags=list(tags),
+                messages=[] if status is Status.SKIPPED else messages,
+            ),
+            subject,
+        )
+        call = 0
+        for failure in failures:
+            call += 1
+            self._request(subject, call, target, attempt=call)
+            self._add(failure.model_copy(update={"call": call}), subject)
+        if tools:
+            call += 1
+            self._tool_round(subject, call, target, tools)
+        if output is not None and status is not Status.SKIPPED:
+            call += 1
+            self._request(subject, call, target, after=call - 1)
+            self._respond(subject, call, output, target, latency_ms, cost_usd, tokens=tokens)
+        for index, assertion in enumerate(assertions):
+            self._add(assertion.model_copy(update={"index": index}), subject)
+        if judge is not None:
+            call += 1
+            self._request(subject, call, "judge", purpose="judge", after=None)
+            self._respond(subject, call, judge, "judge", 50.0, 0.002)
+        if finished:
+            outcomes = [assertion.outcome for assertion in assertions]
+            ended = status or (Status.ERRORED if error else execution_status(outcomes))
+            skipped = ended is Status.SKIPPED
+            self._add(
+                ExecutionFinished(
+                    status=ended,
+                    error_code=error[0] if error else None,
+                    error_number=error[1] if error else None,
+                    error=Text(error[2]) if error else None,
+                    hint=error[3] if error else None,
+                    output=None if output is None or skipped else Text(output),
+                    answers=0 if output is None or skipped else 1 + bool(tools),
+                    latency_ms=0.0 if skipped else latency_ms,
+                    input_tokens=None if skipped else tokens[0],
+                    output_tokens=None if skipped else tokens[1],
+                    cost_usd=None if skipped else cost_usd,
+                    cost_source=CostSource.UNKNOWN if cost_usd is None else CostSource.COMPUTED,
+                    finish_reason=None if output is None else FinishReason.STOP,
+                    warnings=list(warnings),
+                ),
+                subject,
+            )
+        return f"{self.id}-{number}"
+
+    def finish(self, *, duration_ms: float = 1500.0) -> RunView:
+        """Complete and seal the run, with the verdict that its read models give."""
+        self._record()
+        view = self._history.view(self.id)
+        finished = RunFinished(
+            passed=view.fulfilled,
+            exit_code=0 if view.fulfilled else 1,
+            gates=[],
+            tests={},
+            executions={},
+            duration_ms=duration_ms,
+        )
+        stream = f"run/{self.id}"
+        self._history.log.submit(
+            Append(stream, (new_event(finished),), seal=True),
+            Append("journal/j", (new_event(RunSealed(run=self.id, head=HeadOf(stream))),)),
+        ).result()
+        return self._history.view(self.id)
+
+    def interrupt(self, reason: str = "SIGINT") -> RunView:
+        """Record that the run was stopped."""
+        self._add(RunInterrupted(reason=reason))
+        return self.leave()
+
+    def abort(self, reason: str) -> RunView:
+        """Record that the run could not go on."""
+        self._add(RunAborted(reason=reason))
+        return self.leave()
+
+    def leave(self) -> RunView:
+        """Record what there is, as if the process had been killed."""
+        self._record()
+        return self._history.view(self.id)
+
+    def _tool_round(
+        self, subject: str, call: int, target: str, tools: tuple[tuple[str, Any, Any], ...]
+    ) -> None:
+        self._request(subject, call, target)
+        calls = [
+            ToolCallData(id=f"c{i}", name=name, arguments=Text(_text(arguments)))
+            for i, (name, arguments, _) in enumerate(tools)
+        ]
+        self._respond(subject, call, "", target, 20.0, 0.0, calls)
+        for i, (name, arguments, response) in enumerate(tools):
+            self._add(
+                ToolCalled(
+                    index=i, call=call, name=name, call_id=f"c{i}", arguments=Text(_text(arguments))
+                ),
+                subject,
+            )
+            self._add(
+                ToolSimulated(
+                    index=i,
+                    call_id=f"c{i}",
+                    rule="responses[0]",
+                    response=Text(json.dumps(response, ensure_ascii=False)),
+                ),
+                subject,
+            )
+
+    def _request(
+        self,
+        subject: str,
+        call: int,
+        model: str,
+        *,
+        purpose: str = "test",
+        attempt: int = 1,
+        after: int | None = 0,
+    ) -> None:
+        messages = [MessageData(role=Role.USER, text=Text("Is it kind?"))] if after is None else []
+        self._add(
+            ProviderRequested(
+                purpose=purpose,
+                provider="openai",
+                model=model,
+                call=call,
+                attempt=attempt,
+                fingerprint="f" * 16,
+                after=after,
+                messages=messages,
+            ),
+            subject,
+        )
+
+    def _respond(
+        self,
+        subject: str,
+        call: int,
+        text: str,
+        model: str,
+        latency_ms: float,
+        cost_usd: float | None,
+        tool_calls: list[ToolCallData] | None = None,
+        *,
+        tokens: tuple[int, int] = (10, 5),
+    ) -> None:
+        self._add(
+            ProviderResponded(
+                call=call,
+                text=Text(text),
+                tool_calls=tool_calls or [],
+                finish_reason=FinishReason.TOOL_CALLS if tool_calls else FinishReason.STOP,
+                model=model,
+                input_tokens=tokens[0],
+                output_tokens=tokens[1],
+                latency_ms=latency_ms,
+                cost_usd=cost_usd,
+                cost_source=CostSource.UNKNOWN if cost_usd is None else CostSource.COMPUTED,
+                raw=Text(json.dumps({"raw": text})),
+            ),
+            subject,
+        )
+
+    def _add(self, payload: Payload, subject: str | None = None) -> None:
+        self._events.append(new_event(payload, subject=subject))
+
+    def _record(self) -> None:
+        started = {
+            "project": "shop",
+            "planned": self._executions,
+            "git": GitState(commit="c0ffee" * 6 + "abcd", branch="main", dirty=True),
+            "versions": {"kindlm": "0.1.0"},
+        } | self._started
+        self._history.log.append(
+            f"run/{self.id}", [new_event(RunStarted(**started)), *self._events]
+        )
+
+
+class History:
+    """A database with recorded runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = EventLog.open(path, projections=PROJECTIONS, synchronous="OFF")
+        self._readers: list[Any] = []
+
+    def run(self, run: str = "k3f9x2ab", **started: Any) -> RunWriter:
+        """Begin to write a run."""
+        return RunWriter(self, run, **started)
+
+    def label(self, run: str, label: str) -> None:
+        """Give a run a name, as the journal does."""
+        self.log.append("journal/j", [new_event(RunLabelled(run=run, label=label, by="me"))])
+
+    def reader(self) -> Any:
+        """Return a read-only connection that is closed with the history."""
+        reader = self.log.reader()
+        self._readers.append(reader)
+        return reader
+
+    def view(self, run: str) -> RunView:
+        """Return a run as reports read it."""
+        assert not self.log.projection_errors()
+        return RunView(self.reader(), run)
+
+    def close(self) -> None:
+        """Close everything that was opened."""
+        for reader in self._readers:
+            reader.close()
+        self.log.close()
+
+
+class Make:
+    """Short constructors for the parts of a run."""
+
+    SKIPPED = Status.SKIPPED
+
+    @staticmethod
+    def planned(name: str = "greets", target: str = "gpt", **fields: Any) -> PlannedTest:
+        """Return the identity of a test."""
+        return PlannedTest(name=name, target=target, **fields)
+
+    @staticmethod
+    def passed(kind: str = "contains", label: str = "contains hi", **fields: Any) -> Any:
+        """Return an assertion that passed."""
+        return AssertionEvaluated(
+            index=0, kind=kind, label=label, outcome=Outcome.PASSED, **({"score": 1.0} | fields)
+        )
+
+    @staticmethod
+    def failed(
+        kind: str = "contains",
+        label: str = "contains hi",
+        code: str = "CONTAINS_FAILED",
+        message: str = 'Expected the output to contain "hi".',
+        **fields: Any,
+    ) -> Any:
+        """Return an assertion that failed; `expected` and `actual` are JSON values."""
+        for name in ("expected", "actual"):
+            if name in fields:
+                fields[name] = Text(json.dumps(fields[name], ensure_ascii=False))
+        if "reasoning" in fields:
+            fields["reasoning"] = Text(fields["reasoning"])
+        fields["evidence"] = [EvidenceData(**e) for e in fields.get("evidence", [])]
+        return AssertionEvaluated(
+            index=0,
+            kind=kind,
+            label=label,
+            outcome=fields.pop("outcome", Outcome.FAILED),
+            failure_code=FailureCode(code),
+            message=Text(message),
+            **({"score": 0.0, "line": 42, "duration_ms": 1.5} | fields),
+        )
+
+    @staticmethod
+    def provider_failed(code: str = "PROVIDER_RATE_LIMIT", **fields: Any) -> ProviderFailed:
+        """Return a failed call of a model."""
+        values = {
+            "call": 0,
+            "error_code": code,
+            "error_number": 202,
+            "status": 429,
+            "message": Text("Too many requests."),
+            "latency_ms": 5.0,
+            "retry_in_ms": 800.0,
+        }
+        return ProviderFailed(**(values | fields))
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
