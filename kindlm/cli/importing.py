@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -23,7 +23,7 @@ from kindlm.cli.secrets import secret_values
 from kindlm.cli.session import open_log
 from kindlm.cli.spool import Spool, SpooledEvent, SpoolError, StreamEnd, read_spool
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.events import Payload, load_event
+from kindlm.events import Event, Payload, load_event
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     Append,
@@ -154,7 +154,8 @@ def _appends(spool: Spool, known: Mapping[str, set[str]]) -> Iterator[Append]:
 @cache
 def _payloads() -> dict[str, type[Payload]]:
     """Return the payload of each type of event that this version knows."""
-    return {model.model_fields["type"].default: model for model in Payload.__subclasses__()}
+    models: tuple[type[Payload], ...] = get_args(get_args(Event)[0])
+    return {model.model_fields["type"].default: model for model in models}
 
 
 def _require_sound(spooled: SpooledEvent) -> None:

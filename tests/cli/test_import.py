@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kindlm.cli.spool import SpoolError, StreamEnd, read_spool, write_spool
@@ -300,6 +300,8 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+# The first text takes a second, on a busy machine: hypothesis reads its table of characters.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(payloads(json_values))
 def test_what_is_written_is_read_back(data: dict[str, Any]) -> None:
     event = NewEvent("t", data, subject=None, id=uuid7())
