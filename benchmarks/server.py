@@ -1,21 +1,24 @@
 """How many calls a second the loopback server answers, over raw sockets.
 
-    python benchmarks/server.py [--calls 20000] [--connections 8] [--runs 5]
-
 The client only moves bytes, in a process of its own, so that the server has a core
 to itself on a machine with two.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import selectors
 import socket
-import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+
+from benchmarks.figures import Figure, Sizes
+
+__all__ = ["server"]
+
+_CONNECTIONS = 8
 
 TOOLS = ("lookup_order", "issue_refund", "escalate_to_human")
 SYSTEM = "You are a customer support agent for ACME Corp. Always look up the order first."
@@ -96,26 +99,17 @@ def _whole_answer(client: socket.socket, request: bytes) -> int:
     return len(answer)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=20_000)
-    parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--runs", type=int, default=5)
-    options = parser.parse_args()
+def server(sizes: Sizes) -> Iterator[Figure]:
+    """Both wire formats that the server speaks."""
+    calls = sizes.tests * 5
     command = [sys.executable, "-m", "kindlm.testing.server", "--script", "support", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        port = int(server.stdout.readline().rpartition(":")[2])
-        for name, request in (("openai", openai_request()), ("anthropic", anthropic_request())):
-            calls_per_second(port, request, options.calls // 10, options.connections)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        for name, request in (("OpenAI", openai_request()), ("Anthropic", anthropic_request())):
+            calls_per_second(port, request, max(calls // 10, _CONNECTIONS), _CONNECTIONS)
             rates = [
-                calls_per_second(port, request, options.calls, options.connections)
-                for _ in range(options.runs)
+                calls_per_second(port, request, calls, _CONNECTIONS) for _ in range(sizes.runs)
             ]
-            median, low, high = statistics.median(rates), min(rates), max(rates)
-            print(f"{name}: {median:,.0f} calls/s (median of {len(rates)}, {low:,.0f}-{high:,.0f})")
-        server.terminate()
-
-
-if __name__ == "__main__":
-    main()
+            yield Figure(f"{name} wire format, {_CONNECTIONS} connections", rates, "calls/s")
+        process.terminate()

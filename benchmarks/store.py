@@ -1,22 +1,26 @@
 """What the event store does per second: durable appends in groups, and a rebuild.
 
-Run it from a checkout with the package installed: `python benchmarks/store.py`. Figures are those
-of this machine and its load at that moment; compare them within one run.
+Events of about 1 kB, seven of them about one thing as a test of a suite makes them, and a
+projection with one row for each thing. So that the figures are those of the store, none of it is
+kindlm's; what kindlm's own read models make of it is measured beside it.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sqlite3
-import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from hashlib import sha256
 from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
+from benchmarks.figures import Figure, Sizes
+from benchmarks.processes import in_process
 from kindlm_store import (
     Append,
     EventLog,
@@ -30,6 +34,9 @@ from kindlm_store import (
     Text,
     Update,
 )
+
+EVENTS = 7
+"""About one thing."""
 
 PAYLOAD = "The order 4711 was shipped on Tuesday and arrives within three working days. " * 10
 
@@ -79,128 +86,152 @@ def task(number: int, *, text: bool) -> list[NewEvent]:
     return [NewEvent(type_, data, subject=subject) for type_ in types]
 
 
-def open_log(path: Path) -> EventLog:
+def open_log(path: Path, *, own: bool = False) -> EventLog:
+    """Open a log with the projection of this module, or with kindlm's own read models."""
     redact = Redactor(["sk-proj-0123456789abcdef", "another-secret-0123456789"])
+    if own:
+        from kindlm.projections import PROJECTIONS
+
+        return EventLog.open(path, projections=PROJECTIONS, redact=redact)
     return EventLog.open(path, projections=[TASKS], redact=redact)
 
 
-async def produce(log: EventLog, stream: str, tasks: int, *, text: bool) -> None:
+def store(sizes: Sizes) -> Iterator[Figure]:
+    """Appends in different ways, and rebuilds."""
+    each = max(sizes.tasks // sizes.processes, 1)
+
+    def rates(function: str, **arguments: Any) -> list[float]:
+        calls = range(sizes.runs)
+        return [in_process(f"store.{function}", **arguments) for _ in calls]
+
+    bare = rates("bare_rate", tasks=sizes.tasks)
+    yield Figure("bare SQLite, for comparison", bare, "events/s")
+    for what, together in (("one event a submit", 1), ("seven events a submit", EVENTS)):
+        found = rates("append_rate", tasks=sizes.tasks, together=together)
+        yield Figure(f"append, {what}", found, "events/s", "at least 20,000")
+    texts = rates("append_rate", tasks=sizes.tasks, together=1, text=True)
+    yield Figure("append, payloads as texts", texts, "events/s", "at least 20,000")
+    shared = rates("shared_rate", tasks=each, processes=sizes.processes)
+    what = f"append, {sizes.processes} processes together"
+    yield Figure(what, shared, "events/s", "at least 10,000")
+    yield Figure("rebuild", rates("rebuild_rate", tasks=sizes.tasks), "events/s", "at least 40,000")
+    own = [in_process("store.kindlm_rates", executions=sizes.tasks) for _ in range(sizes.runs)]
+    yield Figure("append, kindlm's events and tables", [a for a, _ in own], "events/s")
+    yield Figure("rebuild of kindlm's tables", [b for _, b in own], "events/s")
+
+
+def append_rate(tasks: int, together: int, *, text: bool = False) -> float:
+    """Events per second of one process that submits so many at once."""
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log.db") as log:
+        began = time.perf_counter()
+        asyncio.run(_produce(log, tasks, together, text=text))
+        return tasks * EVENTS / (time.perf_counter() - began)
+
+
+async def _produce(log: EventLog, tasks: int, together: int, *, text: bool) -> None:
     for number in range(tasks):
-        for event in task(number, text=text):
-            log.submit(Append(stream, (event,)))
+        events = task(number, text=text)
+        for first in range(0, EVENTS, together):
+            log.submit(Append("s/1", events[first : first + together]))
         await log.ready()
     await log.aflush()
 
 
-def append(path: Path, tasks: int, *, text: bool) -> float:
-    """Events per second of one process."""
-    with open_log(path) as log:
-        start = time.perf_counter()
-        asyncio.run(produce(log, "s/1", tasks, text=text))
-        return tasks * 7 / (time.perf_counter() - start)
-
-
-def append_bare(path: Path, tasks: int) -> float:
+def bare_rate(tasks: int) -> float:
     """Events per second of the least that could do: JSON, a hash, rows of a plain table.
 
     No checks, no redaction, no triggers, no projection, nobody to tell: what the machine can do.
     """
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(
-        "CREATE TABLE events (seq INTEGER PRIMARY KEY, id BLOB UNIQUE, stream INTEGER,"
-        " version INTEGER, type TEXT, at TEXT, subject TEXT, data TEXT, hash BLOB,"
-        " UNIQUE (stream, version))"
-    )
-    start, seq, head = time.perf_counter(), 0, b""
-    for number in range(0, tasks, 100):
-        rows = []
-        for one in range(number, min(number + 100, tasks)):
-            for event in task(one, text=False):
-                seq += 1
-                data = json.dumps(event.data, sort_keys=True, ensure_ascii=False)
-                head = sha256(head + data.encode()).digest()
-                rows.append(
-                    (seq, event.id.bytes, 1, seq, event.type, event.at, event.subject, data, head)
-                )
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        connection.execute("COMMIT")
-    connection.close()
-    return seq / (time.perf_counter() - start)
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(
+            "CREATE TABLE events (seq INTEGER PRIMARY KEY, id BLOB UNIQUE, stream INTEGER,"
+            " version INTEGER, type TEXT, at TEXT, subject TEXT, data TEXT, hash BLOB,"
+            " UNIQUE (stream, version))"
+        )
+        began, seq, head = time.perf_counter(), 0, b""
+        for number in range(0, tasks, 100):
+            rows = []
+            for one in range(number, min(number + 100, tasks)):
+                for event in task(one, text=False):
+                    seq += 1
+                    data = json.dumps(event.data, sort_keys=True, ensure_ascii=False)
+                    head = sha256(head + data.encode()).digest()
+                    about = (event.type, event.at, event.subject)
+                    rows.append((seq, event.id.bytes, 1, seq, *about, data, head))
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.execute("COMMIT")
+        rate = seq / (time.perf_counter() - began)
+        connection.close()
+        return rate
 
 
-def work(path: Path, name: str, tasks: int, started: object) -> None:
+def shared_rate(tasks: int, processes: int) -> float:
+    """Events per second of several processes on one file, together."""
+    context = get_context("spawn")
+    started = context.Barrier(processes + 1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.db"
+        workers = [
+            context.Process(target=_work, args=(path, str(n), tasks, started))
+            for n in range(processes)
+        ]
+        for worker in workers:
+            worker.start()
+        started.wait()
+        began = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        seconds = time.perf_counter() - began
+        events = processes * tasks * EVENTS
+        with open_log(path) as log:
+            assert sum(1 for _ in log.read()) == events
+            assert log.verify().ok
+        return events / seconds
+
+
+def _work(path: Path, name: str, tasks: int, started: Barrier) -> None:
     with open_log(path) as log:
-        started.wait()  # type: ignore[attr-defined]
+        started.wait()
         for number in range(tasks):
             for event in task(number, text=False):
                 unique = NewEvent(event.type, event.data, subject=f"{name}-{event.subject}")
                 log.submit(Append(f"s/{name}", (unique,)))
 
 
-def append_together(path: Path, processes: int, tasks: int) -> float:
-    """Events per second of several processes on one file, together."""
-    context = get_context("spawn")
-    started = context.Barrier(processes + 1)
-    workers = [
-        context.Process(target=work, args=(path, str(n), tasks, started)) for n in range(processes)
-    ]
-    for worker in workers:
-        worker.start()
-    started.wait()
-    start = time.perf_counter()
-    for worker in workers:
-        worker.join()
-    rate = processes * tasks * 7 / (time.perf_counter() - start)
-    with open_log(path) as log:
-        assert sum(1 for _ in log.read()) == processes * tasks * 7
-        assert log.verify().ok
-    return rate
-
-
-def rebuild(path: Path, events: int) -> float:
+def rebuild_rate(tasks: int) -> float:
     """Events per second of a rebuild."""
-    with open_log(path) as log:
-        start = time.perf_counter()
-        log.rebuild()
-        return events / (time.perf_counter() - start)
+    with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log.db") as log:
+        asyncio.run(_produce(log, tasks, EVENTS, text=False))
+        return _rebuilt(log, tasks * EVENTS)
 
 
-def report(what: str, rates: list[float], target: int | None = None) -> None:
-    if not rates:
-        return
-    aim = f"; target {target:,}" if target else ""
-    print(
-        f"{what:<36} {statistics.median(rates):>8,.0f} events/s"
-        f"  ({min(rates):,.0f} to {max(rates):,.0f}{aim})"
-    )
+def _rebuilt(log: EventLog, events: int) -> float:
+    began = time.perf_counter()
+    log.rebuild()
+    return events / (time.perf_counter() - began)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", type=int, default=5_000, help="of seven events each")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=8)
-    options = parser.parse_args()
-    bare, inline, texts, rebuilds, together = [], [], [], [], []
-    for _ in range(options.runs):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "log.db"
-            bare.append(append_bare(path.with_name("bare.db"), options.tasks))
-            inline.append(append(path, options.tasks, text=False))
-            rebuilds.append(rebuild(path, options.tasks * 7))
-            texts.append(append(path.with_name("texts.db"), options.tasks, text=True))
-            each = options.tasks // options.processes
-            if each:
-                shared = path.with_name("shared.db")
-                together.append(append_together(shared, options.processes, each))
-    report("bare SQLite, for comparison", bare)
-    report("append, payload in the event", inline, 20_000)
-    report("append, payload as a text", texts, 20_000)
-    report(f"append, {options.processes} processes together", together, 10_000)
-    report("rebuild", rebuilds, 40_000)
+def kindlm_rates(executions: int) -> tuple[float, float]:
+    """Events per second of appending what kindlm records of executions, and of its rebuild."""
+    from benchmarks.recorded import run_events
+
+    stream, start, executed = "run/benchmark", *run_events(executions)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_log(Path(folder) / "log.db", own=True) as log,
+    ):
+        log.append(stream, start)
+        began = time.perf_counter()
+        asyncio.run(_submit(log, stream, executed))
+        rate = len(executed) / (time.perf_counter() - began)
+        return rate, _rebuilt(log, len(executed))
 
 
-if __name__ == "__main__":
-    main()
+async def _submit(log: EventLog, stream: str, events: list[NewEvent]) -> None:
+    for event in events:
+        log.submit(Append(stream, (event,)))
+        await log.ready()
+    await log.aflush()

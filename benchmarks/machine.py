@@ -1,0 +1,32 @@
+"""Where and with what was measured: versions, processors, and what else the machine did."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["load", "versions"]
+
+_PACKAGES = ("kindlm", "openai", "anthropic", "pydantic-evals")
+
+
+def versions() -> dict[str, str]:
+    """What the figures depend on, as far as it is installed."""
+    found = {"Python": platform.python_version(), "SQLite": sqlite3.sqlite_version}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found | {"system": f"{platform.system()} {platform.machine()}", "CPUs": str(_cpus())}
+
+
+def load() -> float:
+    """Processes that want to run, as a mean over the last minute: 0 on an idle machine."""
+    return os.getloadavg()[0]
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

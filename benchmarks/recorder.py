@@ -1,0 +1,78 @@
+"""What recording costs: the same run with its events stored, and with its events thrown away."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Sizes
+from benchmarks.processes import in_process
+from benchmarks.provider import provider
+from benchmarks.workspaces import KEY, write_project
+
+__all__ = ["recorder", "time_of_executions"]
+
+
+def recorder(sizes: Sizes) -> Iterator[Figure]:
+    """The executions of a run alone, without start-up and reports."""
+    times: dict[bool, list[float]] = {True: [], False: []}
+    with provider() as server:
+        for _ in range(sizes.runs):
+            for stored in (True, False):
+                seconds = in_process(
+                    "recorder.time_of_executions", tests=sizes.tests, url=server.url, stored=stored
+                )
+                times[stored].append(seconds)
+    yield Figure(f"{sizes.tests:,} tests, stored", times[True], "s")
+    yield Figure(f"{sizes.tests:,} tests, events built and thrown away", times[False], "s")
+    ratios = [on / off for on, off in zip(times[True], times[False], strict=True)]
+    yield Figure("stored to thrown away", ratios, "×", "at most 1.35 ×")
+
+
+def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
+    """Seconds from the start of the first execution to the end of the last one on disk."""
+    from kindlm.cli import session, test_run
+    from kindlm.cli.request import TestOptions
+
+    if not stored:
+        _throw_away_executions()
+    run_plan, took = vars(session)["run_plan"], 0.0
+
+    async def timed(*arguments: Any, **options: Any) -> Any:
+        nonlocal took
+        began = time.perf_counter()
+        complete = await run_plan(*arguments, **options)
+        took = time.perf_counter() - began
+        return complete
+
+    vars(session)["run_plan"] = timed
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
+        write_project(Path(folder), tests=tests, url=url)
+        os.chdir(folder)
+        os.environ |= {"OPENAI_API_KEY": KEY, "CI": "true"}
+        with redirect_stdout(nowhere), redirect_stderr(nowhere):
+            test_run.run_tests(TestOptions())
+        os.chdir("/")
+    return took
+
+
+def _throw_away_executions() -> None:
+    """Let the log take no event that is about an execution; a run and its suites are recorded."""
+    from kindlm_store import Append, EventLog, Ticket
+    from kindlm_store.tickets import Settling
+
+    submit, settling = EventLog.submit, Settling()
+
+    def submit_rest(log: EventLog, *appends: Append) -> Ticket[Any]:
+        if any(event.subject is None for append in appends for event in append.events):
+            return submit(log, *appends)
+        ticket: Ticket[Any] = Ticket(settling)
+        settling.settle([(ticket, ())])
+        return ticket
+
+    EventLog.submit = submit_rest  # type: ignore[assignment, method-assign]

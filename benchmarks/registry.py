@@ -1,0 +1,28 @@
+"""All benchmarks, in the order of the table. docs/performance.md says what each of them means."""
+
+from __future__ import annotations
+
+from benchmarks.comparison import comparison
+from benchmarks.figures import Benchmark
+from benchmarks.history import history
+from benchmarks.recorder import recorder
+from benchmarks.server import server
+from benchmarks.startup import startup
+from benchmarks.store import store
+from benchmarks.suites import efficiency, overhead, scale, storage
+
+__all__ = ["BENCHMARKS"]
+
+
+BENCHMARKS = (
+    Benchmark("overhead", overhead),
+    Benchmark("efficiency", efficiency),
+    Benchmark("scale", scale),
+    Benchmark("startup", startup),
+    Benchmark("storage", storage),
+    Benchmark("recorder", recorder),
+    Benchmark("store", store),
+    Benchmark("history", history),
+    Benchmark("server", server),
+    Benchmark("comparison", comparison),
+)

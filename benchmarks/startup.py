@@ -1,0 +1,28 @@
+"""How long a user waits for commands that call nobody."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.figures import Figure, Sizes
+from benchmarks.processes import kindlm
+from benchmarks.workspaces import write_tests
+
+__all__ = ["startup"]
+
+
+def startup(sizes: Sizes) -> Iterator[Figure]:
+    """`--help`, and `validate` of a long file."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield Figure("kindlm --help", _walls(folder, sizes, "--help"), "s", "at most 0.2 s")
+        write_tests(folder, tests=sizes.tests)
+        what = f"kindlm validate, {sizes.tests:,} tests"
+        yield Figure(what, _walls(folder, sizes, "validate"), "s", "at most 1 s")
+
+
+def _walls(folder: Path, sizes: Sizes, *arguments: str) -> list[float]:
+    kindlm(*arguments, folder=folder)
+    return [kindlm(*arguments, folder=folder).wall_s for _ in range(sizes.runs)]

@@ -1,0 +1,68 @@
+"""The table of all figures, as it is printed and as docs/performance.md shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import Figure
+
+__all__ = ["Report", "insert", "render"]
+
+_BEGIN = "<!-- figures: written by python -m benchmarks --write-docs -->"
+_END = "<!-- end of the figures -->"
+_HEADER = ("benchmark", "figure", "median", "range", "runs", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured, where, and how busy the machine was with other things."""
+
+    figures: Sequence[tuple[str, Figure]]
+    versions: Mapping[str, str]
+    load_before: float
+    load_after: float
+    small: bool
+
+
+def render(report: Report) -> str:
+    """Return the figures as a table in Markdown, columns aligned."""
+    rows = [_HEADER, *_rows(report.figures)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(map(str.ljust, row, widths)) + " |"
+        for row in (rows[0], tuple("-" * width for width in widths), *rows[1:])
+    ]
+    return "\n".join([*_notes(report), "", *lines]) + "\n"
+
+
+def insert(page: Path, table: str) -> None:
+    """Put a table in the place of the one that a page shows.
+
+    Raises:
+        ValueError: The page has no place for it.
+    """
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        message = f"{page} has no place for the figures"
+        raise ValueError(message)
+    page.write_text(f"{before}{begin}\n\n{table}\n{end}{after}", encoding="utf-8")
+
+
+def _rows(figures: Iterable[tuple[str, Figure]]) -> Iterable[tuple[str, ...]]:
+    for name, figure in figures:
+        runs = str(len(figure.values))
+        yield (f"`{name}`", figure.name, figure.shown, figure.range, runs, figure.target)
+
+
+def _notes(report: Report) -> Iterable[str]:
+    yield ", ".join(f"{name} {version}" for name, version in report.versions.items()) + "."
+    yield (
+        f"Load average of the machine: {report.load_before:.1f} before, {report.load_after:.1f}"
+        " after; the benchmarks themselves keep two processors busy."
+    )
+    if report.small:
+        yield "**Small sizes, to see that everything works: these figures say nothing.**"
