@@ -15,24 +15,14 @@ from typing import Any
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, Evidence, FailureCode
-from kindlm.patterns import PatternError, matches_in
+from kindlm.patterns import PatternError
+from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolCall, Transcript
 from kindlm.wording import count, printable, shown
 
-__all__ = ["find_personal_data", "pii", "redacted"]
+__all__ = ["pii", "redacted"]
 
-# The card pattern of the suite format. Any 16 digits fit it; only what has a valid check digit
-# is taken for a card.
-_CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
-
-_BUILT_IN = frozenset(
-    {
-        r"\b\d{3}-\d{2}-\d{4}\b",
-        _CARD_PATTERN,
-        r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
-    }
-)
 _SHORT = 2_000
 """Characters up to which the patterns of the suite format take microseconds as a rule, and never
 more than a few hundredths of a second: the one for addresses is quadratic in a run of dots."""
@@ -66,7 +56,7 @@ class _Written:
 
 def _is_slow(expectation: Expectation, transcript: Transcript) -> bool:
     """Tell whether any pattern is the user's own, or the text is long."""
-    if any(pattern.text not in _BUILT_IN for pattern in _patterns(expectation.params)):
+    if any(pattern.text not in DEFAULT_PATTERNS for pattern in _patterns(expectation.params)):
         return True
     length = 0
     for written in _written(transcript):
@@ -161,35 +151,14 @@ def _found(pattern: _Pattern, written: _Written, deadline: float) -> Iterator[Ev
     """Yield where a pattern matches a text, as ranges of it: its values first, else its whole."""
     taken: set[tuple[int, int]] = set()
     for value in written.values:
-        for start, end in _ranges(pattern.text, value, deadline):
+        for start, end in personal_data_in(value, pattern.text, deadline):
             place = _place(value[start:end], written.text, taken)
             taken.add(place)
             yield Evidence(written.source, *place, pattern.name, redacted(value[start:end]))
     if not taken:
-        for start, end in _ranges(pattern.text, written.text, deadline):
+        for start, end in personal_data_in(written.text, pattern.text, deadline):
             shown_match = redacted(written.text[start:end])
             yield Evidence(written.source, start, end, pattern.name, shown_match)
-
-
-def find_personal_data(pattern: str, text: str, deadline: float) -> list[tuple[int, int]]:
-    """Return the ranges of a text that a pattern matches, in order and without overlaps.
-
-    Of the card pattern only what is a card counts. `deadline` is a time of the monotonic clock.
-    Raises `PatternError` for a pattern that does not compile, or takes too long.
-    """
-    return list(_ranges(pattern, text, deadline))
-
-
-def _ranges(pattern: str, text: str, deadline: float) -> Iterator[tuple[int, int]]:
-    is_card = pattern == _CARD_PATTERN
-    last = 0
-    # Overlapping, since a card may begin inside 16 digits that are none.
-    for start, end in matches_in(pattern, text, deadline, overlapped=is_card):
-        if is_card and not _passes_luhn(text[start:end]):
-            continue
-        if start >= last:
-            last = end
-            yield start, end
 
 
 def _place(match: str, text: str, taken: Container[tuple[int, int]]) -> tuple[int, int]:
@@ -199,12 +168,6 @@ def _place(match: str, text: str, taken: Container[tuple[int, int]]) -> tuple[in
     while (start, start + len(escaped)) in taken:
         start = text.find(escaped, start + len(escaped))
     return start, start + len(escaped)
-
-
-def _passes_luhn(text: str) -> bool:
-    digits = [int(char) for char in reversed(text) if char in "0123456789"]
-    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
-    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _detected(expectation: Expectation, found: list[Evidence], problems: list[str]) -> CheckResult:

@@ -15,9 +15,8 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kindlm.checks.pii import find_personal_data
-from kindlm.config.expect_schema import PiiConfig
 from kindlm.patterns import PatternError
+from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.suite import Suite
 from kindlm_store import Text
 
@@ -69,7 +68,7 @@ def patterns_of(suite: Suite) -> tuple[str, ...]:
         if expectation.kind == "pii"
         for pattern in _written(expectation.params)
     ]
-    return tuple(dict.fromkeys((*PiiConfig().deny_patterns, *written)))
+    return tuple(dict.fromkeys((*DEFAULT_PATTERNS, *written)))
 
 
 class PersonalData:
@@ -194,7 +193,7 @@ class _Search:
         began = time.monotonic()
         left = _SLOW_S - self._spent[pattern] if pattern in self._slow else _TEXT_S
         try:
-            found = find_personal_data(pattern, text, min(self._end, began + left))
+            found = list(personal_data_in(text, pattern, min(self._end, began + left)))
         except PatternError:
             self._spent[pattern] += time.monotonic() - began
             if pattern not in self._slow:
@@ -211,7 +210,7 @@ def _written(params: Mapping[str, Any]) -> Iterator[str]:
 
 def _compiles(pattern: str) -> bool:
     try:
-        find_personal_data(pattern, "", time.monotonic() + _TEXT_S)
+        list(personal_data_in("", pattern, time.monotonic() + _TEXT_S))
     except PatternError:
         return False
     return True

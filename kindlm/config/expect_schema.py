@@ -18,6 +18,7 @@ from kindlm.config.section import (
     Text,
 )
 from kindlm.config.values import refuse
+from kindlm.personal_data import DEFAULT_PATTERNS
 
 __all__ = [
     "CallCountConfig",
@@ -70,11 +71,7 @@ class PiiConfig(Section):
     enabled: bool = Field(default=True, examples=[False])
     """`false` switches the check off."""
     deny_patterns: list[Pattern] = Field(
-        default=[
-            r"\b\d{3}-\d{2}-\d{4}\b",
-            r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b",
-            r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
-        ],
+        default=[*DEFAULT_PATTERNS],
         examples=[[r"\b\d{3}-\d{2}-\d{4}\b"]],
     )
     """Replaces the defaults: US social security, credit card, e-mail."""

@@ -1,0 +1,42 @@
+"""Which texts hold personal data, and where: the patterns of the suite format, and any others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kindlm.patterns import matches_in
+
+__all__ = ["DEFAULT_PATTERNS", "personal_data_in"]
+
+# Any 16 digits fit it; only what has a valid check digit is taken for a card.
+_CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
+
+DEFAULT_PATTERNS = (
+    r"\b\d{3}-\d{2}-\d{4}\b",
+    _CARD_PATTERN,
+    r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
+)
+"""What is looked for where a suite names no patterns: US social security, credit card, e-mail."""
+
+
+def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a text that a pattern matches, in order and without overlaps.
+
+    Of the card pattern only what is a card counts. `deadline` is a time of the monotonic clock.
+    Raises `PatternError` for a pattern that does not compile, or takes too long.
+    """
+    is_card = pattern == _CARD_PATTERN
+    last = 0
+    # Overlapping, since a card may begin inside 16 digits that are none.
+    for start, end in matches_in(pattern, text, deadline, overlapped=is_card):
+        if is_card and not _passes_luhn(text[start:end]):
+            continue
+        if start >= last:
+            last = end
+            yield start, end
+
+
+def _passes_luhn(text: str) -> bool:
+    digits = [int(char) for char in reversed(text) if char in "0123456789"]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
