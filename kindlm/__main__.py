@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 
+from kindlm.cli.ending import ending_at_once, interrupt_on_signals, leave_with
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line that this process was started with."""
-    try:
+    with ending_at_once():
         from kindlm.cli.app import run
-
-        code = run(sys.argv[1:])
-    except KeyboardInterrupt:
-        # Ctrl-C while the modules are loaded.
-        code = 1
-    sys.exit(code)
+    interrupt_on_signals()
+    leave_with(run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

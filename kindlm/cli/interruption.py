@@ -38,10 +38,12 @@ def stop_on_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
         for number in _SIGNALS
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
     ]
+    before = {number: signal.getsignal(number) for number in handled}
     for number in handled:
         loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:
-        for number in handled:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)

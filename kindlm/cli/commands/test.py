@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import DatabaseOption
 
 __all__ = ["test_command"]
@@ -131,8 +132,9 @@ def test_command(
     ] = False,
 ) -> None:
     """Run tests, record everything, judge the gates."""
-    from kindlm.cli.request import TestOptions
-    from kindlm.cli.test_run import run_tests
+    with ending_at_once():
+        from kindlm.cli.request import TestOptions
+        from kindlm.cli.test_run import run_tests
 
     options = TestOptions(
         paths=(*(paths or ()), *((config,) if config else ())),

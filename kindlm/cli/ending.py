@@ -1,0 +1,54 @@
+"""How the process ends on a signal where nothing has to be put in order first.
+
+Nothing heavy is imported here: this comes before everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+__all__ = ["ending_at_once", "interrupt_on_signals", "leave_with"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """End the process at once on Ctrl-C or SIGTERM while the context lasts.
+
+    For the time in which modules are loaded: an exception that a signal raises there shows a
+    traceback of Python's own, or is lost in a callback of its import system.
+    """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupt_on_signals() -> None:
+    """Let SIGTERM do what Ctrl-C does: unwind, so that everything is closed, and exit with 1."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def leave_with(code: int) -> NoReturn:
+    """Exit with a code that stands: a signal that comes now only makes it quicker."""
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        os._exit(code)
+
+    for number in _SIGNALS:
+        signal.signal(number, leave)
+    raise SystemExit(code)
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(1)
