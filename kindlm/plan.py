@@ -7,12 +7,21 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from kindlm.suite import Case, Suite
 
-__all__ = ["Earlier", "Execution", "Plan", "PlannedCase", "PlannedSuite", "Selection", "make_plan"]
+__all__ = [
+    "Earlier",
+    "Execution",
+    "Places",
+    "Plan",
+    "PlannedCase",
+    "PlannedSuite",
+    "Selection",
+    "make_plan",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,25 +129,51 @@ class Earlier:
     spent_usd: Mapping[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where suites stand in a run that has begun before: their `ordinals` by path.
+
+    `started` are the ordinals of those that have started, in the order in which they first did:
+    executions are numbered in that order, and one that starts later gets the next numbers.
+    """
+
+    ordinals: Mapping[str, int] = field(default_factory=dict)
+    started: tuple[int, ...] = ()
+
+    def ordinal(self, path: str, position: int) -> int:
+        """Return the ordinal of a suite; it is its position in a run that begins now."""
+        return self.ordinals.get(path, position)
+
+
 def make_plan(
     suites: Sequence[Suite],
     selection: Selection | None = None,
     missing: Collection[int] = (),
+    places: Places = Places(),
 ) -> Plan:
     """Return the plan of a run of `suites`.
 
-    `missing` are the ordinals of suites that can not run now. What the others are known by does not
-    depend on them, so that a run may be resumed when they can.
+    `missing` are the ordinals of suites that can not run now. They have no executions, but the
+    tests of the others are dealt to shards as if they had.
     """
     chosen = selection or Selection()
     in_shard = _dealer(chosen.shard)
-    planned: list[PlannedSuite] = []
-    before = 0
-    for ordinal, suite in enumerate(suites):
+    planned: dict[int, PlannedSuite] = {}
+    for position, suite in enumerate(suites):
+        ordinal = places.ordinal(suite.path, position)
         cases = tuple(_plan_case(suite, case, chosen, in_shard) for case in suite.cases)
-        planned.append(PlannedSuite(ordinal, suite, cases, before))
-        before += planned[-1].executions
-    return Plan(tuple(suite for suite in planned if suite.ordinal not in missing))
+        if ordinal not in missing:
+            planned[ordinal] = PlannedSuite(ordinal, suite, cases)
+    order = [ordinal for ordinal in places.started if ordinal in planned]
+    order += [ordinal for ordinal in planned if ordinal not in places.started]
+    return Plan(tuple(_numbered([planned[ordinal] for ordinal in order])))
+
+
+def _numbered(suites: Sequence[PlannedSuite]) -> Iterator[PlannedSuite]:
+    before = 0
+    for suite in suites:
+        yield replace(suite, before=before)
+        before += suite.executions
 
 
 def _dealer(shard: tuple[int, int] | None) -> Callable[[], bool]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kindlm.cli.project import run_environment
 from kindlm.cli.run_request import SkippedSuite
 from kindlm.cli.secrets import remember_secrets, suite_secrets
-from kindlm.config import Diagnostic, LoadedSuite, load_suite
+from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import discover
 from kindlm.suite import Expectation, Suite
@@ -72,7 +72,7 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
     return Ok(
         Loaded(
             suites=tuple(item.suite for item in loaded if item.suite is not None),
-            skipped=tuple(_skipped(item) for item in loaded if item.suite is None),
+            skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
             diagnostics=tuple(found for item in loaded for found in _found(item, environ)),
             files=tuple(files),
             folders=tuple(folders),
@@ -151,9 +151,9 @@ def _taken(path: Path, identity: tuple[str, str, str], owner: Path) -> KindlmErr
     )
 
 
-def _skipped(loaded: LoadedSuite) -> SkippedSuite:
+def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
     error = next(found.error for found in loaded.diagnostics if found.severity == "error")
-    return SkippedSuite(loaded.name, str(loaded.path), loaded.tests, error)
+    return SkippedSuite(loaded.name, suite_identity(loaded.path, root), loaded.tests, error)
 
 
 def _no_tests(paths: Sequence[Path]) -> KindlmError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.failing import failing_tests
+from kindlm.history.resumption import Unfinished
 from kindlm.plan import Selection
 from kindlm.suite import Gate, Suite
 
@@ -84,12 +86,14 @@ def make_request(
     project: Project,
     options: TestOptions,
     console: Console,
-    only: frozenset[tuple[str, str, str]] | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Result[RunRequest]:
     """Return what is to be run, or why the options ask for something impossible.
 
-    `only` holds the tests to choose from; without it, `--failed` looks for them.
+    `unfinished` is the run that is resumed: what it chose by `--failed` then is chosen now.
     """
+    if (wrong := _inconsistent(options)) is not None:
+        return Err(wrong)
     suites = loaded.suites
     if options.label is not None and _means_a_run(options.label):
         return Err(_reserved(options.label))
@@ -105,11 +109,9 @@ def make_request(
     for model in options.models:
         if model not in known:
             return Err(_unknown_model(model, known))
-    if options.failed and only is None:
-        failed = _failed_before(suites, options.database)
-        if isinstance(failed, Err):
-            return failed
-        only = failed.value
+    only = Ok(None) if not options.failed else _failing(suites, options.database, unfinished)
+    if isinstance(only, Err):
+        return only
     shard = parse_shard(options.shard) if options.shard else Ok(None)
     if isinstance(shard, Err):
         return shard
@@ -124,7 +126,7 @@ def make_request(
                 tags=options.tags,
                 models=options.models,
                 repeat=options.repeat,
-                only=only,
+                only=only.value,
                 shard=shard.value,
             ),
             root=project.root,
@@ -179,12 +181,17 @@ def _with_pass_rate(suite: Suite, rate: float) -> Suite:
     return replace(suite, gates=(gate, *others))
 
 
-def _failed_before(
-    suites: Iterable[Suite], database: Path | None
-) -> Result[frozenset[tuple[str, str, str]]]:
+def _failing(
+    suites: Iterable[Suite], database: Path | None, unfinished: Unfinished | None
+) -> Result[frozenset[tuple[str, str, str]] | None]:
     """Return the tests that did not pass when they last ran; an error if there are none."""
+    chosen: set[tuple[str, str, str]] = set()
+    if unfinished is not None:
+        # Of suites that have started, those that had failed then: by now they may have passed.
+        chosen |= unfinished.selected
+        suites = [suite for suite in suites if suite.path not in unfinished.started_paths]
     with open_history(database) as connection:
-        failing = frozenset(
+        chosen |= {
             (suite.name, test, target)
             for suite in suites
             for test, target in failing_tests(
@@ -193,8 +200,30 @@ def _failed_before(
                 suite.name,
                 {(case.name, target) for case in suite.cases for target in case.targets},
             )
+        }
+    return Ok(frozenset(chosen)) if chosen else Err(_nothing_failed())
+
+
+def _inconsistent(options: TestOptions) -> KindlmError | None:
+    """Return what is wrong with options that mean nothing, alone or together."""
+    limits = {
+        "--max-cost": options.max_cost_usd,
+        "--max-time": options.max_time_s,
+        "--max-rpm": options.max_rpm,
+    }
+    for name, value in limits.items():
+        if value is not None and not math.isfinite(value):
+            return _misused(f"{name} {value} is no limit.", "Write a number, or leave it out.")
+    if options.run_group and not options.shard:
+        return _misused(
+            "--run-group names what the shards of one run share, and there is no --shard.",
+            "Say which shard this is: --shard 1/4, or leave --run-group out.",
         )
-    return Ok(failing) if failing else Err(_nothing_failed())
+    return None
+
+
+def _misused(message: str, hint: str) -> KindlmError:
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
 
 
 def _means_a_run(label: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from kindlm.cli.request import TestOptions
 from kindlm.cli.run_request import Resuming, RunRequest
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.resumption import RecordedSuite, RecordedTest, Unfinished
-from kindlm.plan import PlannedSuite, make_plan
+from kindlm.plan import Places, PlannedSuite, make_plan
 
 __all__ = ["as_recorded", "no_selection", "resumed"]
 
@@ -51,6 +51,7 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Tes
         tests=tuple(recorded.tests),
         tags=tuple(recorded.tags),
         models=tuple(recorded.models),
+        failed=recorded.failed,
         repeat=recorded.repeat,
         gate=recorded.gate,
         shard=recorded.shard,
@@ -67,35 +68,62 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     A changed configuration is accepted if it is forced. The tests must be the same even then:
     executions are known by their place in the plan.
     """
-    changed = _changed_suites(unfinished, request)
-    if isinstance(changed, Err):
-        return changed
-    if changed.value and not force:
-        return Err(_changed(unfinished.run, changed.value))
-    return Ok(replace(request, group=unfinished.group, resuming=Resuming(changed.value)))
-
-
-def _changed_suites(unfinished: Unfinished, request: RunRequest) -> Result[tuple[str, ...]]:
-    """Return the suites whose configuration has changed; an error if their tests have."""
-    if not unfinished.suites:
-        return Ok(())  # it was stopped before anything of it was written down
-    now = [_as_recorded_suite(each) for each in make_plan(request.suites, request.selection).suites]
-    if {s.path for s in now} | {s.path for s in request.skipped} != {
-        s.path for s in unfinished.suites
-    }:
-        return Err(_other_suites(unfinished, request))
-    # One that could not start then, for want of a key or a port, may start now.
-    then = {suite.path: suite for suite in unfinished.suites if suite.config_hash is not None}
+    wrong = _other_suites(request, unfinished)
+    if wrong is not None:
+        return Err(wrong)
+    places = Places(_ordinals(request, unfinished), unfinished.started)
+    suites = sorted(request.suites, key=lambda suite: places.ordinals[suite.path])
+    plan = make_plan(suites, request.selection, places=places)
+    before = {suite.path: suite for suite in unfinished.suites}
     changed: list[str] = []
-    for suite in now:
-        before = then.get(suite.path)
-        if before is None:
-            continue
-        if (before.ordinal, before.tests) != (suite.ordinal, suite.tests):
-            return Err(_other_tests(unfinished.run, suite, before))
-        if before.config_hash != suite.config_hash:
-            changed.append(suite.name)
-    return Ok(tuple(changed))
+    for now in map(_as_recorded_suite, plan.suites):
+        if now.path not in unfinished.started_paths:
+            continue  # One that could not start, for want of a key or a port, may start now.
+        then = before[now.path]
+        if then.tests != now.tests:
+            return Err(_other_tests(unfinished.run, now, then))
+        if then.config_hash != now.config_hash:
+            changed.append(now.name)
+    if changed and not force:
+        return Err(_changed(unfinished.run, changed))
+    resuming = Resuming(places, tuple(changed))
+    return Ok(replace(request, suites=suites, group=unfinished.group, resuming=resuming))
+
+
+def _other_suites(request: RunRequest, unfinished: Unfinished) -> KindlmError | None:
+    """Return an error if the files do not hold the suites that the run began with."""
+    then = {suite.path: suite.name for suite in unfinished.suites}
+    broken = {suite.path for suite in request.skipped}
+    now = _names(request)
+    # Of a run that was killed at its very start, not all suites may have been written down.
+    new = now.keys() - then.keys() if unfinished.has_begun else set()
+    differences = [f"{now[path]!r} is new" for path in sorted(new)]
+    differences += [f"{then[path]!r} is gone" for path in sorted(then.keys() - now.keys())]
+    differences += [
+        f"{now[path]!r} has an error now" for path in sorted(unfinished.started_paths & broken)
+    ]
+    if not differences:
+        return None
+    return _refused(unfinished.run, "the suites are not the same", differences)
+
+
+def _ordinals(request: RunRequest, unfinished: Unfinished) -> Mapping[str, int]:
+    """Return the ordinals of all suites: the recorded ones, and the next for those that have none.
+
+    What could not be loaded comes last, as in a run that begins.
+    """
+    ordinals = {suite.path: suite.ordinal for suite in unfinished.suites}
+    free = max(ordinals.values(), default=-1) + 1
+    for path in _names(request):
+        if path not in ordinals:
+            ordinals[path] = free
+            free += 1
+    return ordinals
+
+
+def _names(request: RunRequest) -> dict[str, str]:
+    names = {suite.path: suite.name for suite in request.suites}
+    return names | {suite.path: suite.name for suite in request.skipped}
 
 
 def _as_recorded_suite(planned: PlannedSuite) -> RecordedSuite:
@@ -118,27 +146,25 @@ def _given(now: float | None, then: float | None) -> float | None:
     return then if now is None else now
 
 
-def _other_suites(unfinished: Unfinished, request: RunRequest) -> KindlmError:
-    names = {suite.name for suite in request.suites} | {suite.name for suite in request.skipped}
-    known = {suite.name for suite in unfinished.suites}
-    differences = [f"{name!r} is new" for name in sorted(names - known)]
-    differences += [f"{name!r} is gone or has an error now" for name in sorted(known - names)]
-    return _refused(unfinished.run, "the suites are not the same", differences)
-
-
 def _other_tests(run: str, now: RecordedSuite, before: RecordedSuite) -> KindlmError:
     named_now = {(test.name, test.target) for test in now.tests}
     named_before = {(test.name, test.target) for test in before.tests}
-    differences = [f"{name!r} is new" for name, _ in sorted(named_now - named_before)]
-    differences += [f"{name!r} is gone" for name, _ in sorted(named_before - named_now)]
-    differences = differences or ["their order, repeats or skips differ"]
+    differences = [f"{_test(key)} is new" for key in sorted(named_now - named_before)]
+    differences += [f"{_test(key)} is gone" for key in sorted(named_before - named_now)]
+    differences = differences or ["their order, selection, repeats or skips differ"]
     return _refused(run, f"the tests of suite {now.name!r} are not the same", differences)
 
 
+def _test(key: tuple[str, str]) -> str:
+    name, target = key
+    return f"{name!r} on {target!r}"
+
+
 def _refused(run: str, what: str, differences: Sequence[str]) -> KindlmError:
+    more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} can not be resumed: {what} ({'; '.join(differences[:5]) or 'other order'}).",
+        f"Run {run} can not be resumed: {what} ({'; '.join(differences[:5])}{more}).",
         "Put the files back as they were, or begin a new run: kindlm test",
     )
 

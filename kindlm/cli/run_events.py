@@ -48,11 +48,11 @@ def run_started(
     )
 
 
-def run_resumed(plan: Plan, resuming: Resuming) -> RunResumed:
+def run_resumed(planned: int, resuming: Resuming) -> RunResumed:
     """Return the first event of a later session of a run."""
     return RunResumed(
         by=f"{socket.gethostname()}:{os.getpid()}",
-        planned=len(plan),
+        planned=planned,
         changed=list(resuming.changed),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
 from kindlm.events import RunOptions
-from kindlm.plan import Selection
+from kindlm.plan import Places, Selection
 from kindlm.suite import Suite
 
 __all__ = ["Resuming", "RunRequest", "SkippedSuite"]
@@ -29,6 +29,7 @@ class SkippedSuite:
 class Resuming:
     """That a run is to be resumed; `changed` names suites that are not what they were then."""
 
+    places: Places = Places()
     changed: tuple[str, ...] = ()
 
 
@@ -47,3 +48,8 @@ class RunRequest:
     label: str | None = None
     group: str | None = None
     resuming: Resuming | None = None
+
+    @property
+    def places(self) -> Places:
+        """Where the suites stand in the run."""
+        return self.resuming.places if self.resuming else Places()

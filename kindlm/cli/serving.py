@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from kindlm.cli.cassettes import with_recorded_answers
@@ -42,17 +43,21 @@ async def serve_suites(
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
     """
-    suites = list(request.suites)
-    skipped = dict(enumerate(request.skipped, start=len(suites)))
+    places = request.places
+    suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
+    skipped = {
+        places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
+    }
+    plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
-        for planned in make_plan(suites, request.selection).suites:
+        for planned in plan(list(suites.values())).suites:
             serving = _serve(planned, request, reader, stack, tell)
             served = await _unless_stopped(serving, stop)
             if isinstance(served, Err):
                 skipped[planned.ordinal] = _skipped(planned.suite, served.error)
             elif served is not None:
                 suites[planned.ordinal] = served.value
-        yield Served(make_plan(suites, request.selection, skipped), skipped)
+        yield Served(plan(list(suites.values()), missing=skipped), skipped)
 
 
 def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:

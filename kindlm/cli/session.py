@@ -28,24 +28,24 @@ from kindlm.cli.run_events import (
     suite_skipped,
     suite_started,
 )
-from kindlm.cli.run_request import RunRequest
+from kindlm.cli.run_request import RunRequest, SkippedSuite
 from kindlm.cli.secrets import suite_secrets
 from kindlm.cli.serving import Served, Tell, serve_suites
 from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, run_plan
 from kindlm.engine.stop import Stop
-from kindlm.errors import ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.events import RunAborted, RunInterrupted, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
-from kindlm.history.resumption import read_unfinished
+from kindlm.history.resumption import Unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.plan import Earlier
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.embedders import find_embedder
 from kindlm.providers.pricing import PriceTable
-from kindlm.providers.registry import make_client
+from kindlm.providers.registry import check_settings, make_client
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings
 from kindlm.wording import shown
@@ -100,22 +100,26 @@ async def run_session(
                 serve_suites(request, stop, reader, tell) as served,
                 PythonProcesses(request.environ, request.root) as processes,
             ):
-                plan = served.plan
-                recorder.hide_personal_data(plan.suites, lambda slow: tell(_too_slow(slow)))
-                baselines = RecordedBaselines(reader)
-                _record_start(served, request, baselines, recorder)
+                recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
+                baselines = RecordedBaselines(reader, before.baselines if before else None)
+                lost = None if before is None else _lost(served, request, before)
+                _record_start(served, request, baselines, recorder, lost, before)
                 # A run that was finished meanwhile takes no event any more, and calls no model.
                 await recorder.durable()
+                if lost is not None:
+                    tell(lost.error)
+                    stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
                 earlier = before.earlier if before else Earlier()
-                view.planned(plan, earlier.finished)
+                view.planned(served.plan, earlier.finished)
                 ports = _ports(request, baselines, recorder, processes)
                 complete = stop.reason is None and await run_plan(
-                    plan,
+                    served.plan,
                     ports,
                     lambda finished: observer(recorder.shown(finished)),
                     stop,
                     limits=request.limits,
                     earlier=earlier,
+                    unpriced=lambda model: tell(_unpriced(model)),
                 )
         if not complete:
             recorder.record(_stopped(stop))
@@ -126,6 +130,29 @@ async def run_session(
         if await _read_models_are_sound(log):
             took_ms = (time.monotonic() - started) * 1000
             await _finish(run, log, took_ms + (before.duration_ms if before else 0.0))
+
+
+def _lost(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
+    """Return a suite that had started and can not go on now: a program or a key is missing.
+
+    To go on without it would seal a run that is not what it began as, and may have been paid for.
+    """
+    for ordinal, skipped in sorted(served.skipped.items()):
+        if ordinal in before.started:
+            return skipped
+    left = {
+        (each.suite.ordinal, each.target)
+        for each in served.plan
+        if each.id not in before.earlier.finished and not each.case.skip
+    }
+    for planned in served.plan.suites:
+        suite = planned.suite
+        used = {target for ordinal, target in left if ordinal == planned.ordinal}
+        for model in (suite.models[target] for target in sorted(used) if target in suite.models):
+            usable = check_settings(suite.providers[model.provider], request.environ)
+            if isinstance(usable, Err) and planned.ordinal in before.started:
+                return SkippedSuite(suite.name, suite.path, 0, usable.error)
+    return None
 
 
 def _stopped(stop: Stop) -> RunInterrupted | RunAborted:
@@ -140,6 +167,15 @@ def _too_slow(pattern: str) -> Diagnostic:
         "Texts that it cannot search at once are not recorded: write it without nested repetition.",
     )
     return Diagnostic(error, "warning", "record.redactPii", None)
+
+
+def _unpriced(model: str) -> Diagnostic:
+    error = KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"A limit of costs can not be kept: the price of {shown(model)} is not known.",
+        "Add it under `prices`, in dollars for a million tokens.",
+    )
+    return Diagnostic(error, "warning", "prices", None)
 
 
 def _ports(
@@ -167,9 +203,14 @@ def _ports(
 
 
 def _record_start(
-    served: Served, request: RunRequest, baselines: BaselineLookup, recorder: RunRecorder
+    served: Served,
+    request: RunRequest,
+    baselines: BaselineLookup,
+    recorder: RunRecorder,
+    lost: SkippedSuite | None,
+    before: Unfinished | None,
 ) -> None:
-    if request.resuming is None:
+    if request.resuming is None or before is None:
         recorder.record(
             run_started(
                 served.plan,
@@ -178,8 +219,12 @@ def _record_start(
                 ci=ci_service(request.environ),
             )
         )
+    elif lost is not None:
+        # Nothing of it is told again: it stays what it was.
+        recorder.record(run_resumed(before.planned, request.resuming))
+        return
     else:
-        recorder.record(run_resumed(served.plan, request.resuming))
+        recorder.record(run_resumed(len(served.plan), request.resuming))
     # Told again when a run is resumed: what could not start then may start now.
     for planned in served.plan.suites:
         recorder.record(suite_started(planned, baselines))

@@ -64,10 +64,12 @@ def run_tests(options: TestOptions) -> int:
     set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
+    if options.force_resume and options.resume is None:
+        fail([_nothing_to_force()], console)
     if options.dry_run and (options.reporters or options.output):
         fail([_no_report_of_a_plan()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
-    unfinished = _unfinished(options) if options.resume else None
+    unfinished = _unfinished(options) if options.resume is not None else None
     if unfinished is not None:
         options = as_recorded(options, unfinished, project.root)
     if not options.paths:
@@ -75,8 +77,7 @@ def run_tests(options: TestOptions) -> int:
     loaded = or_fail(load_paths(options.paths, project.root))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
-    only = unfinished.only if unfinished else None
-    request = or_fail(make_request(loaded, project, options, console, only))
+    request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
         return _record_and_report(request, unfinished.run, reporters, options, console)
@@ -104,11 +105,12 @@ def _record_and_report(
 
 def _unfinished(options: TestOptions) -> Unfinished:
     """Return the run that is to be resumed; end the command if that can not be done."""
+    assert options.resume is not None
     wrong = no_selection(options)
     if wrong:
         fail([wrong])
     with open_history(options.database) as reader:
-        run = or_fail(find_unfinished(reader, options.resume or "latest"))
+        run = or_fail(find_unfinished(reader, options.resume))
         held_by = holder(existing_history(options.database).database, f"run/{run}")
         if held_by is not None:
             fail([_run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
@@ -231,6 +233,14 @@ def _no_report_of_a_plan() -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "--dry-run runs nothing that could be reported.",
         "Leave out --reporter and --output, or --dry-run.",
+    )
+
+
+def _nothing_to_force() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--force-resume resumes nothing by itself.",
+        "Write which run: kindlm test --resume RUN --force-resume",
     )
 
 

@@ -3,7 +3,7 @@
 from kindlm.config.binding import bind_services, bind_suite
 from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.diagnostics import Diagnostic
-from kindlm.config.load import LoadedSuite, load_suite
+from kindlm.config.load import LoadedSuite, load_suite, suite_identity
 from kindlm.config.published import json_schema
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "json_schema",
     "literal_secrets",
     "load_suite",
+    "suite_identity",
 ]

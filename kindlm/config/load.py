@@ -20,7 +20,7 @@ from kindlm.config.validation import validate
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import Suite
 
-__all__ = ["LoadedSuite", "load_suite"]
+__all__ = ["LoadedSuite", "load_suite", "suite_identity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,11 @@ def _load(
         reporter.sort_phase(start)
     if config is None or failed:
         return None
-    return compile_suite(config, _identity(path, root), path.parent.resolve(), files, reporter)
+    return compile_suite(config, suite_identity(path, root), path.parent.resolve(), files, reporter)
 
 
-def _identity(path: Path, root: Path | None) -> str:
+def suite_identity(path: Path, root: Path | None) -> str:
+    """Return what a suite's file is known by: its path from the project's root, if it is below."""
     if root is not None and path.resolve().is_relative_to(root.resolve()):
         return path.resolve().relative_to(root.resolve()).as_posix()
     return path.as_posix()

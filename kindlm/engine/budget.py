@@ -30,7 +30,7 @@ class Budget:
         spent: Mapping[int, float] | None = None,
         *,
         used_up: Callable[[], None] = lambda: None,
-        unpriced: Callable[[str], None] = lambda model: None,
+        unpriced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._limits = suites
         self._most_usd = most_usd

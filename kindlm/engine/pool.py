@@ -33,9 +33,7 @@ async def run_pool(
 
     Raises the first exception that `work` raises, when everything else was cancelled.
     """
-    pool = _Pool(plan, done, calls, work, paces)
-    if stop.reason is not None:
-        pool.close()
+    pool = _Pool(plan, done, calls, work, paces, stop)
     running = asyncio.create_task(pool.run())
     over = asyncio.create_task(stop.grace_over())
     winding_down = asyncio.create_task(stop.winding_down())
@@ -56,16 +54,22 @@ async def run_pool(
 
 class _Pool:
     def __init__(
-        self, plan: Plan, done: Collection[str], calls: Calls, work: Work, paces: Paces
+        self,
+        plan: Plan,
+        done: Collection[str],
+        calls: Calls,
+        work: Work,
+        paces: Paces,
+        stop: Stop,
     ) -> None:
         self._calls = calls
         self._work = work
+        self._stop = stop
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
         self._places = asyncio.Semaphore(max(suites.values(), default=1))
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, paces))
         self._starting: list[asyncio.Task[None]] = []
-        self._closed = False
 
     async def run(self) -> bool:
         """Return whether all that was to be done is done."""
@@ -74,15 +78,19 @@ class _Pool:
         return all(lane.head is None for lane in self._lanes)
 
     def close(self) -> None:
-        """Start nothing new; what was started goes on."""
-        self._closed = True
+        """Wait for nothing more that could be started; what was started goes on."""
         for task in self._starting:
             task.cancel()
 
+    def _is_closed(self) -> bool:
+        return self._stop.is_winding_down
+
     async def _start(self, lane: _Lane, group: asyncio.TaskGroup) -> None:
         """Start the executions of a lane, one after another, as there is room."""
-        while not self._closed and (execution := lane.head) is not None:
+        while not self._is_closed() and (execution := lane.head) is not None:
             reserved = await self._admit(execution, lane.pace)
+            if self._is_closed():
+                return  # since this waited; nobody needs the place any more
             group.create_task(self._do(execution, reserved))
             lane.advance()
 

@@ -69,7 +69,7 @@ async def run_plan(
     *,
     limits: Limits = Limits(),
     earlier: Earlier = Earlier(),  # noqa: B008 - a value
-    unpriced: Callable[[str], None] = lambda model: None,
+    unpriced: Callable[[str], None] = lambda _: None,
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 

@@ -46,6 +46,11 @@ class Stop:
         """Whether what is in flight has been asked to end, too."""
         return self._requested.is_set()
 
+    @property
+    def is_winding_down(self) -> bool:
+        """Whether nothing new is to start."""
+        return self._winding_down.is_set()
+
     async def winding_down(self) -> None:
         """Return when nothing new is to start."""
         await self._winding_down.wait()

@@ -7,6 +7,7 @@ active one; labels keep others at hand.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -145,11 +146,17 @@ class RecordedBaselines:
     """Looks baselines up in a history; implements `ports.BaselineLookup`.
 
     `db` is a read-only connection. Which run is the baseline is found out once, so that it stays
-    the same for a whole run whatever others do meanwhile.
+    the same for a whole run whatever others do meanwhile. `chosen` is what was found out by an
+    earlier session of the run, by project and suite.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        chosen: Mapping[tuple[str, str], str | None] | None = None,
+    ) -> None:
         self._db = db
+        self._chosen = chosen or {}
         self._runs: dict[tuple[str, str], Result[str | None]] = {}
 
     def run(self, project: str, suite: str) -> Result[str | None]:
@@ -164,11 +171,18 @@ class RecordedBaselines:
         return output_of(self._db, run, suite, test, target)
 
     def _find(self, project: str, suite: str) -> Result[str | None]:
-        baseline = active_baseline(self._db, project, suite)
-        if baseline is None:
+        active = active_baseline(self._db, project, suite)
+        run = active.run if active else None
+        key = (project, suite)
+        if self._chosen.get(key) is not None:
+            run = self._chosen[key]
+        if run is None:
             return Ok(None)
-        problem = corruption(self._db, baseline.run, suite)
-        return Ok(baseline.run) if problem is None else Err(problem)
+        problem = corruption(self._db, run, suite)
+        if problem is not None:
+            return Err(problem)
+        # None was chosen then if there was no baseline, or none that could be used.
+        return Ok(self._chosen.get(key, run))
 
 
 def _corrupt(run: str, suite: str, why: str) -> KindlmError:

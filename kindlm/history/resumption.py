@@ -12,12 +12,13 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.runs import find_run
 from kindlm.plan import Earlier
+from kindlm_store import is_held
 
 __all__ = ["RecordedSuite", "RecordedTest", "Unfinished", "find_unfinished", "read_unfinished"]
 
-_LATEST = """
+_UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = 'live'
- ORDER BY started_at DESC, id LIMIT 1
+ ORDER BY started_at DESC, id
 """
 
 _STARTED = """
@@ -25,7 +26,14 @@ SELECT data FROM event_log WHERE stream = 'run/' || ? AND type = 'run.started'
 """
 
 _SUITES = """
-SELECT id, ordinal, name, path, config_hash, error_code FROM suites WHERE run = ? ORDER BY ordinal
+SELECT id, ordinal, project, name, path, config_hash, baseline_run
+  FROM suites WHERE run = ? ORDER BY ordinal
+"""
+
+_FIRST_STARTED = """
+SELECT json_extract(data, '$.ordinal') FROM event_log
+ WHERE stream = 'run/' || ? AND type = 'suite.started'
+ GROUP BY 1 ORDER BY min(version)
 """
 
 _TESTS = """
@@ -76,27 +84,49 @@ class RecordedSuite:
     path: str
     config_hash: str | None
     tests: tuple[RecordedTest, ...]
+    project: str | None = None
+    baseline_run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that can be resumed. `duration_ms` is how long its sessions took together."""
+    """A run that can be resumed.
+
+    `planned` is how many executions it has, `started` the ordinals of the suites that have started,
+    in the order in which they first did, `duration_ms` how long its sessions took together.
+    """
 
     run: str
     options: RunOptions
     group: str | None
+    planned: int
     suites: tuple[RecordedSuite, ...]
+    started: tuple[int, ...]
     earlier: Earlier
     duration_ms: float
 
     @property
-    def only(self) -> frozenset[tuple[str, str, str]] | None:
-        """The tests that were chosen as those that had failed; None if that was not asked for.
+    def has_begun(self) -> bool:
+        """Whether any execution has started; before, what it consists of may be half written."""
+        return bool(self.earlier.finished or self.earlier.attempts)
 
-        By suite, test and target. They are no longer those that failed last.
-        """
-        if not self.options.failed:
-            return None
+    @property
+    def baselines(self) -> dict[tuple[str, str], str | None]:
+        """The baseline that each suite began with, by project and name; None for no baseline."""
+        return {
+            (suite.project, suite.name): suite.baseline_run
+            for suite in self.suites
+            if suite.project is not None
+        }
+
+    @property
+    def started_paths(self) -> frozenset[str]:
+        """The files of the suites that have started."""
+        return frozenset(suite.path for suite in self.suites if suite.config_hash is not None)
+
+    @property
+    def selected(self) -> frozenset[tuple[str, str, str]]:
+        """The tests that were selected, by suite, test and target."""
         return frozenset(
             (suite.name, test.name, test.target)
             for suite in self.suites
@@ -106,10 +136,16 @@ class Unfinished:
 
 
 def find_unfinished(db: sqlite3.Connection, wanted: str) -> Result[str]:
-    """Return the id of the run to resume; `latest` is the latest that is unfinished."""
+    """Return the id of the run to resume.
+
+    `latest` is the latest that is unfinished and that nobody is at, if there is one.
+    """
     if wanted == "latest":
-        found = db.execute(_LATEST).fetchone()
-        return Ok(found[0]) if found else Err(_nothing_to_resume())
+        unfinished = [row[0] for row in db.execute(_UNFINISHED)]
+        file = db.execute("PRAGMA database_list").fetchone()[2]
+        stopped = (run for run in unfinished if not is_held(file, f"run/{run}"))
+        found = next(stopped, next(iter(unfinished), None))
+        return Err(_nothing_to_resume()) if found is None else Ok(found)
     run = find_run(db, wanted)
     if isinstance(run, Err):
         return run
@@ -126,7 +162,9 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
         run=run,
         options=RunOptions.model_validate(started.get("options") or {}),
         group=started.get("group"),
+        planned=db.execute("SELECT planned FROM runs WHERE id = ?", (run,)).fetchone()[0],
         suites=tuple(_suite(db, row) for row in db.execute(_SUITES, (run,)).fetchall()),
+        started=tuple(row[0] for row in db.execute(_FIRST_STARTED, (run,))),
         earlier=_earlier(db, run),
         duration_ms=_duration_ms(db.execute(_SESSIONS, (run,)).fetchall()),
     )
@@ -142,6 +180,8 @@ def _suite(db: sqlite3.Connection, row: sqlite3.Row) -> RecordedSuite:
         tests=tuple(
             RecordedTest(test[0], test[1], bool(test[2]), bool(test[3]), test[4]) for test in tests
         ),
+        project=row["project"],
+        baseline_run=row["baseline_run"],
     )
 
 
