@@ -2,9 +2,10 @@
 
     python counted_run.py COUNTS.json test …
 
-Counted are SQL statements on every connection to SQLite (by SQLite's own trace), connections made
-to servers (by Python's audit hooks) and bytes written (by the operating system). Memory is what
-Python allocates from the first connection on: what is imported before does not matter here.
+Counted are SQL statements on every connection to SQLite and the steps they take (by SQLite itself),
+connections made to servers (by Python's audit hooks) and bytes written (by the operating system).
+Memory is what Python allocates from the first connection on: what is imported before does not
+matter here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from typing import Any
 
 from kindlm.__main__ import main
 
+STEPS = 50
+"""Steps of SQLite's virtual machine between two counts of them."""
+
 _connect = sqlite3.connect
 
 
@@ -27,6 +31,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.statements = 0
+        self.steps = 0
         self.connections = 0
         self.held = 0
 
@@ -42,7 +47,11 @@ class Counts:
         self.held = max(self.held, tracemalloc.get_traced_memory()[0])
         connection = _connect(*arguments, **options)
         connection.set_trace_callback(self.statement)
+        connection.set_progress_handler(self.progress, STEPS)
         return connection
+
+    def progress(self) -> None:
+        self.steps += STEPS
 
     def statement(self, sql: str) -> None:
         # What a trigger does begins with a comment: it is part of the statement that fired it.
@@ -71,6 +80,7 @@ def run(out: Path, arguments: list[str]) -> int | str | None:
         code = ended.code
     found = {
         "statements": counts.statements,
+        "steps": counts.steps,
         "connections": counts.connections,
         "bytes_written": bytes_written() - written,
         "held": counts.held,
