@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from rich.cells import cell_len
-
+from kindlm.cli.table import aligned
 from kindlm.history.baselines import Baseline
 from kindlm.reports.untrusted import one_line
 
@@ -37,15 +36,8 @@ def baselines_json(baselines: Sequence[Baseline]) -> str:
 
 def baselines_table(baselines: Sequence[Baseline]) -> str:
     """Return the baselines for people: one line each, an arrow before those that are active."""
-    lines = [_HEADER, *(_cells(baseline) for baseline in baselines)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    return "".join(
-        "  ".join(
-            cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
-        ).rstrip()
-        + "\n"
-        for line in lines
-    )
+    rows = aligned([_HEADER, *(_cells(baseline) for baseline in baselines)])
+    return "".join("  ".join(row).rstrip() + "\n" for row in rows)
 
 
 def _cells(baseline: Baseline) -> tuple[str, ...]:

@@ -99,8 +99,8 @@ def _keep_edits(folder: Path, out: Console) -> None:
 
 def _has_finished(folder: Path, run: str) -> bool:
     with closing(open_reader(_database(folder))) as reader:
-        row = reader.execute("SELECT ended FROM runs WHERE id = ?", (run,)).fetchone()
-    return row is not None and row["ended"] == "finished"
+        view = RunView(reader, run)
+        return view.is_recorded and view.info.ended == "finished"
 
 
 def _cut_short(out: Console) -> int:

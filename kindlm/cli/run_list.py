@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from rich.cells import cell_len
-
+from kindlm.cli.table import aligned
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import RunRow
 from kindlm.reports.untrusted import one_line
@@ -23,6 +22,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COMMIT_LENGTH = 8
 _COLORS = {"passed": "32", "failed": "31", "running": "36"}
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
+_STATUS = _HEADER.index("STATUS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +87,12 @@ def runs_json(runs: Sequence[ListedRun]) -> str:
 
 def runs_table(runs: Sequence[ListedRun], *, color: bool) -> str:
     """Return the runs for people: one line each, columns aligned."""
-    lines = [_HEADER, *(_cells(run) for run in runs)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    text = []
-    for index, line in enumerate(lines):
-        cells = [
-            cell + " " * (width - cell_len(cell))
-            for cell, width in zip(line[:-1], widths, strict=False)
-        ]
-        if color and index:
-            status = runs[index - 1].status
-            cells[3] = f"\x1b[{_COLORS.get(status, '33')}m{cells[3]}\x1b[0m"
-        text.append("  ".join((*cells, line[-1])).rstrip())
-    return "\n".join(text) + "\n"
+    rows = aligned([_HEADER, *(_cells(run) for run in runs)])
+    if color:
+        for run, cells in zip(runs, rows[1:], strict=True):
+            paint = _COLORS.get(run.status, "33")
+            cells[_STATUS] = f"\x1b[{paint}m{cells[_STATUS]}\x1b[0m"
+    return "".join("  ".join(row).rstrip() + "\n" for row in rows)
 
 
 def _status(row: RunRow, database: Path) -> str:
