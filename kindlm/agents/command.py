@@ -24,7 +24,6 @@ __all__ = ["MAX_OUTPUT_BYTES", "CommandAgent", "command_agent"]
 
 MAX_OUTPUT_BYTES = 10_000_000
 _KEPT_STDERR_BYTES = 16_384
-_SHOWN_LINES = 3
 _PYTHON = ("python", "python3")
 _WHO = failures.Who("command")
 
@@ -105,8 +104,7 @@ class CommandAgent:
         )
 
     def _error(self, what: str, stdout: Output, stderr: Output) -> KindlmError:
-        lines = [line for line in _text(stderr).splitlines() if line.strip()]
-        last_words = _WHO.quote(" | ".join(lines[-_SHOWN_LINES:]))
+        last_words = _WHO.last_words(_text(stderr))
         message = f"The command {self._name()} {what}"
         return failures.failed(
             _WHO,

@@ -19,6 +19,7 @@ from kindlm.unreachable import unreachable_reason
 __all__ = ["Who", "bad_option", "failed", "of_network", "of_reply", "of_status", "of_timeout"]
 
 _QUOTED_CHARACTERS = 200
+_QUOTED_LINES = 3
 _HIDDEN = "[hidden]"
 # Locks that timed out (409) and what says to come back are worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
@@ -53,6 +54,11 @@ class Who:
         line = " ".join(self.clean(text).split())
         line = "".join(character for character in line if character.isprintable())
         return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
+
+    def last_words(self, printed: str) -> str:
+        """Return the last lines of what a program printed, as `quote` does."""
+        lines = [line for line in printed.splitlines() if line.strip()]
+        return self.quote(" | ".join(lines[-_QUOTED_LINES:]))
 
 
 def failed(

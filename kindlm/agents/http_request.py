@@ -21,7 +21,14 @@ from kindlm.agents.json_values import compact_json
 from kindlm.ports import AgentRequest
 from kindlm.transcript import Message, Role
 
-__all__ = ["PLACEHOLDERS", "REQUESTS", "make_body", "placeholders", "request_warnings"]
+__all__ = [
+    "PLACEHOLDERS",
+    "REQUESTS",
+    "last_user_text",
+    "make_body",
+    "placeholders",
+    "request_warnings",
+]
 
 REQUESTS = ("message", "messages", "query")
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")

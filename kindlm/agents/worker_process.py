@@ -32,7 +32,6 @@ _START = (
 )
 _LEAVE_S = 10.0
 _KEPT_BYTES = 16_384
-_SHOWN_LINES = 3
 
 
 class WorkerProcess:
@@ -162,8 +161,7 @@ class WorkerProcess:
             async with asyncio.timeout(GRACE_S):
                 how = how_it_ended(await self._program.exit_code())
         await self._program.drained()
-        lines = [line for line in self._printed.tail.splitlines() if line.strip()]
-        last_words = who.quote(" | ".join(lines[-_SHOWN_LINES:]))
+        last_words = who.last_words(self._printed.tail)
         message = f"The process of agent {who.name!r} {how} before it answered"
         return failures.failed(
             who,
