@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kindlm.checks.alignment import Assignment, Bounds, in_any_order, in_sequence
+from kindlm.alignment import Assignment, Bounds, in_any_order, in_sequence
 from kindlm.checks.call_counts import CallCount
 from kindlm.checks.call_wording import arguments_match, written_arguments
 from kindlm.checks.registry import check

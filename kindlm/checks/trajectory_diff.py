@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.alignment import Assignment, Bounds, Fits
+from kindlm.alignment import Assignment, Bounds, Fits
 from kindlm.checks.call_wording import differences, written_arguments
 from kindlm.matching import mismatches
 from kindlm.transcript import ToolUse

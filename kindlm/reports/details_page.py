@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kindlm.history.masking import Mask, mask_of
 from kindlm.history.rows import AssertionView, CallView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
-from kindlm.reports.evidence import Mask, mask_of
 from kindlm.reports.figures import duration
 from kindlm.reports.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible

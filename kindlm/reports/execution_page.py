@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+from kindlm.history.masking import Mask, mask_of, masked, source_text
 from kindlm.history.rows import AssertionView, CallView, ExecutionView, SuiteView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
-from kindlm.reports.evidence import Mask, mask_of, masked, source_text
 from kindlm.reports.figures import duration, money
 from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.registry import ReportOptions

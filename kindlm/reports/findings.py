@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.evidence import mask_of, masked
 
 __all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of"]
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
+from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import (
     AssertionView,
     ExecutionView,
@@ -24,7 +25,6 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
-from kindlm.reports.evidence import Mask, mask_of, masked
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]

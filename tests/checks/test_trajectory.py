@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.alignment import Bounds, in_any_order, in_sequence
 from kindlm.checks import discover
-from kindlm.checks.alignment import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
