@@ -7,6 +7,7 @@ nothing after the front end touches the user's files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,7 @@ from typing import Any
 from kindlm.errors import SourceLocation
 
 __all__ = [
+    "TOOL_PLACEHOLDER",
     "AgentTarget",
     "Case",
     "Cassette",
@@ -121,14 +123,18 @@ class Fault(StrEnum):
     MALFORMED = "malformed"
 
 
+TOOL_PLACEHOLDER = re.compile(r"\{\{[ \t]*((?:args|state)(?:\.[\w-]+|\[[0-9]+\])+)[ \t]*\}\}")
+"""What is filled in when a tool answers: `{{args.order_id}}`, `{{state.items[0].price}}`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
     """What a tool answers when a call matches.
 
     A call matches when its arguments match `when` and the state of the execution matches
-    `when_state`; None matches everything. `then` and `set_state` may hold `{{args.x}}` and
-    `{{state.x}}`. With a `sequence`, the nth matching call gets the nth of it, and the last one
-    stays. `fault` answers with a failure instead.
+    `when_state`; None matches everything. Texts in `then` and `set_state` may hold what fits
+    `TOOL_PLACEHOLDER`. With a `sequence`, the nth matching call gets the nth of it, and the last
+    one stays. `fault` answers with a failure instead.
     """
 
     when: Mapping[str, Any] | None = None

@@ -12,7 +12,7 @@ from kindlm.config.places import Path
 from kindlm.config.raw import Raw, items, texts
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.templates import all_templates
-from kindlm.config.tool_rules import TOOL_PLACEHOLDER
+from kindlm.suite import TOOL_PLACEHOLDER
 
 __all__ = ["warn_of_placeholders"]
 

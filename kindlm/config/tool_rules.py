@@ -14,11 +14,9 @@ from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, expectations, items, texts, walk
 from kindlm.errors import Ok
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
+from kindlm.suite import TOOL_PLACEHOLDER
 
-__all__ = ["TOOL_PLACEHOLDER", "check_tools"]
-
-TOOL_PLACEHOLDER = re.compile(r"\{\{[ \t]*(?:args|state)(?:\.[\w-]+|\[[0-9]+\])+[ \t]*\}\}")
-"""What is filled in when a tool answers: `{{args.order_id}}`, `{{state.items[0].price}}`."""
+__all__ = ["check_tools"]
 
 _ABSENT = {"$absent": True}
 # What both OpenAI and Anthropic take.

@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kindlm.suite import TOOL_PLACEHOLDER
+
 __all__ = ["MissingValueError", "fill"]
 
-_PLACEHOLDER = re.compile(r"\{\{[ \t]*((?:args|state)(?:\.[\w-]+|\[[0-9]+\])+)[ \t]*\}\}")
 _PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
 _MAX_DIGITS = 9
 
@@ -40,10 +41,10 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
 
 
 def _filled(template: str, scope: Mapping[str, Any]) -> Any:
-    whole = _PLACEHOLDER.fullmatch(template)
+    whole = TOOL_PLACEHOLDER.fullmatch(template)
     if whole is not None:
         return _value(whole[1], scope)
-    return _PLACEHOLDER.sub(lambda found: _as_text(_value(found[1], scope)), template)
+    return TOOL_PLACEHOLDER.sub(lambda found: _as_text(_value(found[1], scope)), template)
 
 
 def _value(path: str, scope: Mapping[str, Any]) -> Any:

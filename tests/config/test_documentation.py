@@ -17,8 +17,8 @@ from kindlm.agents.registry import ADAPTERS
 from kindlm.config import json_schema
 from kindlm.config.agent_rules import OPTIONS
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.tool_rules import TOOL_PLACEHOLDER
 from kindlm.simulation.placeholders import MissingValueError, fill
+from kindlm.suite import TOOL_PLACEHOLDER
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
