@@ -303,3 +303,11 @@ class Suite:
     record_raw_bodies: bool = True
     redact_pii: bool = False
     compliance: Compliance | None = None
+
+    def judge(self, model: str | None = None) -> ModelTarget | None:
+        """Return the model that judges: the one that is named, else `judge_model`, else the first.
+
+        It is None where there is no such model.
+        """
+        chosen = model or self.judge_model or next(iter(self.models), None)
+        return None if chosen is None else self.models.get(chosen)

@@ -107,8 +107,7 @@ def _conversation(case: Case, model: ModelTarget, users: tuple[str, ...]) -> Ite
 
 def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterator[_Call]:
     params = expectation.params
-    chosen = params.get("model") or suite.judge_model or next(iter(suite.models), None)
-    judge = None if chosen is None else suite.models.get(chosen)
+    judge = suite.judge(params.get("model"))
     if expectation.kind != "judge" or judge is None:
         return
     asked = len(params.get("criteria") or "") + len(params.get("rubric") or "")

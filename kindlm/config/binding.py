@@ -114,12 +114,11 @@ def _used_providers(
 ) -> set[str]:
     models = {target for case in cases for target in _targets(case, selected)}
     used = {suite.models[model].provider for model in models if model in suite.models}
-    default = suite.judge_model or next(iter(suite.models), None)
     # Cases of one test share their expectations, however many rows it has.
     for expectations in {id(case.expectations): case.expectations for case in cases}.values():
         for expectation in expectations:
             if _asks_a_judge(expectation):
-                judge = suite.models.get(expectation.params.get("model") or default or "")
+                judge = suite.judge(expectation.params.get("model"))
                 used |= set() if judge is None else {judge.provider}
             elif expectation.params.get("method") == "embedding":
                 # Which of them embeds is decided later, by their keys.
