@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.agents.json_values import ABSENT, compact_json, parse_json
+from kindlm.agents.json_values import ABSENT, compact_json
 from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolUse
 
 __all__ = ["CommandOutput", "read_output"]

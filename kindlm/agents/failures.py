@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from kindlm.agents.json_values import lookup, parse_json
+from kindlm.agents.json_values import lookup
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.retry_after import retry_after
+from kindlm.strict_json import parse_json
 from kindlm.unreachable import unreachable_reason
 
 __all__ = ["Who", "bad_option", "failed", "of_network", "of_reply", "of_status", "of_timeout"]

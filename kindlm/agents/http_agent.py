@@ -18,13 +18,13 @@ from kindlm.agents import failures
 from kindlm.agents.http_options import HttpSettings, http_settings
 from kindlm.agents.http_pool import shared_pool
 from kindlm.agents.http_request import make_body, request_warnings
-from kindlm.agents.json_values import parse_json
 from kindlm.agents.reply_reading import Reading, Told, UnreadableReply, agent_reply, read_reply
 from kindlm.agents.sse import parse_events
 from kindlm.agents.stream_reading import read_stream
 from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.http_client import UNREACHABLE, ClientPool
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
 
 __all__ = ["MAX_BODY_BYTES", "HttpAgent", "http_agent"]

@@ -1,13 +1,12 @@
-"""JSON from agents: strict, so that whatever is kept is JSON again, and found by its path."""
+"""JSON values of agents: written without spaces, and what is in them found by its path."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
-__all__ = ["ABSENT", "PATH", "compact_json", "lookup", "parse_json"]
+__all__ = ["ABSENT", "PATH", "compact_json", "lookup"]
 
 ABSENT: Any = object()
 """What a path leads to where there is nothing; null is something."""
@@ -16,14 +15,6 @@ PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 """How a path is written: `choices[0].message.content`, or `choices.0.message.content`."""
 
 _PART = re.compile(r"[^.\[\]]+")
-
-
-def parse_json(text: str) -> Any:
-    """Parse strict JSON (no NaN, no Infinity); raise `ValueError` for anything else."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def compact_json(value: Any) -> str:
@@ -41,15 +32,3 @@ def lookup(value: Any, path: str) -> Any:
         else:
             return ABSENT
     return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _finite(digits: str) -> float:
-    """Return a number; raise `ValueError` for one like 1e400, which nothing could write again."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits} is too large")
-    return number

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kindlm.agents.json_values import ABSENT, lookup, parse_json
+from kindlm.agents.json_values import ABSENT, lookup
 from kindlm.agents.reply_reading import (
     Reading,
     Told,
@@ -21,6 +21,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.sse import DONE, Event
 from kindlm.agents.tool_entries import read_tool_uses
+from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
 
 __all__ = ["read_stream"]

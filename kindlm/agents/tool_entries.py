@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kindlm.agents.json_values import ABSENT, compact_json, parse_json
+from kindlm.agents.json_values import ABSENT, compact_json
+from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse
 
 __all__ = ["AGENT_RULE", "read_tool_uses", "tool_call"]

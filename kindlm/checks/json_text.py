@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any
+
+from kindlm import strict_json
 
 __all__ = ["ParsedJson", "parse_json"]
 
 _FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\1", re.DOTALL)
-
-_Pairs: TypeAlias = Callable[[list[tuple[str, Any]]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +25,17 @@ def parse_json(text: str, *, unique_keys: bool = False) -> ParsedJson:
     """Parse a whole text as JSON.
 
     Raises:
-        ValueError: it is no JSON; says where. So are NaN and Infinity, and with `unique_keys` an
-            object that has a key twice.
+        ValueError: it is no JSON; says where. With `unique_keys` neither is an object that has a
+            key twice.
     """
     body, fenced = _unfenced(text)
-    pairs: _Pairs | None = _unique if unique_keys else None
-    try:
-        value = json.loads(body, parse_constant=_no_constant, object_pairs_hook=pairs)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    return ParsedJson(value, fenced)
+    return ParsedJson(strict_json.parse_json(body, _unique if unique_keys else None), fenced)
 
 
 def _unfenced(text: str) -> tuple[str, bool]:
     stripped = text.strip()
     fence = _FENCED.fullmatch(stripped) if stripped[:1] in {"`", "~"} else None
     return (fence[2], True) if fence else (text, False)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

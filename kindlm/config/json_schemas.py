@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.strict_json import parse_json
 
 __all__ = ["parse_schema", "schema_fault"]
 
@@ -21,12 +22,10 @@ _HINT = "See https://json-schema.org/understanding-json-schema"
 def parse_schema(name: str, data: bytes) -> Result[Any]:
     """Return the JSON Schema in `data`; draft 2020-12 unless its `$schema` says otherwise."""
     try:
-        document = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        document = parse_json(data.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         return _error(f'"{name}" is not JSON: {error.msg} ({place})', "Correct the file")
-    except RecursionError:
-        return _error(f'"{name}" is nested too deeply', "Correct the file")
     except ValueError as error:
         return _error(f'"{name}" is not JSON: {error}', "Correct the file")
     fault = schema_fault(document)
@@ -164,10 +163,6 @@ def _circles(edges: dict[int, list[Any]]) -> bool:
                 on_way.add(following)
                 way.append((following, iter(edges[following])))
     return False
-
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a JSON number")
 
 
 def _error(message: str, hint: str) -> Err:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
+from kindlm.strict_json import parse_json
 from kindlm.wording import count
 
 __all__ = ["MAX_ROWS", "Row", "RowFile", "RowProblem", "read_rows"]
@@ -213,9 +214,7 @@ def _json_rows(text: str) -> Iterator[_Read]:
 def _json_row(line: str) -> Mapping[str, str] | _RowError:
     hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
     try:
-        value = json.loads(line, object_pairs_hook=_pairs, parse_constant=_refuse_constant)
-    except RecursionError:
-        return _RowError("The row is nested too deeply", hint)
+        value = parse_json(line, _pairs)
     except ValueError as error:
         return _RowError(f"The row is not JSON: {error}", hint)
     if not isinstance(value, dict):
@@ -243,10 +242,6 @@ def _repeated(names: Sequence[str]) -> str | None:
     """Return the first name that is there more than once."""
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)
-
-
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a JSON number")
 
 
 def _line(text: str, number: int) -> str | None:

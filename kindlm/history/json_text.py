@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import Any, NoReturn
+from typing import Any
+
+from kindlm.strict_json import parse_json
 
 __all__ = ["read_json"]
 
@@ -20,24 +21,13 @@ def read_json(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = parse_json(text)
         _require_shallow(value)
         json.dumps(value, ensure_ascii=False).encode()
     # A surrogate is a UnicodeEncodeError, which is a ValueError.
     except (ValueError, RecursionError):
         return text
     return value
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(digits)
-    return number
 
 
 def _require_shallow(value: Any) -> None:

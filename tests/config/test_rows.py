@@ -97,7 +97,7 @@ def test_a_test_becomes_one_for_each_row(
         ("r.jsonl", '{"message": "a", "message": "b"}', 1, 'The row is not JSON: the key "message" is there twice'),
         ("r.jsonl", '{"message": "\\ud800"}', 1, '"message" holds something that is no character'),
         ("r.jsonl", '{"message": "\\ufdd0{{env.HOME}}"}', 1, '"message" holds something that is no character'),
-        ("r.jsonl", "[" * 100_000, 1, "The row is nested too deeply"),
+        ("r.jsonl", "[" * 100_000, 1, "The row is not JSON: it is nested too deeply"),
         ("r.txt", "message\n", 1, '"r.txt" is neither CSV nor JSON Lines'),
     ],
 )  # fmt: skip
