@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 from kindlm.agents.failures import Who, bad_option
 from kindlm.agents.http_request import PLACEHOLDERS, REQUESTS, placeholders
 from kindlm.agents.json_values import PATH
-from kindlm.agents.options import unknown_name
 from kindlm.agents.reply_reading import QUERY_TEXT_KEYS, TEXT_KEYS, Reading
 from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
 __all__ = ["HttpSettings", "http_settings"]
@@ -81,10 +81,10 @@ def _wrong_header(who: Who, headers: Mapping[str, str]) -> KindlmError | None:
 def _wrong_option(who: Who, options: Mapping[str, Any]) -> KindlmError | None:
     for name in options:
         if name not in _OPTIONS:
-            return bad_option(who, f"unknown option {name!r}", unknown_name(name, _OPTIONS))
+            return bad_option(who, f"unknown option {name!r}", hint_for(name, _OPTIONS, "Known"))
     form = options.get("request", REQUESTS[0])
     if form not in REQUESTS:
-        hint = unknown_name(str(form), REQUESTS)
+        hint = hint_for(str(form), REQUESTS, "Known")
         return bad_option(who, f"`request` is {form!r}", hint)
     for name in ("responsePath", "toolCallsPath"):
         path = options.get(name)
@@ -92,7 +92,7 @@ def _wrong_option(who: Who, options: Mapping[str, Any]) -> KindlmError | None:
             return bad_option(who, f"`{name}` is no path", "Write it like data.items[0].text")
     for name in placeholders(options.get("body")):
         if name not in PLACEHOLDERS:
-            hint = unknown_name(name, PLACEHOLDERS)
+            hint = hint_for(name, PLACEHOLDERS, "Known")
             return bad_option(who, f"`body` has the unknown placeholder {{{{{name}}}}}", hint)
     return None
 

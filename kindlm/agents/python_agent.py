@@ -32,7 +32,6 @@ from typing import Any, Self
 from kindlm.agents import failures
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.json_values import PATH, compact_json
-from kindlm.agents.options import unknown_name
 from kindlm.agents.reply_reading import (
     MAX_TOKENS,
     Reading,
@@ -43,6 +42,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
 __all__ = ["PythonAgent", "python_agent", "wrong_target"]
@@ -207,7 +207,7 @@ def wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
     for name, value in target.options.items():
         if name not in _OPTIONS:
             return failures.bad_option(
-                who, f"unknown option {name!r}", unknown_name(name, _OPTIONS)
+                who, f"unknown option {name!r}", hint_for(name, _OPTIONS, "Known")
             )
         if not isinstance(value, str) or (name != "path" and not PATH.fullmatch(value)):
             return failures.bad_option(who, f"`{name}` is no path")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kindlm.agents.failures import Who
-from kindlm.agents.options import unknown_name
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.ports import Agent
+from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget, Command
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def make_agent(
     where = _COMMAND if isinstance(target, Command) else _MAKERS.get(target.adapter)
     if where is None:
         assert isinstance(target, AgentTarget)
-        hint = unknown_name(target.adapter, ADAPTERS)
+        hint = hint_for(target.adapter, ADAPTERS, "Known")
         message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     if processes is not None and isinstance(target, AgentTarget) and target.adapter == "python":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.agent_schema import AgentConfig
-from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig, TrajectoryConfig
 from kindlm.config.places import Path
 from kindlm.config.raw import texts
@@ -15,6 +15,7 @@ from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.targets import runs_on_models
 from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
 from kindlm.matching import matches
+from kindlm.suggestions import hint_for
 
 __all__ = ["expect_sections", "warn_of_tests"]
 

@@ -6,11 +6,12 @@ import re
 
 from pydantic_core import PydanticCustomError
 
-from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items
 from kindlm.config.values import check_url
 from kindlm.errors import ErrorCode
+from kindlm.suggestions import hint_for
 
 __all__ = ["OPTIONS", "OPTION_NAMES", "check_agents"]
 

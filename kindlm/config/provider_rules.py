@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, section
 from kindlm.errors import ErrorCode
+from kindlm.suggestions import hint_for
 
 __all__ = ["PROVIDER_TYPES", "check_providers"]
 

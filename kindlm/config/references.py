@@ -11,17 +11,18 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.agent_rules import check_agents
-from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.conversation_rules import check_conversations
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.file_references import check_files
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.places import Path
 from kindlm.config.provider_rules import PROVIDER_TYPES, check_providers
 from kindlm.config.raw import Raw, expectations, items, section
-from kindlm.config.talk_rules import check_talks
 from kindlm.config.templates import check_templates
 from kindlm.config.tool_rules import check_tools
 from kindlm.config.variables import check_rows
 from kindlm.errors import ErrorCode
+from kindlm.suggestions import hint_for
 
 __all__ = ["check_references"]
 
@@ -40,7 +41,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     check_files(raw, reporter, files)
     check_tools(raw, reporter, files)
     check_rows(raw, reporter, files)
-    check_talks(raw, reporter, files)
+    check_conversations(raw, reporter, files)
     check_templates(raw, reporter, files)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kindlm.config.agent_rules import OPTION_NAMES
-from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.file_references import SYSTEM_FILE_KEYS
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
@@ -14,6 +14,7 @@ from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items, section, texts
 from kindlm.config.variables import check_variables
 from kindlm.errors import Ok
+from kindlm.suggestions import hint_for
 
 __all__ = ["all_templates", "check_templates"]
 

@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from kindlm.config.diagnostics import Reporter, hint_for
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path, dotted
 from kindlm.config.scalars import ScalarError, resolve_plain
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.values import TAGS
+from kindlm.suggestions import hint_for
 
 __all__ = ["validate"]
 

@@ -10,11 +10,11 @@ import importlib
 import importlib.util
 import pkgutil
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Protocol, TextIO
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
+from kindlm.suggestions import suggest
 
 __all__ = ["Report", "ReportOptions", "find_report", "report_names"]
 
@@ -70,8 +70,8 @@ def _load(module: str) -> Report | None:
 
 def _unknown(name: str) -> KindlmError:
     known = report_names()
-    near = get_close_matches(name, [*known, *_ALIASES], n=1)
-    guess = f"Did you mean {near[0]}? " if near else ""
+    near = suggest(name, [*known, *_ALIASES])
+    guess = "" if near is None else f"Did you mean {near}? "
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"There is no report {name!r}.",

@@ -353,6 +353,6 @@ def test_a_name_that_is_not_there_is_told(module, refused):
 
 
 def test_options_and_headers_of_other_adapters_are_refused(refused):
-    assert refused("m:a", respnsePath="x").hint == "Did you mean 'responsePath'?"
+    assert refused("m:a", respnsePath="x").hint == 'Did you mean "responsePath"?'
     assert "`path`" in refused("m:a", path=5).message
     assert "`headers`" in refused("m:a", {"X": "1"}).message

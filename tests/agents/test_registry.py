@@ -29,7 +29,7 @@ def test_an_unknown_adapter_gets_the_nearest(refused):
     error = refused("htpt")
     assert error.code is ErrorCode.PROVIDER_NOT_FOUND
     assert "'shop'" in error.message
-    assert error.hint == "Did you mean 'http'?"
+    assert error.hint == 'Did you mean "http"?'
 
 
 def test_an_adapter_that_resembles_none_gets_all(refused):
@@ -44,7 +44,7 @@ def test_an_endpoint_must_be_a_url(refused, url):
 def test_an_unknown_option_gets_the_nearest(refused):
     error = refused(respnsePath="x")
     assert "'respnsePath'" in error.message
-    assert error.hint == "Did you mean 'responsePath'?"
+    assert error.hint == 'Did you mean "responsePath"?'
 
 
 @pytest.mark.parametrize(

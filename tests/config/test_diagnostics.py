@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.config.diagnostics import suggest
+from kindlm.suggestions import suggest
 
 
 @pytest.mark.parametrize(

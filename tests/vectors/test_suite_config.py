@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kindlm.config import Diagnostic, LoadedSuite, bind_suite, load_suite
-from kindlm.config.diagnostics import suggest
 from kindlm.config.files import safe_path
 from kindlm.errors import Ok
+from kindlm.suggestions import suggest
 
 DEPARTURES = {
     "config-036": "turns have no labels: the unknown key is the error, at its own place",

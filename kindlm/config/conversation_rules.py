@@ -1,4 +1,4 @@
-"""What the kind of a test, or a turn of its conversation, does not allow."""
+"""Conversations that cannot take place: with commands, and with baselines on the way."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kindlm.config.places import Path
 from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.errors import Ok
 
-__all__ = ["check_talks"]
+__all__ = ["check_conversations"]
 
 
-def check_talks(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report messages to programs that read none, and comparisons that have nothing to compare."""
     for path, test in items(raw, "tests"):
         if "command" in test:
