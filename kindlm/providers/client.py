@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import failures
 from kindlm.providers.failures import Endpoint
+from kindlm.providers.quota import quotas
 from kindlm.providers.refusals import WRITTEN_AS, refused_parameters
 from kindlm.providers.wire import UnreadableReply, Wire, WireRequest, parse_json
 
@@ -116,6 +118,7 @@ class WireClient:
                 finish_reason=said.finish_reason,
                 model=said.model,
                 warnings=sent.warnings,
+                quotas=quotas(answer.headers, datetime.now(UTC)),
             )
         )
 

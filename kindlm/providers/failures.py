@@ -1,21 +1,22 @@
 """What can go wrong between us and a provider, in words and codes.
 
 Codes are those of the error specification. `details` always holds `status`, `retry_after`,
-`retryable` and `body`, and `resend` where a request was refused for what we added to it. No text
-that leaves here holds the provider's key, even if the provider echoed it; a body is quoted with
-200 characters at most and kept whole in `details`.
+`retryable` and `body`, `resend` where a request was refused for what we added to it, and `quotas`
+where a status said that it failed. No text that leaves here holds the provider's key, even if the
+provider echoed it; a body is quoted with 200 characters at most and kept whole in `details`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.providers.quota import quotas
 from kindlm.providers.wire import error_message, parse_json
 from kindlm.retry_after import retry_after
 from kindlm.unreachable import unreachable_reason
@@ -170,7 +171,8 @@ def of_status(
     endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str
 ) -> KindlmError:
     """Return the error of an HTTP status that is no success; header names are any case."""
-    wait = retry_after(headers, datetime.now(UTC))
+    now = datetime.now(UTC)
+    wait = retry_after(headers, now)
     code, message, hint = _told(endpoint, status, body, wait)
     advice = headers.get("x-should-retry")
     retryable = status in _RETRYABLE_STATUSES or status >= 500
@@ -178,9 +180,10 @@ def of_status(
         retryable = advice == "true"
     if code is ErrorCode.PROVIDER_RATE_LIMIT and _quota_used_up(body):
         retryable = False
-    return _error(
+    error = _error(
         endpoint, code, message, hint, status=status, wait=wait, retryable=retryable, body=body
     )
+    return replace(error, details={**error.details, "quotas": quotas(headers, now)})
 
 
 def _told(

@@ -1,0 +1,90 @@
+"""What providers say is left of their limits, in the headers of their answers.
+
+- OpenAI and those who follow it: `x-ratelimit-remaining-requests`, `-limit-`, `-reset-`, the same
+  for tokens; a reset is a duration such as `20ms`, `1s` or `6m0s`.
+- Anthropic: `anthropic-ratelimit-requests-remaining`, `-limit`, `-reset`, the same for tokens,
+  input tokens and output tokens; a reset is a moment (RFC 3339).
+- The IETF's drafts (draft-ietf-httpapi-ratelimit-headers): up to 06 `ratelimit-remaining`,
+  `-limit`, `-reset`, a reset in seconds; from 08 on one field, `RateLimit: "name";r=50;t=30`.
+
+A stranger wrote the headers: what can't be read is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Literal
+
+from kindlm.ports import Quota
+
+__all__ = ["quotas"]
+
+_Kind = Literal["requests", "tokens"]
+
+# What is limited, and where its headers say `remaining`, `limit` and `reset`.
+_HEADERS: tuple[tuple[_Kind, str], ...] = (
+    ("requests", "x-ratelimit-{}-requests"),
+    ("tokens", "x-ratelimit-{}-tokens"),
+    ("requests", "anthropic-ratelimit-requests-{}"),
+    ("tokens", "anthropic-ratelimit-tokens-{}"),
+    ("tokens", "anthropic-ratelimit-input-tokens-{}"),
+    ("tokens", "anthropic-ratelimit-output-tokens-{}"),
+    ("requests", "ratelimit-{}"),
+)
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+# Bounded, so that no number overflows and no text takes long.
+_LONGEST = 200
+_COUNT = re.compile(r"[0-9]{1,15}")
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|us|µs|ns|h|m|s))+")
+_STEP = re.compile(r"([0-9.]+)([a-zµ]+)")
+_LEFT = re.compile(r";\s*r=([0-9]{1,15})\s*(?=[;,]|$)")
+_RESET = re.compile(r";\s*t=([0-9]{1,9})\s*(?=[;,]|$)")
+
+
+def quotas(headers: Mapping[str, str], now: datetime) -> tuple[Quota, ...]:
+    """Return what is left of each limit that the headers name; header names are any case."""
+    return (*_of_triples(headers, now), *_of_field(headers))
+
+
+def _of_triples(headers: Mapping[str, str], now: datetime) -> Iterator[Quota]:
+    for kind, name in _HEADERS:
+        left = _count(headers.get(name.format("remaining")))
+        if left is None:
+            continue
+        limit = _count(headers.get(name.format("limit")))
+        # A limit of nothing is how some say that there is none.
+        if limit == 0 or (limit is not None and left > limit):
+            continue
+        yield Quota(kind, left, limit, _reset_s(headers.get(name.format("reset")), now))
+
+
+def _of_field(headers: Mapping[str, str]) -> Iterator[Quota]:
+    # Several limits stand in one field, each with its name.
+    for item in headers.get("ratelimit", "")[:_LONGEST].split(","):
+        left, reset = _LEFT.search(item), _RESET.search(item)
+        if left is not None:
+            seconds = None if reset is None else float(reset.group(1))
+            yield Quota("requests", int(left.group(1)), None, seconds)
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and _COUNT.fullmatch(text) else None
+
+
+def _reset_s(text: str | None, now: datetime) -> float | None:
+    """Return the seconds until a limit is whole again: of a number, a duration, or a moment."""
+    if text is None or len(text) > _LONGEST:
+        return None
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    if _DURATION.fullmatch(text):
+        return sum(float(number) * _UNITS_S[unit] for number, unit in _STEP.findall(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else max(0.0, (moment - now).total_seconds())
