@@ -33,6 +33,11 @@ _HEADERS: tuple[tuple[_Kind, str], ...] = (
     ("tokens", "anthropic-ratelimit-output-tokens-{}"),
     ("requests", "ratelimit-{}"),
 )
+# Formatted once: this runs for every answer.
+_NAMES = tuple(
+    (kind, name.format("remaining"), name.format("limit"), name.format("reset"))
+    for kind, name in _HEADERS
+)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 # Bounded, so that no number overflows and no text takes long.
@@ -51,15 +56,15 @@ def quotas(headers: Mapping[str, str], now: datetime) -> tuple[Quota, ...]:
 
 
 def _of_triples(headers: Mapping[str, str], now: datetime) -> Iterator[Quota]:
-    for kind, name in _HEADERS:
-        left = _count(headers.get(name.format("remaining")))
+    for kind, left_name, limit_name, reset_name in _NAMES:
+        left = _count(headers.get(left_name))
         if left is None:
             continue
-        limit = _count(headers.get(name.format("limit")))
+        limit = _count(headers.get(limit_name))
         # A limit of nothing is how some say that there is none.
         if limit == 0 or (limit is not None and left > limit):
             continue
-        yield Quota(kind, left, limit, _reset_s(headers.get(name.format("reset")), now))
+        yield Quota(kind, left, limit, _reset_s(headers.get(reset_name), now))
 
 
 def _of_field(headers: Mapping[str, str]) -> Iterator[Quota]:
