@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kindlm.config.advice_tests import expect_sections
+from kindlm.config.advice.tests import expect_sections
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig

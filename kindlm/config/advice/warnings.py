@@ -1,13 +1,13 @@
-"""What is accepted, and yet does not do what somebody may expect of it: warnings."""
+"""All warnings of a configuration, in one pass."""
 
 from __future__ import annotations
 
-from kindlm.config.advice_commands import warn_of_commands
-from kindlm.config.advice_limits import warn_of_limits
-from kindlm.config.advice_placeholders import warn_of_placeholders
-from kindlm.config.advice_requests import warn_of_requests
-from kindlm.config.advice_tests import warn_of_tests
-from kindlm.config.advice_use import warn_of_unused
+from kindlm.config.advice.commands import warn_of_commands
+from kindlm.config.advice.limits import warn_of_limits
+from kindlm.config.advice.placeholders import warn_of_placeholders
+from kindlm.config.advice.requests import warn_of_requests
+from kindlm.config.advice.tests import warn_of_tests
+from kindlm.config.advice.unused import warn_of_unused
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles

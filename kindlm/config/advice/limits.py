@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kindlm.config.advice_tests import expect_sections
+from kindlm.config.advice.tests import expect_sections
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect_schema import ExpectConfig
 from kindlm.config.files import ReferencedFiles
