@@ -1,0 +1,42 @@
+"""The history in the web browser: where it is served, and who is told."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import webbrowser
+from ipaddress import ip_address
+from pathlib import Path
+
+from kindlm.browse.pages import START_PAGE
+from kindlm.browse.server import listen, make_datasette, serve
+from kindlm.cli.console import note, warn
+from kindlm.cli.history import existing_history, open_history, or_fail
+
+__all__ = ["browse"]
+
+
+def browse(database: Path | None, host: str, port: int | None, *, opened: bool) -> None:
+    """Serve the history until Ctrl-C; with `opened`, show it in the web browser."""
+    with open_history(database):
+        path = existing_history(database).database
+    listening = or_fail(listen(host, port))
+    address, bound_port = listening.getsockname()[:2]
+    if not ip_address(address.partition("%")[0]).is_loopback:
+        warn(
+            f"Everybody who can reach {address} can read the whole history.",
+            "Without --host only programs on this machine can.",
+        )
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{bound_port}{START_PAGE}"
+
+    def tell() -> None:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+        note("Ctrl-C ends it.")
+        if opened:
+            # Some browsers return when they are closed, and pages are to be served before that.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    with listening:
+        serve(make_datasette(path), listening, tell)
