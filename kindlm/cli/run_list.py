@@ -79,6 +79,8 @@ def runs_json(runs: Sequence[ListedRun]) -> str:
             "gates": {"passed": run.row.gates_passed, "total": run.row.gates},
             "costUsd": run.row.cost_usd,
             "git": {"branch": run.row.git_branch, "commit": run.row.git_commit},
+            "group": run.row.group_id,
+            "shard": run.row.shard,
         }
         for run in runs
     ]
@@ -108,6 +110,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     when = datetime.fromisoformat(row.started_at).astimezone()
     commit = (row.git_commit or "")[:_COMMIT_LENGTH]
     git = f"{row.git_branch} {commit}" if row.git_branch else commit
+    shard = f" · shard {row.shard}" if row.shard else ""
     return (
         one_line(row.id),
         one_line(row.label or ""),
@@ -117,5 +120,5 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         f"{row.gates_passed}/{row.gates}" if row.gates else "",
         "" if row.cost_usd is None else f"${row.cost_usd:.4f}",
         one_line(git),
-        one_line(", ".join(row.suites)),
+        one_line(", ".join(row.suites) + shard),
     )

@@ -9,15 +9,16 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 __all__ = ["group_of", "parse_shard"]
 
 _CI_RUNS = (
-    ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"),
-    ("CI_PIPELINE_ID", None),
-    ("CIRCLE_WORKFLOW_ID", None),
-    ("BUILDKITE_BUILD_ID", "BUILDKITE_RETRY_COUNT"),
-    ("BUILD_TAG", None),
-    ("BUILD_BUILDID", None),
+    "GITHUB_RUN_ID",
+    "CI_PIPELINE_ID",
+    "CIRCLE_WORKFLOW_ID",
+    "BUILDKITE_BUILD_ID",
+    "BUILD_TAG",
+    "BUILD_BUILDID",
 )
-"""What names a run of a CI service, the same in all its jobs, and which try of it this is: GitHub,
-GitLab, CircleCI, Buildkite, Jenkins, Azure Pipelines."""
+"""What names a run of a CI service, the same in all its jobs: GitHub, GitLab, CircleCI, Buildkite,
+Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jobs that failed
+repeats some of the shards, and all of them are one group still."""
 
 
 def parse_shard(text: str) -> Result[tuple[int, int]]:
@@ -38,11 +39,7 @@ def group_of(named: str | None, environ: Mapping[str, str]) -> str | None:
     """Return what the shards of one run share: what is named, else the run of the CI service."""
     if named:
         return named
-    for run, attempt in _CI_RUNS:
-        if environ.get(run):
-            again = environ.get(attempt, "") if attempt else ""
-            return f"{environ[run]}.{again}" if again else environ[run]
-    return None
+    return next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
 
 
 def _is_number(text: str) -> bool:

@@ -83,9 +83,11 @@ def run_tests(options: TestOptions) -> int:
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
         return _record_and_report(request, unfinished.run, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
-        fail([_nothing_selected()], console)
+        fail([_nothing_selected(options.shard)], console)
     if options.dry_run:
         return _show_plan(request, options, console)
+    if options.shard and request.group is None and options.warnings:
+        note("No --run-group: this shard can not be put together with the others.", console)
     return _record_and_report(request, new_run_id(), reporters, options, console)
 
 
@@ -272,9 +274,12 @@ def _run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
     )
 
 
-def _nothing_selected() -> KindlmError:
+def _nothing_selected(shard: str | None) -> KindlmError:
+    fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
+    fewer = "" if shard is None else "take fewer shards than there are tests; "
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        "Nothing was tested: no test fits the selection.",
-        "Loosen --suite, --test, --tags, --model or --failed; kindlm validate counts the tests.",
+        f"Nothing was tested: {fits}.",
+        f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
+        "kindlm validate counts the tests.",
     )

@@ -120,7 +120,7 @@ async def _do(
         return await run_execution(execution, doers, attempt=attempt, reserved=reserved)
     if reserved is not None:
         reserved.pace.ended(reserved.turn)
-    reason = f"Not run: the suite had spent more than its costMaxUsd of ${limit:g}."
+    reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
     return await skip_execution(execution, doers.recorder, attempt=attempt, reason=reason)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 RUN = """
 SELECT r.id, coalesce(l.label, r.label) AS label, r.project, r.mode, r.planned, r.started_at,
        r.finished_at, r.ended, r.reason, r.passed, r.duration_ms, r.git_commit, r.git_branch,
-       r.git_dirty, r.ci, r.kindlm_version, r.source_run, s.head
+       r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id, r.shard, s.head
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
   LEFT JOIN seals s ON s.run = r.id
@@ -81,6 +81,14 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
   JOIN provider_calls c ON c.execution = e.id
  WHERE e.run = ? AND c.status = 'responded' AND c.cost_usd IS NULL
  ORDER BY 1
+"""
+
+SKIPPED = """
+SELECT s.name, reason.value, count(*)
+  FROM executions e
+  JOIN suites s ON s.id = e.suite, json_each(e.warnings) reason
+ WHERE e.run = ? AND e.status = 'skipped'
+ GROUP BY s.ordinal, reason.value
 """
 
 FINISHED = "SELECT count(*) FROM executions WHERE run = ? AND status IS NOT NULL"

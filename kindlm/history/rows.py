@@ -48,6 +48,8 @@ class RunInfo:
     ci: str | None
     kindlm_version: str
     source_run: str | None
+    group_id: str | None
+    shard: str | None
     head: str | None
 
 

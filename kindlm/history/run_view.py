@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from kindlm.history import queries
-from kindlm.history.json_text import read_json
+from kindlm.history.groups import Shard, read_shard
+from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.metrics import suite_metrics
 from kindlm.history.rows import (
     AssertionView,
@@ -84,6 +85,12 @@ class RunView:
             latency_average_ms=means["latency"],
         )
 
+    @cached_property
+    def shard(self) -> Shard | None:
+        """What the run is a part of, and which other parts are here; None for a whole run."""
+        info = self.info
+        return read_shard(self._db, info.project, info.shard, info.group_id)
+
     @property
     def tested_nothing(self) -> bool:
         """Whether no execution was tested: filters, skips, or an empty plan."""
@@ -127,6 +134,10 @@ class RunView:
     def unpriced_models(self) -> list[str]:
         """The models whose calls have no known cost."""
         return [row[0] for row in self._db.execute(queries.UNPRICED, (self.id,))]
+
+    def skip_reasons(self) -> list[tuple[str, str, int]]:
+        """Return why executions were skipped that were to run: suite, reason, how many."""
+        return [tuple(row) for row in self._db.execute(queries.SKIPPED, (self.id,))]
 
     def targets(self, suite: SuiteView) -> list[str]:
         """Return the targets that a suite defines, selected or not, in the order of its file."""
@@ -182,7 +193,7 @@ class RunView:
                 position=row["position"],
                 call=row["call"],
                 tool=row["tool"],
-                arguments=read_json(row["arguments"]),
+                arguments=read_arguments(row["arguments"]),
                 rule=row["rule"],
                 response=read_json(row["response"]),
                 problems=self._problems(row["problems"]),

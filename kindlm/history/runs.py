@@ -12,6 +12,10 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 __all__ = ["RunRow", "find_run", "latest_finished", "list_runs"]
 
 
+_NAMED_RUNS = 3
+"""So many are named to somebody who asks for one that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run in a list. `passed` is the verdict as told then, None for a run that has none.
@@ -32,6 +36,8 @@ class RunRow:
     cost_usd: float | None
     git_branch: str | None
     git_commit: str | None
+    group_id: str | None
+    shard: str | None
 
 
 _LIST = """
@@ -45,8 +51,9 @@ SELECT l.run AS id, l.label, l.started_at, l.ended, l.passed,
        (SELECT sum(c.cost_usd)
           FROM executions e JOIN provider_calls c ON c.execution = e.id
          WHERE e.run = l.run) AS cost_usd,
-       l.git_branch, l.git_commit
+       l.git_branch, l.git_commit, r.group_id, r.shard
   FROM run_list l
+  JOIN runs r ON r.id = l.run
  WHERE (:suite IS NULL OR EXISTS (
           SELECT 1 FROM suites s WHERE s.run = l.run AND s.name = :suite))
    AND (:since IS NULL OR l.started_at >= :since)
@@ -99,7 +106,7 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     ]
     if len(starting) == 1:
         return Ok(starting[0])
-    return Err(_ambiguous(wanted, starting) if starting else _unknown(wanted))
+    return Err(_ambiguous(wanted, starting) if starting else _unknown(db, wanted))
 
 
 def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
@@ -129,11 +136,15 @@ def _no_runs() -> KindlmError:
     )
 
 
-def _unknown(wanted: str) -> KindlmError:
+def _unknown(db: sqlite3.Connection, wanted: str) -> KindlmError:
+    newest = db.execute(
+        "SELECT run, label FROM run_list ORDER BY started_at DESC, run LIMIT ?", (_NAMED_RUNS,)
+    )
+    names = ", ".join(f"{row[0]} ({row[1]})" if row[1] else row[0] for row in newest)
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
         f"There is no run {wanted!r}.",
-        "List the recorded runs: kindlm runs",
+        f"The newest are {names}. All runs: kindlm runs" if names else "Record one: kindlm test",
     )
 
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
+from kindlm.history.groups import Shard
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import (
     AssertionView,
@@ -96,6 +97,19 @@ def _run(view: RunView) -> dict[str, Any]:
         "git": git if info.git_commit is not None else None,
         "ci": info.ci,
         "headHash": info.head,
+        "shard": _shard(view.shard),
+    }
+
+
+def _shard(shard: Shard | None) -> dict[str, Any] | None:
+    if shard is None:
+        return None
+    return {
+        "index": shard.index,
+        "count": shard.count,
+        "group": shard.group,
+        "missing": shard.missing,
+        "unfinished": shard.unfinished,
     }
 
 
@@ -190,6 +204,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
         "costUsd": execution.cost_usd,
         "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},
         "finishReason": execution.finish_reason,
+        "warnings": [mask.text(warning) for warning in execution.warnings],
         "assertions": [_assertion(masked(assertion, mask)) for assertion in assertions],
     }
 

@@ -87,8 +87,11 @@ def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:
 
 def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
     with xml.element("testsuite", _suite_attributes(view, group.name, group.counts, group.seconds)):
+        shard = view.shard
         with xml.element("properties", {}):
             for name, value in (
+                *((("kindlm.shard", str(shard)),) if shard else ()),
+                *((("kindlm.group", shard.group),) if shard and shard.group else ()),
                 ("kindlm.run", view.id),
                 ("kindlm.suite", group.suite.name),
                 ("kindlm.target", group.target),
@@ -108,13 +111,24 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
         return
     with xml.element("testcase", attributes):
         if test.status is Status.SKIPPED:
-            xml.leaf("skipped", {} if test.counts.total else {"message": "not run"})
+            message = _why_skipped(view, test)
+            xml.leaf("skipped", {"message": message} if message else {})
             return
         if test.status is Status.FAILED:
             _write_failures(test, findings_of(view, test), xml)
         elif test.status is Status.ERRORED:
             _write_errors(findings_of(view, test), xml)
         xml.leaf("system-out", {}, _repeats(view, test))
+
+
+def _why_skipped(view: RunView, test: TestView) -> str | None:
+    """Return why nothing of a test was run; None if the test itself says so."""
+    if not test.counts.total:
+        return "not run"
+    for execution in view.executions(test):
+        if execution.warnings:
+            return execution.warnings[0]
+    return None
 
 
 def _write_failures(test: TestView, findings: Findings, xml: XmlWriter) -> None:

@@ -14,9 +14,15 @@ from kindlm.reports.failures_page import write_failures
 from kindlm.reports.figures import duration, money, tally
 from kindlm.reports.page import Page, mark
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.totals_page import write_gates, write_missing, write_tolerated, write_totals
+from kindlm.reports.totals_page import (
+    write_gates,
+    write_missing,
+    write_skipped,
+    write_tolerated,
+    write_totals,
+)
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.reports.verdict_text import next_command, verdict_of
+from kindlm.reports.verdict_text import describe_shard, next_command, verdict_of
 from kindlm.wording import count
 
 __all__ = ["REPORT"]
@@ -44,6 +50,7 @@ class _TerminalReport:
             write_details(view, page)
         write_gates(view, page)
         write_tolerated(view, page)
+        write_skipped(view, page)
         write_missing(view, page)
         write_totals(view, page)
         _write_end(view, page, options, listed=listed)
@@ -66,6 +73,8 @@ def _write_head(view: RunView, page: Page) -> None:
     ]
     shown = " · ".join(part for part in parts if part)
     page.line(("Run ", "bold"), (info.id, "bold cyan"), f"  {shown}", hang=4)
+    if view.shard is not None:
+        page.line(one_line(describe_shard(view.shard)), hang=4)
 
 
 def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -> None:

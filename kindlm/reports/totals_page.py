@@ -15,7 +15,13 @@ from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["write_gates", "write_missing", "write_tolerated", "write_totals"]
+__all__ = [
+    "write_gates",
+    "write_missing",
+    "write_skipped",
+    "write_tolerated",
+    "write_totals",
+]
 
 _NAMED_TESTS = 20
 _NAMED_MODELS = 5
@@ -56,6 +62,17 @@ def write_missing(view: RunView, page: Page) -> None:
     unfinished = list(islice(_untested(view), _NAMED_TESTS + 1))
     if unfinished:
         _write_names(unfinished[:_NAMED_TESTS], len(unfinished), page)
+
+
+def write_skipped(view: RunView, page: Page) -> None:
+    """Say why executions were skipped that no test says to skip."""
+    reasons = view.skip_reasons()
+    if not reasons:
+        return
+    page.heading("Skipped")
+    for suite, reason, number in reasons:
+        executions = count(number, "execution")
+        page.line(f"{executions} of {one_line(suite)}: {one_line(reason)}", indent=2, hang=2)
 
 
 def write_totals(view: RunView, page: Page) -> None:

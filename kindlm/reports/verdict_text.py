@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kindlm.history.groups import Shard
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.figures import comparison
 from kindlm.wording import count
 
-__all__ = ["Verdict", "next_command", "verdict_of"]
+__all__ = ["Verdict", "describe_shard", "next_command", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,25 @@ def verdict_of(view: RunView) -> Verdict:
     return Verdict(word, (reason, *reasons), passed=False)
 
 
+def describe_shard(shard: Shard) -> str:
+    """Return which part of a group a run is, and what of the group is not in the history."""
+    if shard.group is None:
+        return f"Shard {shard} of a group without a name: it can not be put together"
+    parts = [f"Shard {shard} of group {shard.group}"]
+    for how, indices in (("not here", shard.missing), ("not finished", shard.unfinished)):
+        if indices:
+            parts.append(f"{how}: {', '.join(map(shard.name, indices))}")
+    return "; ".join(parts)
+
+
 def next_command(view: RunView) -> str:
-    """Return what to type to see more: the first execution that did not pass, or the history."""
+    """Return what to type next.
+
+    That is what finishes a run that was stopped, else what shows the first execution that did not
+    pass, else the history.
+    """
+    if view.info.mode == "live" and view.status in ("interrupted", "aborted", "killed"):
+        return f"kindlm test --resume {view.id}"
     for test in view.tests():
         if not (test.counts.failed or test.counts.errored):
             continue
