@@ -1,0 +1,115 @@
+"""A project in a folder of its own, and kindlm as a user runs it: a process, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+__all__ = ["KEY", "Workspace", "new_workspace", "until"]
+
+KEY = "sk-e2e-7f3a9c51d2e84b06"
+
+
+@dataclass
+class Workspace:
+    """A project in a folder of its own, and how to run kindlm in it."""
+
+    root: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def database(self) -> Path:
+        return self.root / ".kindlm" / "kindlm.db"
+
+    def suite(self, server_url: str, **changes: Any) -> Path:
+        """Write kindlm.yaml with one openai model at a server; `changes` replace top-level keys."""
+        config: dict[str, Any] = {
+            "kindlm": 1,
+            "project": "shop",
+            "suite": {"name": "orders"},
+            "providers": {"openai": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server_url}/v1"}},
+            "models": [{"id": "gpt", "provider": "openai", "model": "gpt-4o"}],
+            "prompts": {"ask": {"user": "Where is order {{order}}?"}},
+            "tests": [self.test()],
+        }
+        path = self.root / "kindlm.yaml"
+        path.write_text(yaml.safe_dump({**config, **changes}), encoding="utf-8")
+        return path
+
+    @staticmethod
+    def test(name: str = "delivered", **changes: Any) -> dict[str, Any]:
+        return {
+            "name": name,
+            "prompt": "ask",
+            "vars": {"order": "A1"},
+            "tools": [{"name": "lookup_order", "defaultResponse": {"status": "delivered"}}],
+            "expect": {
+                "output": {"contains": ["delivered"]},
+                "toolCalls": [{"tool": "lookup_order", "argsMatch": {"order_id": "A1"}}],
+            },
+            **changes,
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "kindlm", *arguments]
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        values: dict[str, Any] = {
+            "cwd": self.root,
+            "env": self.env,
+            "text": True,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+        return subprocess.Popen(self.command(*arguments), **{**values, **options})
+
+    def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.root,
+            env={**self.env, **env},
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+    def report(self, *arguments: str, **env: str) -> dict[str, Any]:
+        """Run the tests and return the JSON report."""
+        done = self.run("test", "--reporter", "json", *arguments, **env)
+        try:
+            report: dict[str, Any] = json.loads(done.stdout)
+        except ValueError:
+            pytest.fail(f"no JSON report: {done.stdout!r} {done.stderr!r}")
+        assert done.returncode == (0 if report["run"]["status"] == "passed" else 1)
+        return report
+
+    def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database)) as db:
+            return db.execute(sql, parameters).fetchall()
+
+
+def new_workspace(root: Path) -> Workspace:
+    """Return a project in an empty folder, with a key for the provider."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return Workspace(root, {**kept, "OPENAI_API_KEY": KEY, "CI": "true"})
+
+
+def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
+    """Return as soon as a condition holds; fail if it does not for so long."""
+    ends = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends, "what was waited for did not happen"
+        time.sleep(0.005)
