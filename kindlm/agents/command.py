@@ -16,6 +16,7 @@ from kindlm.agents import failures
 from kindlm.agents.command_output import CommandOutput, read_output
 from kindlm.agents.json_values import ABSENT
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
+from kindlm.agents.tool_entries import call_warnings
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import Command
@@ -128,7 +129,7 @@ def _words(words: Sequence[str]) -> list[str]:
 
 
 def _reply(output: CommandOutput, raw: str, latency_ms: float) -> AgentReply:
-    warnings = output.warnings
+    warnings = (*output.warnings, *call_warnings(output.tool_uses))
     if output.output_json is not ABSENT and output.text:
         warnings = (*warnings, "what was printed beside output_json is not part of the answer")
     return AgentReply(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
-from kindlm.agents.tool_entries import read_tool_uses
+from kindlm.agents.tool_entries import call_warnings, read_tool_uses
 from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
 
@@ -90,7 +90,7 @@ def agent_reply(
         usage=told.usage,
         reported_cost_usd=told.cost_usd,
         model=told.model,
-        warnings=warnings,
+        warnings=(*warnings, *call_warnings(told.tool_uses)),
     )
 
 

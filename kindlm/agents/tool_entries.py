@@ -7,14 +7,15 @@ An answer counts where its key is there, so that 0, "" and false are answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse
+from kindlm.wording import count, shown
 
-__all__ = ["AGENT_RULE", "read_tool_uses", "tool_call"]
+__all__ = ["AGENT_RULE", "call_warnings", "read_tool_uses", "tool_call"]
 
 AGENT_RULE = "agent"
 """Who answered the calls: the agent ran its tools itself."""
@@ -23,6 +24,7 @@ _NAMES = ("tool", "tool_name", "name")
 _ARGUMENTS = ("arguments", "args", "parameters", "params", "input")
 _RESPONSES = ("result", "output", "response")
 _UNKNOWN = "unknown"
+_MAX_WARNINGS = 3
 
 
 def read_tool_uses(entries: Any) -> tuple[ToolUse, ...]:
@@ -48,6 +50,23 @@ def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
     if isinstance(parsed, dict):
         return ToolCall(call_id, name, parsed)
     return ToolCall(call_id, name, {}, malformed=text)
+
+
+def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
+    """Return what could not be read of calls: their names, or their arguments."""
+    found = list(_unreadable(uses))
+    more = len(found) - _MAX_WARNINGS
+    if more <= 0:
+        return tuple(found)
+    return (*found[:_MAX_WARNINGS], f"and {count(more, 'more problem')} of that kind")
+
+
+def _unreadable(uses: Sequence[ToolUse]) -> Iterator[str]:
+    for index, use in enumerate(uses):
+        if use.call.name == _UNKNOWN:
+            yield f"tool call {index} has no name; it is recorded as {_UNKNOWN!r}"
+        if use.call.malformed is not None:
+            yield f"the arguments of tool call {index}, {shown(use.call.name)}, are no JSON object"
 
 
 def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:

@@ -102,7 +102,10 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
 
 @check("tool_not_called")
 def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
-    """No call of `tool`; with `argsMatch`, none whose arguments match it."""
+    """No call of `tool`; with `argsMatch`, none whose arguments match it.
+
+    Where arguments are no JSON object, nobody knows whether they are those that must not be.
+    """
     tool: str = expectation.params["tool"]
     wanted = expectation.params.get("argsMatch")
     calls = [
@@ -111,7 +114,7 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
         if use.call.name == tool and (wanted is None or arguments_match(wanted, use))
     ]
     if not calls:
-        return [passed(expectation)]
+        return [_unread(expectation, transcript.tool_uses) or passed(expectation)]
     index, use = calls[0]
     which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
     message = (
@@ -122,6 +125,20 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
     actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
     code = FailureCode.TOOL_CALL_UNEXPECTED
     return [failed(expectation, code, message, expected=expected, actual=actual)]
+
+
+def _unread(expectation: Expectation, uses: Sequence[ToolUse]) -> CheckResult | None:
+    """Return why nobody knows whether a call of the tool matches, None if there is no such call."""
+    tool = expectation.params["tool"]
+    for index, use in enumerate(uses):
+        if use.call.name == tool and use.call.malformed is not None:
+            message = (
+                f"Nobody knows whether call {index} of {shown(tool)} matches: its arguments are "
+                f"no JSON object: {shown(use.call.malformed)}."
+            )
+            code = FailureCode.ASSERTION_EVAL_ERROR
+            return undecided(expectation, code, message, actual=described(index, use))
+    return None
 
 
 def _candidates(params: Mapping[str, Any], uses: Sequence[ToolUse]) -> Iterator[_Candidate]:

@@ -137,7 +137,8 @@ class ToolCallConfig(Section):
     tool: Text = Field(examples=["lookup_order"])
     """Name of the tool."""
     should_not_call: bool = Field(default=False, examples=[True])
-    """The tool must not be called; with `argsMatch`: not with such arguments."""
+    """The tool must not be called; with `argsMatch`: not with such arguments. A call whose
+    arguments are no JSON object leaves that undecided."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that must be there; more are allowed, at every level."""
     args_schema: Maybe[Text] = Field(default=None, examples=["schemas/lookup.json"])

@@ -6,7 +6,13 @@ from kindlm.engine.calls import CallCounter
 from kindlm.engine.conversation import Conversation, first_messages, follow_ups
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
-from kindlm.engine.recording import bounded, failure_facts, json_text, message_data
+from kindlm.engine.recording import (
+    bounded,
+    failure_facts,
+    json_text,
+    message_data,
+    tool_call_data,
+)
 from kindlm.engine.retry import call_with_retries
 from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError
@@ -183,11 +189,13 @@ class AgentConversation:
 
 
 def _tool_call(index: int, use: ToolUse) -> AgentToolCallData:
+    call = tool_call_data(use.call)
     return AgentToolCallData(
         index=index,
-        id=bounded(use.call.id),
-        name=bounded(use.call.name),
-        arguments=json_text(use.call.arguments),
+        id=call.id,
+        name=call.name,
+        arguments=call.arguments,
+        malformed=call.malformed,
         response=json_text(use.response),
     )
 

@@ -122,12 +122,16 @@ class AgentSent(Payload):
 
 
 class AgentToolCallData(Data):
-    """A tool call that an agent reports. Arguments and response are JSON."""
+    """A tool call that an agent reports. Its response is JSON, and so are its arguments.
+
+    Arguments that are no JSON object are `malformed`, and there as the agent reported them.
+    """
 
     index: int
     id: str
     name: str
     arguments: Authored
+    malformed: bool = False
     response: Authored
 
 

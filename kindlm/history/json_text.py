@@ -7,7 +7,7 @@ from typing import Any
 
 from kindlm.strict_json import parse_json
 
-__all__ = ["read_json"]
+__all__ = ["read_arguments", "read_json"]
 
 _MAX_DEPTH = 200
 
@@ -28,6 +28,15 @@ def read_json(text: str | None) -> Any:
     except (ValueError, RecursionError):
         return text
     return value
+
+
+def read_arguments(text: str | None) -> Any:
+    """Return the arguments of a tool call: an object, or the text that should have been one.
+
+    What is no object stays as it was written: evidence counts its characters.
+    """
+    value = read_json(text)
+    return value if isinstance(value, dict) else text
 
 
 def _require_shallow(value: Any) -> None:

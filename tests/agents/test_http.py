@@ -245,13 +245,18 @@ def test_tool_calls_are_read_in_every_shape(reply):
         {},
         "noise",
     ]
-    assert reply({"message": "m", "tool_calls": calls}).tool_uses == (
+    read = reply({"message": "m", "tool_calls": calls})
+    assert read.tool_uses == (
         ToolUse(ToolCall("call_0", "a", {"x": 1}), 0, "agent"),
         ToolUse(ToolCall("c7", "b", {"y": 2}), False, "agent"),
         ToolUse(ToolCall("call_2", "c", {}, malformed="[1"), None, "agent"),
         ToolUse(ToolCall("call_3", "d", {"k": "v"}), "", "agent"),
         ToolUse(ToolCall("call_4", "e", {}), {"error": "no connection"}, "agent"),
         ToolUse(ToolCall("call_5", "unknown", {}), None, "agent"),
+    )
+    assert read.warnings == (
+        'the arguments of tool call 2, "c", are no JSON object',
+        "tool call 5 has no name; it is recorded as 'unknown'",
     )
 
 

@@ -225,6 +225,18 @@ def test_malformed_arguments_match_nothing(evaluate: Evaluate, said: Said, used:
         assert "no JSON object" in result.message
 
 
+def test_nobody_knows_whether_malformed_arguments_are_the_forbidden_ones(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    talk = said("done", used("t", malformed="[1"), used("t", {"id": "A2"}))
+
+    result = evaluate("tool_not_called", {"tool": "t", "argsMatch": {"id": "A1"}}, talk)
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert '"[1"' in result.message
+    for params in ({"tool": "t"}, {"tool": "t", "argsMatch": {"id": "A2"}}):
+        assert evaluate("tool_not_called", params, talk).outcome is Outcome.FAILED
+
+
 def test_a_schema_that_cannot_decide_is_inconclusive(
     evaluate: Evaluate, transcript: Transcript
 ) -> None:
