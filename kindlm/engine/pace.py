@@ -5,18 +5,20 @@ A state machine with an injected clock; nothing here talks to a provider. Its ru
 - *Slow start* (RFC 5681, 3.1, gentler): ten calls may be in flight, and one more for every four
   good answers, up to the concurrency that was asked for. What the first refusal can hit is so
   never more than a quarter of what went well before, and ten.
-- *Once per congestion epoch* (RFC 5681): a refusal of a call that started before the last halving
-  is news of the same congestion; it halves nothing again. Its `Retry-After` still counts.
+- *Halving, once per congestion epoch* (RFC 5681): a refusal halves what may be in flight. A refusal
+  of a call that started before the last halving is news of the same congestion; it halves nothing
+  again. Its `Retry-After` still counts.
 - *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
   first call after a pause is refused again, the pause is ours: it doubles from a second to a
   minute, and one call alone tries whether it is over.
 - *Rate*: a server that allows so many calls a minute is not held by a number in flight. The first
   refusal ends a cycle: the calls answered in it, over the time from its first call to the end of
   the pause, are the rate that the server grants. From then on calls are spaced evenly.
-- *Cubic recovery* (after RFC 9438): the rate starts again from a half, nears the last known limit
-  quickly, stays around it, and then probes beyond it, slowly at first. It grows with good answers
-  to calls that were held back, not with time: a pace that nobody uses is not known to be good. Its
-  time scale is that of the last cycle, so that wild first guesses are mended within seconds.
+- *Cubic recovery* (after RFC 9438): the rate starts again from 0.7 of the limit, nears it quickly,
+  stays around it, and then probes beyond it, slowly at first. It grows with good answers to calls
+  that were held back, not with time: a pace that nobody uses is not known to be good. Its time
+  scale is that of the last cycle, so that wild first guesses are mended within seconds; each
+  refusal doubles the shortest one, so that what is known well is not probed again and again.
 - *Quotas*: calls known to be left are not overdrawn; the last tenth is spread over the time until
   the limit is whole again, and with none left nothing starts before that.
 """
@@ -29,6 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kindlm.engine.recovery import FIRST_LEAST_SPAN_S, Cycle, Recovery, Refusal
 from kindlm.ports import Clock, Quota
 
 __all__ = ["Pace", "PaceChange", "Turn"]
@@ -41,24 +44,11 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 """For pauses of our own and those for a quota; a provider's own `Retry-After` is taken as it is."""
 
-FALL = 0.3
-"""The part of a known limit that the rate falls below it (RFC 9438, 4.6)."""
-
 FALL_IN_FLIGHT = 0.5
 """The part of the calls in flight that may go on to be."""
 
-LEAST_SHARE = 0.7
-"""A known rate is not taken for less than this part of it because of one refusal."""
-
 GROWTH_A_ROUND = 1.5
 """How much faster than the call that was just answered the next ones may come."""
-
-SHORTEST_SPAN_S = 5.0
-LONGEST_SPAN_S = 60.0
-"""In how much time the rate comes back to the last known limit; limits are mostly per minute."""
-
-MEASURED_MARGIN = 1 / (1 - FALL / 4)
-"""The limit that a recovery comes back to, over the mean rate of the way there."""
 
 SLACK_S = 0.02
 """How much of a late start the next ones may make up for: timers are late, bursts are not."""
@@ -92,54 +82,6 @@ class Turn:
     waited_s: float
     rate: float | None
     """The rate of calls a second that it was held to, None if it came later than that."""
-
-
-@dataclass(slots=True)
-class _Recovery:
-    """The way back to a limit, in calls a second, and beyond; `good` answers drive it."""
-
-    limit: float
-    span_s: float
-    good: int = 0
-
-    @property
-    def rate(self) -> float:
-        x = self.good / (self.limit * self.span_s)
-        return self.limit * (1 - FALL * (1 - x) ** 3)
-
-
-@dataclass(slots=True)
-class _Cycle:
-    """What was let through from the first call after a pause to the first one refused."""
-
-    first: int
-    began: float
-    lost: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """The end of a cycle: how many calls were let through, in how many seconds before `at`.
-
-    `rate` is that of the call that was refused; None if calls were not spaced. `least_span_s`
-    was the shortest time scale for the recovery that it ended.
-    """
-
-    at: float
-    passed: int
-    seconds: float
-    rate: float | None
-    least_span_s: float
-
-    def limit(self, resumed: float) -> float | None:
-        """Return the rate that the server seems to grant, None if nothing is known of it.
-
-        The pause counts: a window that was filled in a second lets nothing through for the rest.
-        """
-        measured = self.passed / max(self.seconds + resumed - self.at, SLACK_S)
-        if self.rate is None:
-            return measured or None
-        return min(self.rate, max(self.rate * LEAST_SHARE, measured * MEASURED_MARGIN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +127,15 @@ class Pace:
         self._sent = 0
         self._in_flight = 0
         self._window: float = min(START_IN_FLIGHT, most)
-        self._last_start = self._next_start = self._paused_until = -math.inf
+        # The last start, and the slot it was for: starts are late, slots are even.
+        self._last_start = self._slot = self._paused_until = -math.inf
         # Calls up to this number are of an epoch that was dealt with; and those in flight since.
         self._epoch = self._since_epoch = 0
         self._pauses = 0
         self._probing = False
-        self._cycle: _Cycle | None = None
-        self._refusal: _Refusal | None = None
-        self._least_span_s = SHORTEST_SPAN_S / 2
-        self._recovery: _Recovery | None = None
+        self._cycle: Cycle | None = None
+        self._refusal: Refusal | None = None
+        self._recovery: Recovery | None = None
         self._told_rate = math.inf
         self._quota_told_until = -math.inf
         self._left: _Left | None = None
@@ -250,15 +192,15 @@ class Pace:
     def _start(self, arrived: float) -> Turn:
         now = self._clock.monotonic()
         rate = self._rate
-        interval = 1 / rate
-        held = rate < math.inf and now < self._next_start + max(interval, SLACK_S)
-        self._next_start = max(self._next_start, now - SLACK_S) + interval
+        slot = self._slot + 1 / rate
+        held = rate < math.inf and now < slot + max(1 / rate, SLACK_S)
+        self._slot = max(slot, now - SLACK_S)
         self._last_start = now
         self._sent += 1
         self._in_flight += 1
         self._since_epoch += 1
         if self._cycle is None:
-            self._cycle = _Cycle(self._sent, now)
+            self._cycle = Cycle(self._sent, now)
         return Turn(self._sent, now, now - arrived, rate if held else None)
 
     @property
@@ -271,7 +213,8 @@ class Pace:
         if self._in_flight >= int(self._window) or (self._probing and self._since_epoch):
             return math.inf
         now = self._clock.monotonic()
-        until = max(self._paused_until, self._next_start, self._quota_until(now))
+        slot = self._slot + 1 / self._rate
+        until = max(self._paused_until, slot, self._quota_until(now))
         return until - now
 
     def _quota_until(self, now: float) -> float:
@@ -303,7 +246,7 @@ class Pace:
         again = self._refusal is not None
         if self._refusal is None:
             self._refusal = self._end_of_cycle(turn, now)
-        if again or retry_after_s is None:
+        if again or not retry_after_s:
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
             self._pauses += 1
             self._paused_until = max(self._paused_until, now + pause)
@@ -313,25 +256,23 @@ class Pace:
         self._window = max(1.0, min(self._window, self._in_flight) * FALL_IN_FLIGHT)
         self._epoch, self._since_epoch = self._sent, 0
         self._cycle = None
-        self._next_start = self._paused_until
         self._tell("refused", self._paused_until - now)
 
-    def _end_of_cycle(self, turn: Turn, now: float) -> _Refusal:
+    def _end_of_cycle(self, turn: Turn, now: float) -> Refusal:
         assert self._cycle is not None
         passed = max(0, turn.number - self._cycle.first - self._cycle.lost)
-        rate = None if self._recovery is None else turn.rate or self._rate
-        return _Refusal(now, passed, turn.started_at - self._cycle.began, rate, self._least_span_s)
+        seconds = turn.started_at - self._cycle.began
+        known = self._recovery
+        if known is None:
+            return Refusal(now, passed, seconds, None, FIRST_LEAST_SPAN_S)
+        return Refusal(now, passed, seconds, turn.rate or self._rate, known.least_span_s)
 
     def _recover(self) -> None:
         """Set out for the limit that the refusal has shown."""
         assert self._refusal is not None
-        limit = self._refusal.limit(self._paused_until)
-        if limit is None:
-            return
-        lasted = self._refusal.seconds + self._paused_until - self._refusal.at
-        self._least_span_s = min(LONGEST_SPAN_S, 2 * self._refusal.least_span_s)
-        span = min(LONGEST_SPAN_S, max(self._least_span_s, lasted))
-        self._recovery = _Recovery(limit, span)
+        recovery = self._refusal.recovery(self._paused_until)
+        if recovery is not None:
+            self._recovery = recovery
 
     def _heed(self, turn: Turn, quotas: Sequence[Quota]) -> None:
         """Take in what the provider said of its limits when the call reached it."""
