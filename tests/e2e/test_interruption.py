@@ -1,0 +1,276 @@
+"""Ctrl-C and SIGTERM at every stage of a run: what there is is told, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orders import SCRIPT, asked, hold, order, serve_orders, write_orders
+from workspace import Workspace, until
+
+from kindlm.testing import LoopbackServer
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+PROGRAM = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path("pids").write_text(f"{os.getpid()} {child.pid}")
+if "--ready" in sys.argv:
+    print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with serve_orders() as server:
+        yield server
+
+
+def interrupt(process: subprocess.Popen[str], number: int, *, twice: bool) -> tuple[str, str]:
+    """Send the signal, and once more when it was taken note of."""
+    process.send_signal(number)
+    if twice:
+        assert process.stderr is not None
+        while "once more ends it" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(number)
+    return process.communicate(timeout=60)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def assert_stopped(
+    workspace: Workspace, process: subprocess.Popen[str], told: tuple[str, str]
+) -> dict[str, Any]:
+    """It ended with 1, said how the run is finished, and the run can be; return its report."""
+    stdout, stderr = told
+    assert process.returncode == 1, stderr
+    assert "Traceback" not in stderr
+    ((run, ended),) = workspace.query("SELECT id, ended FROM runs")
+    assert ended == "interrupted"
+    assert "INTERRUPTED" in stdout
+    assert f"kindlm test --resume {run}" in stdout
+    verified = workspace.run("verify")
+    assert verified.returncode == 0, verified.stdout
+    report: dict[str, Any] = json.loads(workspace.run("report", "--format", "json").stdout)
+    return report
+
+
+def finish(workspace: Workspace, tests: int) -> None:
+    report = workspace.report("--resume")
+    assert report["run"]["status"] == "passed"
+    assert report["summary"]["executions"] == {
+        "total": tests,
+        "passed": tests,
+        "failed": 0,
+        "errored": 0,
+        "skipped": 0,
+    }
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("asks", ["agent", "judge"])
+def test_a_second_signal_ends_what_is_in_flight(
+    workspace: Workspace, server: LoopbackServer, number: int, asks: str
+) -> None:
+    write_orders(workspace, server, 6)
+    held = hold(server, "k2", asks=asks)
+    process = workspace.start("test", "-j", "1")
+    held()
+    report = assert_stopped(workspace, process, interrupt(process, number, twice=True))
+    assert report["summary"]["executions"]["passed"] == 2
+    assert "Not run: 4 of 6 executions" in workspace.run("show").stdout
+    finish(workspace, 6)
+    assert asked(server)["k0", "agent"] == asked(server)["k0", "judge"] == 1
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_is_in_flight_gets_its_grace(
+    workspace: Workspace, server: LoopbackServer, number: int
+) -> None:
+    """It is answered after the signal, and counts."""
+    write_orders(workspace, server, 6)
+    server.use_faults([{"latencyMs": 1_000, "contains": "<k2>", "asks": "agent", "next": 1}])
+    process = workspace.start("test", "-j", "1")
+    until(lambda: asked(server)["k2", "agent"])
+    report = assert_stopped(workspace, process, interrupt(process, number, twice=False))
+    assert report["summary"]["executions"]["passed"] == 3
+    finish(workspace, 6)
+    assert asked(server)["k2", "agent"] == 1
+
+
+@pytest.mark.parametrize("judging", [False, True])
+def test_nobody_waits_for_a_long_retry_after(
+    workspace: Workspace, server: LoopbackServer, judging: bool
+) -> None:
+    """One waits out its Retry-After, the others for the pace that it has stopped."""
+    write_orders(workspace, server, 6)
+    asks = "judge" if judging else "agent"
+    server.use_faults([{"status": 429, "retryAfter": 60, "contains": "<k1>", "asks": asks}])
+    process = workspace.start("test", "-j", "3")
+    until(lambda: failed_calls(workspace))
+    told = interrupt(process, signal.SIGINT, twice=True)
+    server.use_script(SCRIPT)
+    report = assert_stopped(workspace, process, told)
+    assert report["summary"]["executions"]["errored"] == 0
+    finish(workspace, 6)
+
+
+def failed_calls(workspace: Workspace) -> int:
+    if not workspace.database.exists():
+        return 0
+    with suppress(sqlite3.Error):
+        return int(
+            workspace.query("SELECT count(*) FROM provider_calls WHERE status='failed'")[0][0]
+        )
+    return 0
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_programs_that_are_served_end_with_the_run(
+    workspace: Workspace, server: LoopbackServer, ready: bool
+) -> None:
+    """While they start, and while the tests run; with the children that they started."""
+    (workspace.root / "program.py").write_text(PROGRAM, encoding="utf-8")
+    command = ["python", "program.py", *(["--ready"] if ready else [])]
+    serve = [{"name": "side", "command": command, "ready": {"line": "ready"}}]
+    write_orders(workspace, server, 3, serve=serve)
+    held = hold(server, "k1")
+    process = workspace.start("test", "-j", "1")
+    pids = workspace.root / "pids"
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    if ready:
+        held()
+    told = interrupt(process, signal.SIGTERM, twice=ready)
+    assert not [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)]
+    assert_stopped(workspace, process, told)
+
+
+def test_a_command_under_test_ends_with_the_run(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    (workspace.root / "program.py").write_text(PROGRAM, encoding="utf-8")
+    slow = {
+        "name": "slow",
+        "command": "python program.py",
+        "expect": {"output": {"contains": ["x"]}},
+    }
+    write_orders(workspace, server, [slow])
+    process = workspace.start("test")
+    pids = workspace.root / "pids"
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    told = interrupt(process, signal.SIGINT, twice=True)
+    assert not [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)]
+    assert_stopped(workspace, process, told)
+
+
+def test_connections_are_closed_when_calls_are_cut_off(workspace: Workspace) -> None:
+    """Seen from the other side of a call that never gets its answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        silent = type("Silent", (), {"url": url})()
+        write_orders(workspace, silent, 2)
+        process = workspace.start("test", "-j", "1")
+        connection, _ = listening.accept()
+        with connection:
+            assert b"<k0>" in received(connection)
+            interrupt(process, signal.SIGINT, twice=True)
+            connection.settimeout(10)
+            assert connection.recv(1) == b""
+    assert process.returncode == 1
+
+
+def received(connection: Any) -> bytes:
+    data = b""
+    while b"<k0>" not in data:
+        data += connection.recv(65_536)
+    return data
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_the_program_starts_shows_no_traceback(
+    workspace: Workspace, server: LoopbackServer, number: int
+) -> None:
+    """From the moment that its own code is loaded; where that is, the process tells itself."""
+    write_orders(workspace, server, 1)
+    stages = ["kindlm.cli.app", "typer", "kindlm.cli.test_run", "kindlm.engine.pool"]
+    script = (
+        "import os, signal, sys\n"
+        "number, module = int(sys.argv[1]), sys.argv[2]\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == module:\n"
+        "            os.kill(os.getpid(), number)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from kindlm.__main__ import main\n"
+        "sys.argv = ['kindlm', 'test']\n"
+        "main()\n"
+    )
+    (workspace.root / "stage.py").write_text(script, encoding="utf-8")
+    for stage in stages:
+        done = subprocess.run(
+            [*workspace.command()[:1], "stage.py", str(int(number)), stage],
+            cwd=workspace.root,
+            env=workspace.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1, (stage, done.stderr)
+        assert "Traceback" not in done.stderr, stage
+
+
+def test_a_signal_while_the_report_is_written_leaves_the_run_finished(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    text = "delivered " * 2_000
+    server.use_script({"rules": [{"name": "answer", "when": {}, "reply": {"text": text}}]})
+    params = {"maxTokens": 100_000}
+    models = [{"id": "gpt", "provider": "openai", "model": "gpt-4o", "params": params}]
+    tests = [order(f"k{n}", judged=False) for n in range(20)]
+    write_orders(workspace, server, tests, models=models)
+    process = workspace.start("test", "--no-progress", "--reporter", "json")
+    assert process.stdout is not None
+    # The report has begun, and is larger than the pipe: it waits for somebody to read it.
+    assert process.stdout.read(1) == "{"
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in stderr
+    assert workspace.query("SELECT ended, passed FROM runs") == [("finished", 1)]
+
+
+def test_a_run_whose_history_is_busy_is_interrupted_once_it_can_be_written(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 6)
+    held = hold(server, "k1")
+    process = workspace.start("test", "-j", "1")
+    held()
+    with closing(sqlite3.connect(workspace.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "once more ends it" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert workspace.query("SELECT ended FROM runs") == [(None,)]
+        other.execute("ROLLBACK")
+    assert_stopped(workspace, process, process.communicate(timeout=60))
+    finish(workspace, 6)
