@@ -15,6 +15,7 @@ from typing import Any
 
 from kindlm.config.interpolation import names_in
 from kindlm.config.raw import items, section
+from kindlm.config.url_secrets import secret_parts
 from kindlm.suite import Suite
 
 __all__ = ["HIDDEN", "credential_variables", "hide_credentials", "literal_secrets", "written_in"]
@@ -40,15 +41,28 @@ def literal_secrets(suite: Suite) -> set[str]:
 
 
 def credential_variables(suite: Suite) -> set[str]:
-    """Return the environment variables that are put into headers that authorize."""
+    """Return the environment variables that are put into headers that authorize, and URLs."""
     return {
         name.removeprefix("env.")
-        for agent in suite.agents.values()
-        for header, value in agent.headers.items()
-        if _SECRET_NAME.search(header)
-        for name in names_in(value)
+        for text in (*_authorizing(suite), *_secret_url_parts(suite))
+        for name in names_in(text)
         if name.startswith("env.")
     }
+
+
+def _authorizing(suite: Suite) -> Iterator[str]:
+    for agent in suite.agents.values():
+        for header, value in agent.headers.items():
+            if _SECRET_NAME.search(header):
+                yield value
+
+
+def _secret_url_parts(suite: Suite) -> Iterator[str]:
+    yield from (part for agent in suite.agents.values() for part in secret_parts(agent.endpoint))
+    for provider in suite.providers.values():
+        yield from secret_parts(provider.base_url or "")
+    for service in suite.services:
+        yield from secret_parts(service.ready_url or "")
 
 
 def written_in(raw: Any) -> set[str]:

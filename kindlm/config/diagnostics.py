@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kindlm.config.document import Document
 from kindlm.config.places import Path, Position, dotted
 from kindlm.config.rows import RowProblem
+from kindlm.config.url_secrets import hide_in_urls
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.suggestions import hint_for, suggest
 
@@ -179,7 +180,7 @@ class Reporter:
     def _hidden(self, text: str) -> str:
         for credential in self._credentials:
             text = text.replace(credential, "…")
-        return text
+        return hide_in_urls(text)
 
     def _place(self, diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
         where = diagnostic.error.where

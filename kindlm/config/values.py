@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import regex
 from pydantic_core import PydanticCustomError
 
+from kindlm.config.url_secrets import secret_parts
+
 __all__ = [
     "LIST",
     "MAPPING",
@@ -96,7 +98,7 @@ def check_pattern(value: Any) -> Any:
 def check_url(value: Any) -> Any:
     """Refuse what is no http(s) URL; placeholders may stand anywhere in it.
 
-    A password in the URL is refused too: the configuration is recorded.
+    A password or a key in the URL is refused too: the configuration is recorded.
     """
     if not isinstance(value, str):
         return value
@@ -107,10 +109,10 @@ def check_url(value: Any) -> Any:
         valid = False
     if not valid or any(character.isspace() for character in value):
         raise refuse("must be a URL", "Write it whole, such as https://api.example.com/v1")
-    if parts.password and not _DEFERRED.search(value):
+    if any(not _DEFERRED.search(part) for part in secret_parts(value)):
         raise refuse(
-            "holds a password, and the configuration is recorded",
-            "Put the password into an environment variable: {{env.NAME}}",
+            "holds a password or a key, and the configuration is recorded",
+            "Put it into an environment variable: {{env.NAME}}",
             secret=True,
         )
     return value

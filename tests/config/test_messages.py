@@ -17,6 +17,8 @@ from inline_snapshot import snapshot
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
 from kindlm.config.document import read_document
 
+SERVED = "serve: [{name: x, command: ./run, ready: {line: up}}]\n"
+
 
 def shown(loaded: LoadedSuite) -> str:
     """Return what a user sees: place, code, message, and what to do."""
@@ -197,6 +199,49 @@ def test_a_password_in_an_address_is_refused(load: Any, minimal: str) -> None:
     loaded = load(minimal.replace("API_KEY}", 'API_KEY, baseUrl: "https://me:hunter22@host/v1"}'))
     assert loaded.suite is None
     assert "hunter22" not in repr(loaded.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("section", "refused"),
+    [
+        (
+            "agents: [{id: a, adapter: http, endpoint: 'http://u:lit-PASS1@h:{{serve.x.port}}/c'}]",
+            1,
+        ),
+        ("agents: [{id: a, adapter: http, endpoint: 'http://h/c?api_key=lit-PASS1&t=1'}]", 1),
+        (
+            "agents: [{id: a, type: http, url: 'http://h/c?a=1&access_token=lit-PASS1', bogus: 1}]",
+            2,
+        ),
+        (
+            "agents: [{id: a, adapter: http, endpoint: 'http://u:{{env.P}}@h/c?key={{env.KEY2}}'}]",
+            0,
+        ),
+        (
+            "agents: [{id: a, adapter: http, endpoint: 'http://h/c?sort_key=name&keyword=lit-PASS1'}]",
+            0,
+        ),
+        ("agents: [{id: a, adapter: http, endpoint: 'http://u:lit-PASS1@h/c'", 1),
+    ],
+)
+def test_no_credential_stands_in_the_address_of_an_agent_or_a_service(
+    load: Any, minimal: str, section: str, refused: int
+) -> None:
+    config = minimal.replace("tests:", SERVED + section + "\ntests:")
+    errors = [item for item in load(config).diagnostics if item.severity == "error"]
+    assert len(errors) == refused
+    if refused:
+        assert "lit-PASS1" not in repr(errors)
+
+
+def test_no_credential_stands_in_the_address_that_tells_whether_a_service_is_ready(
+    load: Any, minimal: str
+) -> None:
+    ready = "'http://u:lit-PASS1@127.0.0.1:{{serve.x.port}}/'"
+    config = minimal.replace("tests:", SERVED.replace("{line: up}", ready) + "tests:")
+    (found,) = (item for item in load(config).diagnostics if item.severity == "error")
+    assert found.path == "serve[0].ready"
+    assert "lit-PASS1" not in repr(found)
 
 
 def test_a_long_line_is_cut(load: Any, minimal: str) -> None:

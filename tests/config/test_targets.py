@@ -274,6 +274,14 @@ def test_an_error_on_the_line_of_a_credential_does_not_show_it(load: Any, minima
     assert "abcdefgh12345" not in repr(loaded.diagnostics)
 
 
+def test_variables_that_are_put_into_secret_parts_of_addresses_hold_credentials(
+    load: Any, minimal: str
+) -> None:
+    endpoint = "http://us:{{env.SHOP_AUTH}}@localhost/{{env.SHOP}}?key={{env.SHOP_Q}}"
+    loaded = load(minimal + AGENT.replace("http://localhost/chat", endpoint))
+    assert credential_variables(loaded.suite) == {"SHOP_AUTH", "SHOP_Q"}
+
+
 @pytest.mark.parametrize(
     ("value", "secrets"),
     [
