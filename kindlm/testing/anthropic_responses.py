@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from kindlm.testing import anthropic_requests
@@ -12,6 +14,8 @@ from kindlm.testing.wire import Refusal, WireFormat, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from kindlm.testing.limits import Allowance
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -63,14 +67,15 @@ def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": request_id}
 
 
-def headers(request_id: str) -> tuple[tuple[str, str], ...]:
+def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...]:
     """Headers of every answer."""
+    reset = datetime.now(UTC) + timedelta(seconds=math.ceil(allowance.reset_s))
     return (
         ("request-id", request_id),
         ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
-        ("anthropic-ratelimit-requests-limit", "10000"),
-        ("anthropic-ratelimit-requests-remaining", "9999"),
-        ("anthropic-ratelimit-requests-reset", "2030-01-01T00:00:00Z"),
+        ("anthropic-ratelimit-requests-limit", str(allowance.limit)),
+        ("anthropic-ratelimit-requests-remaining", str(allowance.left)),
+        ("anthropic-ratelimit-requests-reset", f"{reset:%Y-%m-%dT%H:%M:%SZ}"),
     )
 
 

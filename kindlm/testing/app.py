@@ -20,6 +20,7 @@ from kindlm.testing.faults import (
     without_limits,
 )
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
+from kindlm.testing.limits import PLENTY, Allowance
 from kindlm.testing.node import Node
 from kindlm.testing.openai_responses import CHAT_COMPLETIONS
 from kindlm.testing.player import Played, play
@@ -55,6 +56,7 @@ class _Call:
     body: dict[str, Any] | None
     key: str | None
     accepted: bool
+    allowance: Allowance = PLENTY
 
     @property
     def model(self) -> str:
@@ -136,6 +138,7 @@ class App:
 
     def _answer(self, call: _Call) -> _Outcome:
         due = self._faults.due(_target(call))
+        call = replace(call, allowance=due.allowance)
         if due.fault is not None:
             answer = _fault_answer(call, due.fault)
             outcome = (
@@ -274,7 +277,7 @@ def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
 
 
 def _ok(call: _Call, parts: tuple[bytes, ...], *, stream: bool) -> HttpAnswer:
-    headers = call.wire.headers(call.request_id)
+    headers = call.wire.headers(call.request_id, call.allowance)
     if stream:
         return HttpAnswer(200, b"", headers, "text/event-stream; charset=utf-8", parts)
     return HttpAnswer(200, parts[0], headers)
@@ -282,7 +285,9 @@ def _ok(call: _Call, parts: tuple[bytes, ...], *, stream: bool) -> HttpAnswer:
 
 def _error(call: _Call, refusal: Refusal, extra: tuple[tuple[str, str], ...] = ()) -> HttpAnswer:
     body = json.dumps(call.wire.error_body(refusal, call.request_id)).encode("ascii")
-    return HttpAnswer(refusal.status, body, (*call.wire.headers(call.request_id), *extra))
+    return HttpAnswer(
+        refusal.status, body, (*call.wire.headers(call.request_id, call.allowance), *extra)
+    )
 
 
 def _script_mistake(call: _Call, mistake: str) -> HttpAnswer:

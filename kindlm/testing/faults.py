@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from fnmatch import fnmatchcase
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kindlm.testing.conversation import CallOut, Conversation, Reply
+from kindlm.testing.limits import PLENTY, Allowance, Limit, SlidingWindow, TokenBucket
 from kindlm.testing.script import Fault, FaultRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kindlm.testing.conversation import Asks
-    from kindlm.testing.script import Encoding, OddText
+    from kindlm.testing.script import Encoding, OddText, Tells
 
 HUGE_CHARACTERS = 1_000_000
 ODD_TEXTS: dict[OddText, str] = {
@@ -55,15 +55,16 @@ class _Armed:
     rule: FaultRule
     matched: int = 0
     fired: int = 0
-    answered_at: deque[float] = field(default_factory=deque)
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is to be done to one request: a delay, and at most one fault."""
+    """What is to be done to one request: a delay, at most one fault, and what a limit tells."""
 
     delay_s: float = 0.0
     fault: Fault | None = None
+    allowance: Allowance = PLENTY
 
 
 class FaultPlan:
@@ -71,11 +72,11 @@ class FaultPlan:
 
     def __init__(self, rules: Sequence[FaultRule], monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._armed = [_Armed(rule) for rule in rules]
+        self.replace(rules)
 
     def replace(self, rules: Sequence[FaultRule]) -> None:
         """Switches all faults off, and these on."""
-        self._armed = [_Armed(rule) for rule in rules]
+        self._armed = [_Armed(rule, limit=_limit(rule.fault)) for rule in rules]
 
     def fired(self) -> list[int]:
         """How often each fault has fired."""
@@ -85,6 +86,7 @@ class FaultPlan:
         """What is due for a request: all its latencies, and the first other fault."""
         delay_s = 0.0
         fault: Fault | None = None
+        allowance = PLENTY
         for armed in self._armed:
             if fault is not None and armed.rule.fault.latency_ms is None:
                 continue
@@ -95,7 +97,9 @@ class FaultPlan:
                 delay_s += found.latency_ms / 1000
             elif found is not None:
                 fault = found
-        return Due(delay_s, fault)
+            if armed.limit is not None and armed.rule.fault.tells in ("quotas", "both"):
+                allowance = armed.limit.allowance(self._monotonic())
+        return Due(delay_s, fault, allowance)
 
     def _fire(self, armed: _Armed) -> Fault | None:
         rule = armed.rule
@@ -105,22 +109,27 @@ class FaultPlan:
         if rule.every is not None and armed.matched % rule.every:
             return None
         fault: Fault | None = rule.fault
-        if rule.fault.per_minute is not None:
-            fault = self._over_limit(armed, rule.fault.per_minute)
+        if armed.limit is not None:
+            fault = self._over_limit(armed.limit, rule.fault.tells)
         if fault is not None:
             armed.fired += 1
         return fault
 
-    def _over_limit(self, armed: _Armed, per_minute: int) -> Fault | None:
-        """A 429 if the last minute is full, with the time until it is not."""
+    def _over_limit(self, limit: Limit, tells: Tells) -> Fault | None:
+        """A 429 if the limit is reached, with the time until it is not."""
         now = self._monotonic()
-        while armed.answered_at and now - armed.answered_at[0] >= 60:
-            armed.answered_at.popleft()
-        if len(armed.answered_at) < per_minute:
-            armed.answered_at.append(now)
+        if limit.take(now):
             return None
-        wait = 60 - (now - armed.answered_at[0]) if armed.answered_at else 60
-        return Fault(status=429, retry_after_s=math.ceil(wait))
+        wait_s = math.ceil(limit.wait_s(now)) if tells in ("retryAfter", "both") else None
+        return Fault(status=429, retry_after_s=wait_s)
+
+
+def _limit(fault: Fault) -> Limit | None:
+    if fault.per_minute is None:
+        return None
+    if fault.burst is None:
+        return SlidingWindow(fault.per_minute)
+    return TokenBucket(fault.per_minute, fault.burst)
 
 
 def _is_for(rule: FaultRule, target: FaultTarget) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from kindlm.testing import openai_requests
@@ -12,6 +13,8 @@ from kindlm.testing.wire import Refusal, WireFormat, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from kindlm.testing.limits import Allowance
 
 CREATED = 1_750_000_000
 """Responses of the same request are the same bytes, so the clock stands still."""
@@ -71,16 +74,24 @@ def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:  # noqa: AR
     return {"error": error}
 
 
-def headers(request_id: str) -> tuple[tuple[str, str], ...]:
+def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...]:
     """Headers of every answer."""
     return (
         ("x-request-id", request_id),
         ("openai-version", "2020-10-01"),
         ("openai-processing-ms", "1"),
-        ("x-ratelimit-limit-requests", "10000"),
-        ("x-ratelimit-remaining-requests", "9999"),
-        ("x-ratelimit-reset-requests", "6ms"),
+        ("x-ratelimit-limit-requests", str(allowance.limit)),
+        ("x-ratelimit-remaining-requests", str(allowance.left)),
+        ("x-ratelimit-reset-requests", _duration(allowance.reset_s)),
     )
+
+
+def _duration(seconds: float) -> str:
+    """A time as the API writes it: `6ms`, `1.5s`, `6m0s`."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:.0f}m{rest:.3g}s" if minutes else f"{rest:.3g}s"
 
 
 def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EchoPlace = Literal["error", "header", "url", "text", "toolArgument"]
 Encoding = Literal["plain", "base64", "percent"]
+Tells = Literal["retryAfter", "quotas", "both", "nothing"]
 OddText = Literal["control", "surrogate", "nul", "ansi", "huge"]
 
 MAX_MATCHED_CHARACTERS = 100_000
@@ -132,6 +133,9 @@ class Fault:
         odd_text: Answer with text that is hard to store or to show.
         tool_calls: Answer with this many parallel tool calls.
         per_minute: Answer at most this many requests a minute, then 429.
+        burst: With `per_minute`: this many at once, and the rest evenly (a token bucket); None for
+            a window of a minute, in which all may come at once.
+        tells: What a limit says of itself: Retry-After with a 429, what is left with each answer.
     """
 
     latency_ms: float | None = None
@@ -147,6 +151,8 @@ class Fault:
     odd_text: OddText | None = None
     tool_calls: int | None = None
     per_minute: int | None = None
+    burst: int | None = None
+    tells: Tells = "retryAfter"
 
     @property
     def kind(self) -> str:

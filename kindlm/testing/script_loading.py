@@ -48,7 +48,7 @@ _FAULT_KINDS = (
     "toolCalls",
     "perMinute",
 )
-_FAULT_DETAILS = ("retryAfter", "retryAfterDate", "encoding")
+_FAULT_DETAILS = ("retryAfter", "retryAfterDate", "encoding", "burst", "tells")
 _FAULT_SELECTORS = ("next", "every", "path", "model", "contains", "asks")
 
 
@@ -139,6 +139,10 @@ def _fault(node: Node) -> Fault:
     kinds = [kind for kind in _FAULT_KINDS if kind in node.entries()]
     if len(kinds) != 1:
         node.fail(f"expected exactly one of {', '.join(_FAULT_KINDS)}; got {len(kinds)}")
+    if kinds != ["perMinute"]:
+        for key in ("burst", "tells"):
+            if key in node.entries():
+                node.fail(f"{key!r} is for perMinute")
     return Fault(
         latency_ms=node.optional("latencyMs", Node.number),
         status=node.optional("status", lambda value: value.integer(400, 599)),
@@ -159,6 +163,12 @@ def _fault(node: Node) -> Fault:
         ),
         tool_calls=node.optional("toolCalls", partial(Node.integer, minimum=1, maximum=10_000)),
         per_minute=node.optional("perMinute", Node.integer),
+        burst=node.optional("burst", partial(Node.integer, minimum=1)),
+        tells=node.optional(
+            "tells",
+            lambda value: value.choice("retryAfter", "quotas", "both", "nothing"),
+            "retryAfter",
+        ),
     )
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kindlm.testing.conversation import Conversation, Reply, WireName
+    from kindlm.testing.limits import Allowance
     from kindlm.testing.script import ModelSpec
 
 
@@ -46,7 +47,7 @@ class WireFormat:
         write: Turns a reply into the parts of an answer's body: one, or the events of a stream.
         error_body: An error in the format's shape, with the id of the request.
         status_refusal: The error that the real API sends with a status.
-        headers: Headers that come with every answer, from the number of the request.
+        headers: Headers of every answer: the id of the request, what is left of a limit.
     """
 
     name: WireName
@@ -58,7 +59,7 @@ class WireFormat:
     write: Callable[[Conversation, Reply, str], tuple[bytes, ...]]
     error_body: Callable[[Refusal, str], dict[str, Any]]
     status_refusal: Callable[[int, str], Refusal]
-    headers: Callable[[str], tuple[tuple[str, str], ...]]
+    headers: Callable[[str, Allowance], tuple[tuple[str, str], ...]]
 
 
 def is_number(value: Any) -> bool:

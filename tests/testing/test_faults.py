@@ -15,6 +15,7 @@ import httpx
 import openai
 import pytest
 
+from kindlm.providers.quota import quotas
 from kindlm.testing import ScriptError
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -88,6 +89,33 @@ def test_a_rate_limit_says_when_to_come_back(serve, openai_agent):
     assert 0 < int(answers[2].headers["retry-after"]) <= 60
 
 
+def test_a_bucket_lets_a_burst_through_and_then_so_many_a_minute(serve, openai_agent):
+    server = serve({"faults": [{"perMinute": 30, "burst": 3}], "rules": [{"reply": {"text": "Y"}}]})
+    answers = [_posted(server, openai_agent) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert 0 < int(answers[3].headers["retry-after"]) <= 2
+
+
+@pytest.mark.parametrize(
+    ("tells", "left", "comes_back"),
+    [
+        ("retryAfter", [9999, 9999], True),
+        ("quotas", [0, 0], False),
+        ("both", [0, 0], True),
+        ("nothing", [9999, 9999], False),
+    ],
+)
+def test_a_limit_tells_of_itself_what_it_is_told_to(serve, speak, tells, left, comes_back):
+    fault = {"perMinute": 1, "tells": tells}
+    server = serve({"faults": [fault], "rules": [{"reply": {"text": "Yes."}}]})
+    answers = [_posted(server, speak) for _ in range(2)]
+    told = [quotas(answer.headers, datetime.now(UTC))[0] for answer in answers]
+    assert [quota.left for quota in told] == left
+    assert ("retry-after" in answers[1].headers) is comes_back
+    if not left[0]:
+        assert all(0 < quota.reset_s <= 60 and quota.limit == 1 for quota in told)
+
+
 @pytest.mark.parametrize("place", ["before", "headers", "body"])
 def test_a_cut_connection_is_a_connection_error(echo, speak, place):
     echo.use_faults([{"cut": place}])
@@ -98,7 +126,7 @@ def test_a_cut_connection_is_a_connection_error(echo, speak, place):
 
 def test_a_malformed_body_cannot_be_read(echo, speak):
     echo.use_faults([{"malformed": True}])
-    answer = httpx.post(f"{echo.url}{_path(speak)}", json=body(speak), headers=_headers(speak))
+    answer = _posted(echo, speak)
     assert answer.status_code == 200
     with pytest.raises(json.JSONDecodeError):
         answer.json()
@@ -230,3 +258,7 @@ def _headers(speak, key="any"):
     if speak.wire == "anthropic":
         return {"x-api-key": key, "anthropic-version": "2023-06-01"}
     return {"authorization": f"Bearer {key}"}
+
+
+def _posted(server, speak):
+    return httpx.post(f"{server.url}{_path(speak)}", json=body(speak), headers=_headers(speak))

@@ -31,6 +31,7 @@ WRONG = [
     ({"rules": [{"reply": {"toolCalls": [{}]}}]}, "toolCalls[0]: 'name' is missing"),
     ({"rules": [{"reply": {"text": "x", "usage": {"inputTokens": 1}}}]}, "outputTokens"),
     ({"rules": [{"reply": {"fault": {"perMinute": 3}}}]}, "unknown key 'perMinute'"),
+    ({"faults": [{"status": 429, "burst": 3}]}, "'burst' is for perMinute"),
     (rule(userr="x"), "did you mean 'user'?"),
     (rule(user=""), "none of them empty"),
     (rule(user={"matches": "("}), "user.matches: not a valid pattern"),
