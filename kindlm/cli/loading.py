@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kindlm.cli.project import run_environment
 from kindlm.cli.run_request import SkippedSuite
-from kindlm.cli.secrets import remember_secrets, suite_secrets
+from kindlm.cli.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import discover
@@ -88,9 +88,13 @@ def _remember_secrets(environ: Mapping[str, str], loaded: Iterable[LoadedSuite])
 
 
 def _found(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a file, and what the suite lacks of the environment."""
+    """Yield what is wrong with a file, and what of the environment does not suit it."""
     yield from loaded.diagnostics
-    if loaded.suite is not None and (embedding := _embedding_drift(loaded.suite)) is not None:
+    if loaded.suite is None:
+        return
+    if short := short_secrets(environ, loaded.suite):
+        yield Diagnostic(_too_short(short, loaded.path), "warning", "", None)
+    if (embedding := _embedding_drift(loaded.suite)) is not None:
         from kindlm.providers.embedders import may_embed
 
         if not may_embed(loaded.suite, environ):
@@ -107,6 +111,18 @@ def _embedding_drift(suite: Suite) -> Expectation | None:
             if expectation.kind == "drift" and expectation.params["method"] == "embedding"
         ),
         None,
+    )
+
+
+def _too_short(variables: Sequence[str], file: Path) -> KindlmError:
+    values = "The values of" if len(variables) > 1 else "The value of"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{values} {', '.join(variables)} can not be kept out of what is recorded and shown",
+        "Secrets are found by their values; one of fewer than 8 characters would be found in "
+        "ordinary words. Use a longer one",
+        where=SourceLocation(str(file)),
+        details={"reason": "short_secret"},
     )
 
 

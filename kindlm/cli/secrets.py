@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from kindlm import events
 from kindlm.config.credentials import credential_variables, literal_secrets
+from kindlm.config.interpolation import names_in
 from kindlm.errors import ErrorCode
 from kindlm.outcome import FailureCode, Outcome, Status
 from kindlm.suite import Suite
@@ -19,6 +20,7 @@ __all__ = [
     "remember_secrets",
     "remembered_secrets",
     "secret_values",
+    "short_secrets",
     "suite_secrets",
     "vocabulary",
 ]
@@ -74,10 +76,23 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
     variables: set[str] = set()
     written: set[str] = set()
     for suite in suites:
-        keys = (settings.api_key_env for settings in suite.providers.values())
-        variables |= {key for key in keys if key} | credential_variables(suite)
+        variables |= _key_variables(suite)
         written |= literal_secrets(suite)
     return secret_values(environ, variables) | written
+
+
+def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
+    """Return the secret variables that a suite uses and whose values are too short to be hidden."""
+    written = names_in(suite.config_text)
+    named = (name.removeprefix("env.") for name in written if name.startswith("env."))
+    used = {name for name in named if _SECRET_NAME.search(name)} | _key_variables(suite)
+    return sorted(name for name in used if 0 < len(environ.get(name, "").strip()) < _SHORTEST)
+
+
+def _key_variables(suite: Suite) -> set[str]:
+    """Return the variables that a suite names as keys, or puts where credentials stand."""
+    keys = (settings.api_key_env for settings in suite.providers.values())
+    return {key for key in keys if key} | credential_variables(suite)
 
 
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:

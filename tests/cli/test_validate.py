@@ -167,3 +167,15 @@ def test_embeddings_that_somebody_makes_are_fine(kindlm: Any, here: Path, by: st
         (here / ".env").write_text("KINDLM_EMBEDDING_MODEL=models/small\n", "utf-8")
     outcome = kindlm("validate")
     assert "embed" not in outcome.err
+
+
+@pytest.mark.parametrize(("value", "warned"), [("s3cr3t", True), ("s3cr3t-and-long", False)])
+def test_a_secret_that_is_too_short_to_be_hidden_is_told_of(
+    kindlm: Any, here: Path, value: str, warned: bool
+) -> None:
+    write(here / "kindlm.yaml", SUITE.replace("{{message}}", "{{env.SHOP_TOKEN}} {{message}}"))
+    (here / ".env").write_text(f"SHOP_TOKEN={value}\n", "utf-8")
+    outcome = kindlm("validate")
+    assert outcome.code == 0
+    assert ("SHOP_TOKEN" in outcome.err) is warned
+    assert value not in outcome.err
