@@ -27,7 +27,7 @@ VIEW_DESCRIPTIONS = {
 }
 _TABLE_DESCRIPTIONS = {
     "runs": "Runs, one row for each `kindlm test`.",
-    "run_labels": "The newest name that a run was given after it ended.",
+    "run_labels": "The name that a run was given last; empty: its name was taken away.",
     "seals": "The last hash of each completed run, as it was noted when the run was sealed.",
     "suites": "Suites of a run, with the hash of their configuration.",
     "suite_gates": "Gates in force in a suite, after command-line overrides.",

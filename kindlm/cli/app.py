@@ -21,6 +21,7 @@ from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
 from kindlm.cli.commands.import_ import import_command
 from kindlm.cli.commands.init import init_command
+from kindlm.cli.commands.label import label_command
 from kindlm.cli.commands.rebuild import rebuild_command
 from kindlm.cli.commands.report import report_command
 from kindlm.cli.commands.runs import runs_command
@@ -43,6 +44,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs_command,
     "show": show_command,
     "report": report_command,
+    "label": label_command,
     "browse": browse_command,
     "import": import_command,
     "verify": verify_command,

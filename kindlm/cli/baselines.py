@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, warn
-from kindlm.cli.history import existing_history, fail_to_open, or_fail, require_read_models
-from kindlm.cli.journal import author, new_journal
-from kindlm.cli.project import run_environment
-from kindlm.cli.secrets import secret_values
+from kindlm.cli.history import or_fail
+from kindlm.cli.journal import author, journal_event, new_journal, open_journal
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import BaselineRemoved, BaselineSet, new_event
+from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
     active_baseline,
@@ -30,8 +23,7 @@ from kindlm.history.comparison import results_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
-from kindlm.projections import PROJECTIONS
-from kindlm_store import EventLog, NewEvent, OpenError, Redactor
+from kindlm_store import NewEvent
 
 __all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]
 
@@ -40,7 +32,7 @@ _REPORT_LIMIT = 256 * 1024 * 1024
 
 def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
     """Make a run the baseline of its suites, or of one of them; tell what it was before."""
-    with _open_log(database) as (log, db):
+    with open_journal(database) as (log, db):
         run = or_fail(named_run(db, wanted, suite))
         view = RunView(db, run)
         if view.info.ended != "finished":
@@ -64,7 +56,7 @@ def remove_baseline(
     database: Path | None, suite: str | None, label: str | None, project: str | None
 ) -> None:
     """Remove one baseline: the active one, or that of a label; tell which counts now."""
-    with _open_log(database) as (log, db):
+    with open_journal(database) as (log, db):
         found = or_fail(_to_remove(db, suite, label, project))
         payload = BaselineRemoved(
             project=found.project, suite=found.suite, label=found.label or None, by=author()
@@ -106,36 +98,8 @@ def _reported_run(path: Path) -> str | None:
     return identity if isinstance(identity, str) else None
 
 
-@contextmanager
-def _open_log(database: Path | None) -> Iterator[tuple[EventLog, sqlite3.Connection]]:
-    """Open the history to write to it, and to read what it holds."""
-    project = existing_history(database)
-    environ = run_environment([project.root], os.environ)
-    try:
-        log = EventLog.open(
-            project.database,
-            projections=PROJECTIONS,
-            redact=Redactor(secret_values(environ, ())),
-        )
-    except OpenError as error:
-        fail_to_open(error)
-    with log, closing(log.reader()) as reader:
-        require_read_models(reader)
-        yield log, reader
-
-
 def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:
-    """Return the event, later than what is known of the suite.
-
-    The clock of the machine that set a baseline may be ahead of this one: what follows it
-    nevertheless counts after it.
-    """
-    event = new_event(payload)
-    known = last_change(db, payload.project, payload.suite)
-    if known is None or known < event.at:
-        return event
-    later = datetime.fromisoformat(known) + timedelta(microseconds=1)
-    return replace(event, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    return journal_event(payload, last_change(db, payload.project, payload.suite))
 
 
 def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[list[tuple[str, str]]]:

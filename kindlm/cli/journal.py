@@ -6,8 +6,21 @@ import getpass
 import os
 import secrets
 import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
 
-__all__ = ["author", "new_journal"]
+from kindlm.cli.history import existing_history, fail_to_open, require_read_models
+from kindlm.cli.project import run_environment
+from kindlm.cli.secrets import secret_values
+from kindlm.events import Payload, new_event
+from kindlm.projections import PROJECTIONS
+from kindlm_store import EventLog, NewEvent, OpenError, Redactor
+
+__all__ = ["author", "journal_event", "new_journal", "open_journal"]
 
 
 def new_journal() -> str:
@@ -26,3 +39,37 @@ def author() -> str:
     except (KeyError, OSError):
         user = f"uid-{os.getuid()}"
     return f"{user}@{socket.gethostname()}"
+
+
+@contextmanager
+def open_journal(database: Path | None) -> Iterator[tuple[EventLog, sqlite3.Connection]]:
+    """Open the history to write to its journal, and to read what it holds.
+
+    The command ends if there is no history, or it can not be opened.
+    """
+    project = existing_history(database)
+    environ = run_environment([project.root], os.environ)
+    try:
+        log = EventLog.open(
+            project.database,
+            projections=PROJECTIONS,
+            redact=Redactor(secret_values(environ, ())),
+        )
+    except OpenError as error:
+        fail_to_open(error)
+    with log, closing(log.reader()) as reader:
+        require_read_models(reader)
+        yield log, reader
+
+
+def journal_event(payload: Payload, known: str | None) -> NewEvent:
+    """Return the event of a payload, later than what is known of the same matter.
+
+    `known` is when that was recorded, UTC, ISO 8601; None if nothing is. The clock of the machine
+    that recorded it may be ahead of this one: what follows it nevertheless counts after it.
+    """
+    event = new_event(payload)
+    if known is None or known < event.at:
+        return event
+    later = datetime.fromisoformat(known) + timedelta(microseconds=1)
+    return replace(event, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

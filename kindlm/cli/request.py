@@ -12,6 +12,7 @@ from rich.console import Console
 
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
+from kindlm.cli.labels import label_problem
 from kindlm.cli.loading import Loaded
 from kindlm.cli.project import Project, run_environment
 from kindlm.cli.run_request import RunRequest
@@ -25,8 +26,6 @@ from kindlm.plan import Selection
 from kindlm.suite import Gate, Suite
 
 __all__ = ["TestOptions", "make_request", "parse_gate"]
-
-_RUN_NAMES = frozenset({"latest", "previous", "baseline"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,8 @@ def make_request(
     if (wrong := _inconsistent(options)) is not None:
         return Err(wrong)
     suites = loaded.suites
-    if options.label is not None and _means_a_run(options.label):
-        return Err(_reserved(options.label))
+    if options.label is not None and (problem := label_problem(options.label)):
+        return Err(problem)
     if options.gate is not None:
         rate = parse_gate(options.gate)
         if isinstance(rate, Err):
@@ -224,20 +223,6 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
 
 def _misused(message: str, hint: str) -> KindlmError:
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
-
-
-def _means_a_run(label: str) -> bool:
-    """Tell whether a name stands for a run by its place in the history, and so can be no label."""
-    return label in _RUN_NAMES or "~" in label or label.startswith("git:")
-
-
-def _reserved(label: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"--label {label!r} can not be a label: it is how other runs are named.",
-        f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
-        " at its start.",
-    )
 
 
 def _nothing_failed() -> KindlmError:

@@ -16,11 +16,11 @@ __all__ = [
 
 
 class RunLabelled(Payload):
-    """A run was given a name. Journal."""
+    """A run was given a name, or its name was taken away: `label` is null. Journal."""
 
     type: Literal["run.labelled"] = "run.labelled"
     run: str
-    label: str
+    label: str | None = None
     by: str
 
 

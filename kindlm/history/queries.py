@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 RUN = """
-SELECT r.id, coalesce(l.label, r.label) AS label, r.project, r.mode, r.planned, r.started_at,
-       r.finished_at, r.ended, r.reason, r.passed, r.duration_ms, r.git_commit, r.git_branch,
-       r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id, r.shard, s.head
+SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.project, r.mode,
+       r.planned, r.started_at, r.finished_at, r.ended, r.reason, r.passed, r.duration_ms,
+       r.git_commit, r.git_branch, r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id,
+       r.shard, s.head
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
   LEFT JOIN seals s ON s.run = r.id

@@ -61,7 +61,8 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
 def _labelled(event: RecordedEvent) -> Iterator[Operation]:
     row = {
         "run": event.data["run"],
-        "label": event.data["label"],
+        # None: its name was taken away, also the one that it began with.
+        "label": event.data.get("label"),
         "labelled_by": event.data["by"],
         "at": event.at,
         "event": str(event.id),
@@ -81,7 +82,7 @@ def _sealed(event: RecordedEvent) -> Iterator[Operation]:
 
 RUNS = Projection(
     name="runs",
-    version=2,
+    version=3,
     tables=(
         Table(
             "runs",

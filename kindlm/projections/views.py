@@ -13,7 +13,7 @@ _EXECUTION_LOG = """
 SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
        e.status, o.body AS output, e.error_code, x.body AS error, e.hint,
        e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
-       e.started_at, e.finished_at
+       e.cost_then_usd, e.source, e.started_at, e.finished_at
   FROM executions e
   JOIN suites s ON s.id = e.suite
   LEFT JOIN contents o ON o.ref = e.output_ref
@@ -82,6 +82,8 @@ SELECT e.run, e.suite, c.purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
        sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
+       sum(c.cost_then_usd) AS cost_then_usd,
+       sum(c.recorded_in IS NOT NULL AND c.cost_then_usd IS NULL) AS unknown_costs_then,
        sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
   FROM executions e
   JOIN provider_calls c ON c.execution = e.id
@@ -89,8 +91,8 @@ SELECT e.run, e.suite, c.purpose, count(*) AS calls,
 """
 
 _RUN_LIST = """
-SELECT r.id AS run, coalesce(l.label, r.label) AS label, r.project, r.started_at, r.ended,
-       r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
+SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.project,
+       r.started_at, r.ended, r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
        (SELECT group_concat(s.name, ', ') FROM suites s WHERE s.run = r.id) AS suites,
        (SELECT count(*) FROM executions e
          WHERE e.run = r.id AND e.status = 'passed') AS passed_executions,
@@ -105,7 +107,7 @@ SELECT r.id AS run, coalesce(l.label, r.label) AS label, r.project, r.started_at
 
 VIEWS = Projection(
     name="views",
-    version=2,
+    version=4,
     tables=(),
     handlers={},
     views={

@@ -1,0 +1,27 @@
+"""Which names a run may be given: none that means a run already."""
+
+from __future__ import annotations
+
+from kindlm.errors import ErrorCode, KindlmError
+
+__all__ = ["label_problem"]
+
+_RUN_NAMES = frozenset({"latest", "previous", "baseline"})
+
+
+def label_problem(label: str) -> KindlmError | None:
+    """Return why a name can not be a label, None if it can."""
+    if not label.strip():
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            "A label can not be empty.",
+            "Choose a name by which you will find the run again.",
+        )
+    if label in _RUN_NAMES or "~" in label or label.startswith("git:"):
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"{label!r} can not be a label: it is how other runs are named.",
+            f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
+            " at its start.",
+        )
+    return None
