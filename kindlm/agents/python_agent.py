@@ -113,7 +113,9 @@ class PythonAgent:
         try:
             async with asyncio.timeout(request.timeout_s) as deadline:
                 said = await self._ask(request)
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - recorded, with its trace
+        except BaseException as raised:
+            if _is_cancelled(raised):
+                raise
             if isinstance(raised, TimeoutError) and deadline.expired():
                 return Err(failures.of_timeout(self._who, request.timeout_s))
             return Err(_crashed(self._who, raised))
@@ -169,6 +171,13 @@ class PythonAgent:
                 reason = f"{type(said).__name__} is neither text, JSON nor an AgentReply: {error}"
             return Err(failures.of_reply(self._who, reason, ""))
         return Ok(agent_reply(told, raw, latency_ms, warnings))
+
+
+def _is_cancelled(raised: BaseException) -> bool:
+    """Tell whether the call itself is to end, and not the agent raised that by itself."""
+    this = asyncio.current_task()
+    is_cancellation = isinstance(raised, asyncio.CancelledError | GeneratorExit)
+    return is_cancellation and (this is None or this.cancelling() > 0)
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -32,10 +32,14 @@ class PythonProcesses:
     Args:
         environ: their environment.
         root: where agents are looked for that are not in the folder of their file.
+        redact: takes secrets out of what they print, which is shown.
     """
 
-    def __init__(self, environ: Mapping[str, str], root: Path) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], root: Path, redact: Callable[[str], str]
+    ) -> None:
         self._environ = environ
+        self._redact = redact
         self._root = root
         self._idle: deque[tuple[AgentTarget, WorkerProcess]] = deque()
 
@@ -60,7 +64,7 @@ class PythonProcesses:
             return Ok(kept)
         # Else it ended while nobody used it.
         try:
-            worker = await WorkerProcess.start(self._environ)
+            worker = await WorkerProcess.start(self._environ, self._redact)
         except OSError as error:
             return Err(_not_started(target, error))
         opened = await self._open(worker, target)

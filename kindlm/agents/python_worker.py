@@ -31,7 +31,12 @@ def main(descriptor: int) -> None:
     """Serve the connection with this file descriptor to its end."""
     with socket.socket(fileno=descriptor) as connection, suppress(asyncio.CancelledError):
         connection.set_inheritable(False)  # programs that the agent starts
-        asyncio.run(_serve(connection))
+        try:
+            asyncio.run(_serve(connection))
+        except OSError:
+            # kindlm is gone, or an agent closed what the event loop works with: it is not fit for
+            # an orderly end, whose traces would say nothing of the agent.
+            os._exit(1)
 
 
 async def _serve(connection: socket.socket) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import json
 import logging
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
 from kindlm.agents import failures
+from kindlm.agents.printed_output import PrintedOutput
 from kindlm.agents.process_group import Program, how_it_ended, started
 from kindlm.agents.python_worker import GRACE_S
 from kindlm.agents.worker_messages import HEADER, Answer, Call, pack_call, unpack_answer
@@ -31,7 +31,6 @@ _START = (
     "from kindlm.agents.python_worker import main; main(int(sys.argv.pop()))"
 )
 _LEAVE_S = 10.0
-_KEPT_BYTES = 16_384
 
 
 class WorkerProcess:
@@ -42,7 +41,7 @@ class WorkerProcess:
         program: Program,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        printed: _Printed,
+        printed: PrintedOutput,
         stack: AsyncExitStack,
     ) -> None:
         self._program = program
@@ -60,9 +59,12 @@ class WorkerProcess:
         return waits and self._program.process.returncode is None
 
     @classmethod
-    async def start(cls, environ: Mapping[str, str]) -> Self:
-        """Start a process; raise `OSError` if that can't be done."""
-        printed = _Printed()
+    async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
+        """Start a process; raise `OSError` if that can't be done.
+
+        What its agents print is shown as `redact` leaves it.
+        """
+        printed = PrintedOutput(redact)
         async with AsyncExitStack() as stack:
             here, there = socket.socketpair()
             with there:
@@ -130,6 +132,7 @@ class WorkerProcess:
                     async with asyncio.timeout(GRACE_S):
                         await self._program.exit_code()
             await self._program.drained()
+            self._printed.finish()
 
     async def _exchange(self, frame: bytes) -> bytes | None:
         """Return what the process sends, None if it ends before it has sent it all."""
@@ -167,23 +170,7 @@ class WorkerProcess:
             who,
             ErrorCode.PROVIDER_API_ERROR,
             f"{message}: {last_words}" if last_words else message,
-            "Look for os._exit, a signal, or a crash in an extension module, and return instead",
+            "Look for os._exit, a signal, a crash in an extension module, and for files that it "
+            "closes without having opened them",
             body=self._printed.tail or None,
         )
-
-
-class _Printed:
-    """Shows on standard error what an agent prints, and keeps the end of it."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.tail = ""
-
-    def add(self, chunk: bytes) -> None:
-        """Take what was printed."""
-        text = self._decoder.decode(chunk)
-        self.tail = (self.tail + text)[-_KEPT_BYTES:]
-        # Nobody may read it any more.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-            sys.stderr.flush()

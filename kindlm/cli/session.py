@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,6 +21,7 @@ from kindlm.checks import CheckRunner
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.journal import new_journal
 from kindlm.cli.progress import ProgressView
+from kindlm.cli.recorded_sources import recorded_sources
 from kindlm.cli.recorder import RunRecorder
 from kindlm.cli.run_events import (
     run_finished,
@@ -94,11 +96,12 @@ async def run_session(
     started = time.monotonic()
     stream = f"run/{run}"
     with StreamLock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
+        redact = Redactor(run_secrets(request))
         with closing(log.reader()) as reader:
             before = read_unfinished(reader, run) if request.resuming else None
             async with (
                 serve_suites(request, stop, reader, tell) as served,
-                PythonProcesses(request.environ, request.root) as processes,
+                PythonProcesses(request.environ, request.root, redact) as processes,
             ):
                 recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
                 baselines = RecordedBaselines(reader, before.baselines if before else None)
@@ -111,7 +114,7 @@ async def run_session(
                     stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
                 earlier = before.earlier if before else Earlier()
                 view.planned(served.plan, earlier.finished)
-                ports = _ports(request, baselines, recorder, processes)
+                ports = _ports(request, reader, baselines, recorder, processes)
                 complete = stop.reason is None and await run_plan(
                     served.plan,
                     ports,
@@ -140,6 +143,8 @@ def _lost(served: Served, request: RunRequest, before: Unfinished) -> SkippedSui
     for ordinal, skipped in sorted(served.skipped.items()):
         if ordinal in before.started:
             return skipped
+    if request.derived is not None:
+        return None  # Nobody is called without whom it could not go on.
     left = {
         (each.suite.ordinal, each.target)
         for each in served.plan
@@ -180,6 +185,7 @@ def _unpriced(model: str) -> Diagnostic:
 
 def _ports(
     request: RunRequest,
+    reader: sqlite3.Connection,
     baselines: BaselineLookup,
     recorder: RunRecorder,
     processes: PythonProcesses,
@@ -189,6 +195,7 @@ def _ports(
 
     # One for all patterns and schemas of the user: side by side they would share a time limit.
     thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
+    transcripts, answers = recorded_sources(request.derived, reader)
     return Ports(
         clients=clients,
         pricing=PriceTable,
@@ -199,6 +206,8 @@ def _ports(
         checker=CheckRunner(thread=thread),
         recorder=recorder,
         clock=SystemClock(),
+        transcripts=transcripts,
+        answers=answers,
     )
 
 

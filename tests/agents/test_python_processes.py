@@ -15,6 +15,10 @@ from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode, Ok
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+from kindlm_store import Redactor
+
+SECRET = "s3cr3t-of-the-shop"
+REDACT = Redactor({SECRET})
 
 AGENTS = """
     import asyncio, ctypes, os, signal, sys, threading, time
@@ -41,6 +45,17 @@ AGENTS = """
     def crash(message): ctypes.string_at(0)
     def interrupt(message): raise KeyboardInterrupt
     def close(message): os.closerange(3, 100)
+    def talk(message):
+        for piece in (b"key s3cr3t-of", b"-the-shop and\\nabout s3cr3t-of", b"-the-shop"):
+            os.write(2, piece)
+            time.sleep(0.05)
+        os.write(1, b"x" * 70_000 + b"s3cr3t-of-the-shop" * 2 + b"y" * 8_180)
+        os.write(1, b"s3cr3t-of-the-shop\\nthe end")
+        raise MemoryError(os.environ["SHOP"])
+    def exotic(message): raise BaseException("odd")
+    def cancels(message): raise asyncio.CancelledError
+    async def cancels_async(message): raise asyncio.CancelledError
+    async def interrupt_async(message): raise KeyboardInterrupt
     def last_words(message):
         print("no more \\x1b[31mmemory")
         os._exit(7)
@@ -91,7 +106,9 @@ def converse(root, ask):
     def converse(*talks, environ=None):
         async def run():
             results = []
-            async with PythonProcesses({**os.environ, **(environ or {})}, root) as processes:
+            async with PythonProcesses(
+                {**os.environ, **(environ or {})}, root, REDACT
+            ) as processes:
                 for name, *requests in talks:
                     target = AgentTarget(name, "python", f"workers_agents:{name}")
                     made = make_agent(target, environ={}, root=root, processes=processes)
@@ -135,7 +152,6 @@ def test_requests_and_replies_arrive_whole(converse, ask, success):
         ("leave", "exit code 0"),
         ("leave_async", "exit code 0"),
         ("crash", "SIGSEGV"),
-        ("interrupt", ""),
         ("close", ""),
         ("daemon", "exit code 0"),
     ],
@@ -178,7 +194,7 @@ def test_a_timeout_cancels_an_async_agent(converse, ask, failure, root):
 
 def test_a_cancelled_conversation_ends_what_the_agent_does(root, ask):
     async def run():
-        async with PythonProcesses(os.environ, root) as processes:
+        async with PythonProcesses(os.environ, root, REDACT) as processes:
             target = AgentTarget("a", "python", "workers_agents:cancelled")
             made = processes.agent(target)
             assert isinstance(made, Ok)
@@ -226,7 +242,7 @@ def test_what_cannot_be_imported_is_told_with_the_first_message(converse, failur
 
 def test_a_process_that_ended_between_conversations_harms_none(root, ask, success):
     async def run():
-        async with PythonProcesses(os.environ, root) as processes:
+        async with PythonProcesses(os.environ, root, REDACT) as processes:
             made = [processes.agent(AgentTarget("a", "python", "workers_agents:count"))] * 2
             texts = []
             for result in made:
@@ -239,3 +255,31 @@ def test_a_process_that_ended_between_conversations_harms_none(root, ask, succes
 
     first, second = asyncio.run(run())
     assert first.split()[0] != second.split()[0]
+
+
+def test_no_secret_is_shown_of_what_an_agent_prints(converse, failure, capfd):
+    error = failure(converse(("talk",), environ={"SHOP": SECRET})[0])
+    assert "MemoryError" in error.message
+    shown = capfd.readouterr().err
+    assert "key [redacted] and" in shown
+    assert shown.endswith("the end")
+    assert "s3cr3t" not in shown
+    assert "-of-the-shop" not in shown
+
+
+@pytest.mark.parametrize(
+    "name", ["exotic", "interrupt", "interrupt_async", "cancels", "cancels_async"]
+)
+def test_whatever_an_agent_raises_is_told_as_it_is(converse, failure, success, capfd, name):
+    raised, after = converse((name,), ("count",))
+    error = failure(raised)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "raised" in error.message
+    assert success(after)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_agent_that_closes_the_connection_leaves_no_trace_of_ours(converse, ask, failure, capfd):
+    error = failure(converse(("close", ask(timeout_s=1)))[0])
+    assert "closes" in error.hint
+    assert "Traceback" not in capfd.readouterr().err
