@@ -1,0 +1,123 @@
+"""Intervals: what a pass rate, a difference of two, or a mean may really be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import atan, cos, hypot, pi, sin, sqrt
+from statistics import NormalDist, fmean, variance
+
+__all__ = [
+    "mean_difference_interval",
+    "mean_interval",
+    "rate_difference_interval",
+    "wilson_interval",
+]
+
+_Z_95 = 1.959963984540054
+"""The standard normal distribution lies between -z and z in 95 of 100 cases."""
+
+_LARGE = 100
+"""Degrees of freedom from which the expansion of Student's t is exact to six digits."""
+
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
+    """Return the 95 % score interval of a proportion, None if nothing was observed.
+
+    The formula is Wilson's, without continuity correction: E. B. Wilson, "Probable Inference, the
+    Law of Succession, and Statistical Inference", JASA 22 (1927), 209-212. It holds its level for
+    few observations and for proportions near 0 and 1, where the textbook interval does not.
+
+        (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
+    """
+    if n == 0:
+        return None
+    rate = successes / n
+    spread = _Z_95**2 / n
+    center = rate + spread / 2
+    margin = _Z_95 * sqrt((rate * (1 - rate) + spread / 4) / n)
+    low, high = (center - margin) / (1 + spread), (center + margin) / (1 + spread)
+    # Rounding may push the ends of 0 of n and n of n out of [0, 1], or off them.
+    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
+
+
+def rate_difference_interval(
+    before: tuple[int, int], after: tuple[int, int]
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of the change of a rate, after - before; counts are (k, n).
+
+    Two Wilson intervals joined by squares: R. G. Newcombe, "Interval estimation for the difference
+    between independent proportions", Statistics in Medicine 17 (1998), 873-890, method 10. None if
+    nothing was observed on a side.
+    """
+    first, second = wilson_interval(*before), wilson_interval(*after)
+    if first is None or second is None:
+        return None
+    old, new = before[0] / before[1], after[0] / after[1]
+    change = new - old
+    low = change - hypot(new - second[0], first[1] - old)
+    high = change + hypot(second[1] - new, old - first[0])
+    return max(-1.0, low), min(1.0, high)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return Student's 95 % interval of a mean, None for fewer than two values.
+
+    m ± t(n - 1) s/√n: "Student", "The Probable Error of a Mean", Biometrika 6 (1908), 1-25. The
+    values are independent: of several repeats of several tests, give the mean of each test.
+    """
+    if len(values) < 2:
+        return None
+    mean = fmean(values)
+    margin = _student(len(values) - 1) * sqrt(variance(values) / len(values))
+    return mean - margin, mean + margin
+
+
+def mean_difference_interval(
+    before: Sequence[float], after: Sequence[float]
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of the change of a mean, after - before, of independent values.
+
+    B. L. Welch, "The generalization of 'Student's' problem when several different population
+    variances are involved", Biometrika 34 (1947), 28-35: the spreads may differ. His degrees of
+    freedom are rounded down, which widens the interval. None for fewer than two values on a side.
+    """
+    if min(len(before), len(after)) < 2:
+        return None
+    change = fmean(after) - fmean(before)
+    parts = [(variance(side) / len(side), len(side) - 1) for side in (before, after)]
+    spread = sum(part for part, _ in parts)
+    if spread == 0:
+        return change, change
+    freedom = spread**2 / sum(part**2 / degrees for part, degrees in parts)
+    margin = _student(max(1, int(freedom))) * sqrt(spread)
+    return change - margin, change + margin
+
+
+@lru_cache(maxsize=256)
+def _student(freedom: int) -> float:
+    """Return the value that Student's t lies within, on both sides of 0, in 95 of 100 cases."""
+    if freedom > _LARGE:
+        # Abramowitz and Stegun, 26.7.5
+        z = NormalDist().inv_cdf(0.975)
+        first = (z**3 + z) / 4
+        second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+        return z + first / freedom + second / freedom**2
+    low, high = 0.0, 16.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 0.95 else (low, middle)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """Return the probability that Student's t lies between -t and t (A. and S., 26.7.3-4)."""
+    angle = atan(t / sqrt(freedom))
+    square = cos(angle) ** 2
+    odd = freedom % 2
+    term = cos(angle) if odd else 1.0
+    total = 0.0
+    for step in range(1 + odd, freedom, 2):
+        total += term
+        term *= square * step / (step + 1)
+    return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total

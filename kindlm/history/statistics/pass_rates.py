@@ -1,0 +1,185 @@
+"""Whether a test passes less often than before, for one test and for many at once.
+
+The repeats of a test are independent. Outcomes are ordered by the p-value of R. A. Fisher's exact
+test ("The Logic of Inductive Inference", JRSS 98 (1935), 39-54). Taken at its word, that p-value is
+far too cautious for few repeats: 3 of 3 against 0 of 3 has 0.05, although no pass rate gives that
+outcome more often than in 1 of 64 cases. So the p-value of one test is the probability, at the
+worst pass rate, of a Fisher p as small as the one seen: the exact unconditional test of
+R. D. Boschloo (Statistica Neerlandica 24 (1970), 1-35), which is never weaker than Fisher's.
+
+AFTER may be looked at more than once while repeats are added to it. Waiting for a small p-value is
+allowed for by the same means: the probability is that of a Fisher p so small at any look, after
+every repeat that may be added, computed exactly over all paths (a group-sequential boundary of
+equal p-values: S. J. Pocock, Biometrika 64 (1977), 191-199).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from math import comb
+from typing import NamedTuple
+
+from kindlm.history.statistics.tables import Counts, fisher_drop
+
+__all__ = ["Looks", "confirmed_drops", "expected_by_chance", "pass_rate_drop"]
+
+_GRID = 64
+"""The worst rate is looked for in steps of 1/64, then in finer ones around the best."""
+
+Crossings = dict[tuple[int, int], float]
+
+
+class Design(NamedTuple):
+    """Repeats before, those after that nothing was added to, and how many may be added."""
+
+    before: int
+    after: int
+    more: int
+
+
+class Looks(NamedTuple):
+    """BEFORE, and AFTER at each look with all repeats until then; at first, those of the run.
+
+    `more` is how many repeats may be added to those of the run, with a look after each.
+    """
+
+    before: Counts
+    after: tuple[Counts, ...]
+    more: int = 0
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest of Fisher's p-values at the looks."""
+        return min(fisher_drop(self.before, look) for look in self.after)
+
+    @property
+    def design(self) -> Design:
+        """What was fixed before anything came out."""
+        return Design(self.before.n, self.after[0].n, self.more)
+
+    @property
+    def pooled(self) -> Counts:
+        """All repeats, of both sides."""
+        last = self.after[-1]
+        return Counts(self.before.passed + last.passed, self.before.n + last.n)
+
+
+def pass_rate_drop(looks: Looks) -> float:
+    """Return the one-sided p-value of one test for a drop, however one came to stop looking."""
+    return _worst_chance(looks.smallest_p, looks.design)
+
+
+def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
+    """Tell which tests dropped, with at most `level` of them expected to be false.
+
+    The step-up of Y. Benjamini and Y. Hochberg ("Controlling the false discovery rate", JRSS B 57
+    (1995), 289-300): the k smallest p-values are believed for the largest k at which at most
+    level x k of all tests are expected to get there by chance. They count each of m tests with p.
+    But with few repeats most tests can't get there, whatever happens, least of all those that
+    always pass; counting them in would cost all power. So each counts as `expected_by_chance` says,
+    and those that would be believed for no more than at the worst pass rate.
+
+    Besides, each drop has to be convincing by itself: its own p-value is at most `level`. If
+    nothing changed at all, any drop is false, and `level` is the probability of one. What is
+    expected is an estimate, which makes this approximate; simulations in the tests hold it.
+    """
+    ranked = [
+        (looks.smallest_p, position)
+        for position, looks in enumerate(tests)
+        if pass_rate_drop(looks) <= level
+    ]
+    believed: set[int] = set()
+    for p in sorted({p for p, _ in ranked}):
+        smallest = {position for own, position in ranked if own <= p}
+        others = [looks for position, looks in enumerate(tests) if position not in smallest]
+        alone = ((tests[position].design, [tests[position]]) for position in smallest)
+        expected = expected_by_chance(p, others) + sum(
+            min(expected_by_chance(p, test), _worst_chance(p, design)) for design, test in alone
+        )
+        if expected <= level * len(smallest):
+            believed = smallest
+    return [position in believed for position in range(len(tests))]
+
+
+def expected_by_chance(p: float, tests: Sequence[Looks]) -> float:
+    """Return how many of the tests are expected to get to Fisher's p if nothing changed.
+
+    Of a single look: given how many repeats of both sides passed, the probability is the largest
+    Fisher p up to this one (J. F. Heyse, "A false discovery rate procedure for categorical data"
+    (2011)); on average over what may pass this is the probability at the test's own pass rate,
+    whatever it is. Of several looks: the probability at the pass rate of both sides together.
+    """
+    alike = Counter((looks.design, looks.pooled) for looks in tests)
+    return sum(
+        count
+        * (
+            _chance(p, design, pooled.passed / pooled.n)
+            if design.more
+            else _given_totals(p, design, pooled.passed)
+        )
+        for (design, pooled), count in alike.items()
+    )
+
+
+def _given_totals(p: float, design: Design, passed: int) -> float:
+    """Return the largest Fisher p up to p if so many repeats of both sides passed, 0 if none."""
+    reached = 0.0
+    for before in range(min(passed, design.before), max(0, passed - design.after) - 1, -1):
+        own = fisher_drop(Counts(before, design.before), Counts(passed - before, design.after))
+        if own > p:
+            break
+        reached = own
+    return reached
+
+
+@lru_cache(maxsize=65536)
+def _chance(p: float, design: Design, rate: float) -> float:
+    """Return the probability, at one pass rate, that Fisher's p gets so small at any look."""
+    up, down = 2 * rate, 2 * (1 - rate)  # the crossings are those of a rate of 1/2
+    return sum(
+        share * up**passed * down ** (n - passed)
+        for (passed, n), share in _crossings(p, design).items()
+    )
+
+
+@lru_cache(maxsize=8192)
+def _worst_chance(p: float, design: Design) -> float:
+    """Return the probability, at the worst rate, that Fisher's p gets so small at any look."""
+    best = max(range(1, _GRID), key=lambda step: _chance(p, design, step / _GRID))
+    finer = ((best - 1) / _GRID + step / _GRID**2 for step in range(1, 2 * _GRID))
+    return max(_chance(p, design, rate) for rate in finer)
+
+
+@lru_cache(maxsize=1024)
+def _crossings(p: float, design: Design) -> Crossings:
+    """Return where Fisher's p first gets so small, (passed, n) of both sides, at a rate of 1/2."""
+    found: Crossings = {}
+    for passed in range(design.before + 1):
+        chance = comb(design.before, passed) / 2**design.before
+        for (after, n), share in _paths(p, passed, design).items():
+            key = passed + after, design.before + n
+            found[key] = found.get(key, 0.0) + chance * share
+    return found
+
+
+def _paths(p: float, passed_before: int, design: Design) -> Crossings:
+    """Return where AFTER first makes Fisher's p so small, (passed, n), at a rate of 1/2.
+
+    One more failed repeat makes p smaller, one more passed repeat makes it larger: the most
+    passes that are few enough stay the same, or grow by one, from look to look.
+    """
+    before = Counts(passed_before, design.before)
+    found: Crossings = {}
+    limit = -1
+    shares = [comb(design.after, k) / 2**design.after for k in range(design.after + 1)]
+    for n in range(design.after, design.after + design.more + 1):
+        while limit < n and fisher_drop(before, Counts(limit + 1, n)) <= p:
+            limit += 1
+        for passed in range(min(limit, n) + 1):
+            if shares[passed]:
+                found[passed, n] = shares[passed]
+                shares[passed] = 0.0
+        shares = [(up + same) / 2 for up, same in zip([0.0, *shares], [*shares, 0.0], strict=True)]
+    return found

@@ -1,0 +1,65 @@
+"""Intervals of differences and of means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from kindlm.history.statistics import (
+    mean_difference_interval,
+    mean_interval,
+    rate_difference_interval,
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "low", "high"),
+    [
+        # R. G. Newcombe, "Interval estimation for the difference between independent proportions",
+        # Statistics in Medicine 17 (1998), table II, method 10.
+        ((56, 70), (48, 80), 0.0524, 0.3339),
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((10, 10), (0, 10), 0.6075, 1.0000),
+    ],
+)
+def test_known_differences(
+    after: tuple[int, int], before: tuple[int, int], low: float, high: float
+) -> None:
+    assert rate_difference_interval(before, after) == pytest.approx((low, high), abs=0.0001)
+
+
+def test_a_side_without_repeats_has_no_difference() -> None:
+    assert rate_difference_interval((0, 0), (1, 2)) is None
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 10, 51, 101, 102, 300])
+def test_the_interval_of_a_mean_is_students(n: int) -> None:
+    values = [(i * 37 % 101) / 100 for i in range(n)]
+    expected = stats.t.interval(0.95, n - 1, loc=sum(values) / n, scale=stats.tstd(values) / n**0.5)
+    assert mean_interval(values) == pytest.approx(expected, rel=1e-5)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert mean_interval([1.0]) is None
+    assert mean_difference_interval([1.0], [1.0, 2.0]) is None
+
+
+def test_values_without_spread_have_an_interval_without_width() -> None:
+    assert mean_difference_interval([0.5, 0.5], [0.75, 0.75]) == (0.25, 0.25)
+
+
+@given(
+    st.lists(st.integers(0, 100), min_size=3, max_size=9, unique=True),
+    st.lists(st.integers(0, 100), min_size=3, max_size=9, unique=True),
+)
+def test_the_interval_of_a_difference_is_welchs_and_a_little_wider(
+    before: list[int], after: list[int]
+) -> None:
+    found = mean_difference_interval(before, after)
+    expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval(0.95)
+    assert found is not None
+    assert found[0] <= expected.low + 1e-9
+    assert found[1] >= expected.high - 1e-9
+    assert found[1] - found[0] <= 3 * (expected.high - expected.low)
