@@ -59,6 +59,9 @@ FEW = 1 / 10
 TELLING = 1.5
 """By what factor the rate has grown when it is worth telling."""
 
+TELLING_AGAIN_S = 60.0
+"""How often it is worth telling that a quota is used up: small ones are all the time."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaceChange:
@@ -75,11 +78,15 @@ class PaceChange:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The right to make one call, which has begun with it. `waited_s` is what it took to get it."""
+    """The right to make one call, which has begun with it.
+
+    `waited_s` is what it took to get it, `in_flight` how many calls there were then, with this one.
+    """
 
     number: int
     started_at: float
     waited_s: float
+    in_flight: int
     rate: float | None
     """The rate of calls a second that it was held to, None if it came later than that."""
 
@@ -137,7 +144,7 @@ class Pace:
         self._refusal: Refusal | None = None
         self._recovery: Recovery | None = None
         self._told_rate = math.inf
-        self._quota_told_until = -math.inf
+        self._quota_told_at = -math.inf
         self._left: _Left | None = None
 
     async def turn(self) -> Turn:
@@ -201,7 +208,8 @@ class Pace:
         self._since_epoch += 1
         if self._cycle is None:
             self._cycle = Cycle(self._sent, now)
-        return Turn(self._sent, now, now - arrived, rate if held else None)
+        waited_s = now - arrived
+        return Turn(self._sent, now, waited_s, self._in_flight, rate if held else None)
 
     @property
     def _rate(self) -> float:
@@ -253,7 +261,8 @@ class Pace:
             # Where nothing is known, or the pause was too short, one call alone tries.
             self._probing = again or self._recovery is None
         self._recover()
-        self._window = max(1.0, min(self._window, self._in_flight) * FALL_IN_FLIGHT)
+        flight = max(turn.in_flight, self._in_flight)
+        self._window = max(1.0, min(self._window, flight) * FALL_IN_FLIGHT)
         self._epoch, self._since_epoch = self._sent, 0
         self._cycle = None
         self._tell("refused", self._paused_until - now)
@@ -292,8 +301,8 @@ class Pace:
 
     def _tell_quota(self, until: float) -> None:
         now = self._clock.monotonic()
-        if until - now >= FIRST_PAUSE_S and now >= self._quota_told_until:
-            self._quota_told_until = until
+        if until - now >= FIRST_PAUSE_S and now >= self._quota_told_at + TELLING_AGAIN_S:
+            self._quota_told_at = now
             self._tell("quota", until - now)
 
     def _tell(self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0) -> None:

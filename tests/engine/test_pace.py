@@ -1,0 +1,410 @@
+"""The pace towards a server that allows so much, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_time import LoopClock, run_at_once
+
+from kindlm.engine.clock import SystemClock
+from kindlm.engine.pace import Pace, PaceChange, Turn
+from kindlm.ports import Quota
+from kindlm.testing.limits import Limit, SlidingWindow, TokenBucket
+
+
+@dataclass
+class Server:
+    """Answers after a latency; what is beyond its limit is refused."""
+
+    limit: Limit | None
+    latency_s: float
+    retry_after: bool = True
+    quotas: bool = False
+    changes: list[tuple[float, Limit | None]] = field(default_factory=list)
+    calls: list[tuple[float, bool]] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    async def call(self, pace: Pace, turn: Turn) -> bool:
+        now = asyncio.get_running_loop().time()
+        while self.changes and self.changes[0][0] <= now:
+            self.limit = self.changes.pop(0)[1]
+        good = self.limit is None or self.limit.take(now)
+        self.calls.append((now, good))
+        wait = None
+        if self.limit is not None and not good and self.retry_after:
+            wait = float(math.ceil(self.limit.wait_s(now)))
+        told = self._told(now)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(self.latency_s)
+        self.in_flight -= 1
+        if good:
+            pace.answered(turn, told)
+        else:
+            pace.refused(turn, wait, told)
+        return good
+
+    def _told(self, now: float) -> Sequence[Quota]:
+        if self.limit is None or not self.quotas:
+            return ()
+        allowance = self.limit.allowance(now)
+        return (Quota("requests", allowance.left, allowance.limit, allowance.reset_s),)
+
+    def good(self, begin: float, end: float) -> int:
+        return sum(good for at, good in self.calls if begin <= at < end)
+
+    @property
+    def refused(self) -> float:
+        return sum(not good for _, good in self.calls) / len(self.calls)
+
+
+def drive(
+    server: Server, *, most: int, minutes: float, max_rpm: float | None = None
+) -> list[PaceChange]:
+    """Call a server for so long with endless work; return the changes of the pace."""
+    changes: list[PaceChange] = []
+
+    async def main() -> None:
+        pace = Pace(LoopClock(), changes.append, max_rpm=max_rpm, most=most)
+        workers = [asyncio.create_task(work(pace)) for _ in range(most)]
+        await asyncio.sleep(minutes * 60)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    async def work(pace: Pace) -> None:
+        while True:
+            await server.call(pace, await pace.turn())
+
+    run_at_once(main())
+    return changes
+
+
+def small_bucket(per_minute: int) -> Limit:
+    return TokenBucket(per_minute, max(3, per_minute // 20))
+
+
+def full_bucket(per_minute: int) -> Limit:
+    return TokenBucket(per_minute, per_minute)
+
+
+LIMITS: dict[str, tuple[Callable[[int], Limit], bool, bool]] = {
+    "window": (SlidingWindow, True, False),
+    "bucket": (small_bucket, True, False),
+    "bucket that names no time": (small_bucket, False, False),
+    "bucket that tells what is left": (small_bucket, True, True),
+    "bucket that tells only what is left": (small_bucket, False, True),
+    "bucket of a whole minute that tells what is left": (full_bucket, True, True),
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+@pytest.mark.parametrize(
+    ("per_minute", "latency_s", "most"),
+    [
+        (60, 0.01, 1),
+        (60, 0.01, 64),
+        (60, 0.5, 8),
+        (60, 5.0, 32),
+        (120, 0.5, 32),
+        (600, 0.01, 8),
+        (600, 0.5, 32),
+    ],
+)
+def test_most_of_a_limit_is_used_and_little_is_refused(kind, per_minute, latency_s, most):
+    limit, retry_after, quotas = LIMITS[kind]
+    server = Server(limit(per_minute), latency_s, retry_after, quotas)
+    changes = drive(server, most=most, minutes=10)
+    assert server.good(60, 600) >= 0.8 * per_minute * 9
+    assert server.refused <= 0.05
+    assert len(changes) <= 60
+
+
+@pytest.mark.parametrize(("per_minute", "latency_s", "most"), [(2000, 0.5, 32), (6000, 0.01, 16)])
+@pytest.mark.parametrize("kind", ["window", "bucket", "bucket that names no time"])
+def test_high_limits_are_used_too(kind, per_minute, latency_s, most):
+    limit, retry_after, quotas = LIMITS[kind]
+    server = Server(limit(per_minute), latency_s, retry_after, quotas)
+    drive(server, most=most, minutes=3)
+    assert server.good(60, 180) >= 0.8 * per_minute * 2
+    assert server.refused <= 0.05
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(LIMITS)),
+    per_minute=st.integers(60, 1200),
+    latency_s=st.floats(0.01, 5.0),
+    most=st.integers(1, 64),
+)
+def test_no_limit_is_stormed_or_wasted(kind, per_minute, latency_s, most):
+    limit, retry_after, quotas = LIMITS[kind]
+    server = Server(limit(per_minute), latency_s, retry_after, quotas)
+    drive(server, most=most, minutes=6)
+    possible = min(per_minute, most / latency_s * 60)
+    assert server.good(60, 360) >= 0.5 * possible * 5
+    assert server.refused <= 0.12
+    assert server.most_in_flight <= most
+
+
+@pytest.mark.parametrize("latency_s", [0.05, 1.0])
+def test_without_a_limit_the_start_costs_little(latency_s):
+    server = Server(None, latency_s)
+    ideal = 1000 / 32 * latency_s
+    changes = drive(server, most=32, minutes=ideal / 60)
+    assert len(server.calls) >= 900
+    assert changes == []
+
+
+@pytest.mark.parametrize("factor", [0.5, 2])
+@pytest.mark.parametrize("kind", ["window", "bucket", "bucket that names no time"])
+def test_a_limit_that_changes_is_followed(kind, factor):
+    limit, retry_after, quotas = LIMITS[kind]
+    changed = int(300 * factor)
+    server = Server(limit(300), 0.2, retry_after, quotas, changes=[(300.0, limit(changed))])
+    drive(server, most=32, minutes=11)
+    assert server.good(480, 660) >= 0.75 * changed * 3
+    assert server.refused <= 0.05
+
+
+def test_a_server_that_was_down_is_called_at_its_pace_again():
+    none = SlidingWindow(0)
+    server = Server(
+        small_bucket(300),
+        0.2,
+        retry_after=False,
+        changes=[(120.0, none), (180.0, small_bucket(300))],
+    )
+    drive(server, most=32, minutes=7)
+    down = [at for at, _ in server.calls if 121 <= at < 180]
+    assert len(down) <= 10
+    assert server.good(300, 420) >= 0.8 * 600
+
+
+def test_a_fixed_limit_is_kept_evenly():
+    server = Server(None, 0.5)
+    drive(server, most=32, minutes=2, max_rpm=90)
+    starts = [at for at, _ in server.calls]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert len(starts) in (180, 181)
+    assert min(gaps) >= 60 / 90 - 0.03
+
+
+def test_a_fixed_limit_above_that_of_the_server_is_not_reached():
+    server = Server(small_bucket(60), 0.05)
+    drive(server, most=8, minutes=10, max_rpm=600)
+    assert server.good(60, 600) >= 0.8 * 60 * 9
+    assert server.refused <= 0.05
+
+
+def test_refusals_of_one_congestion_halve_once():
+    changes: list[PaceChange] = []
+
+    async def main() -> None:
+        pace = Pace(LoopClock(), changes.append, most=10)
+        for turn in [await pace.turn() for _ in range(10)]:
+            pace.refused(turn, 7.0)
+
+    run_at_once(main())
+    assert [(change.reason, change.in_flight, change.pause_s) for change in changes] == [
+        ("refused", 5, 7.0)
+    ]
+
+
+def test_nothing_starts_before_retry_after_and_then_not_all_at_once():
+    async def main() -> list[float]:
+        pace = Pace(LoopClock(), lambda _: None, most=10)
+        for turn in [await pace.turn() for _ in range(10)]:
+            await asyncio.sleep(0.1)
+            if turn.number < 10:
+                pace.answered(turn)
+            else:
+                pace.refused(turn, 9.0)
+        assert not pace.has_room
+        return [(await pace.turn()).started_at for _ in range(4)]
+
+    starts = run_at_once(main())
+    assert starts[0] == pytest.approx(10.0)
+    assert all(later - earlier > 1 for earlier, later in itertools.pairwise(starts))
+
+
+def test_a_call_that_failed_otherwise_changes_nothing():
+    changes: list[PaceChange] = []
+
+    async def main() -> int:
+        pace = Pace(LoopClock(), changes.append, most=64)
+        for _ in range(100):
+            pace.ended(await pace.turn())
+        turns = 0
+        while pace.has_room:
+            await pace.turn()
+            turns += 1
+        return turns
+
+    assert run_at_once(main()) == 10
+    assert changes == []
+
+
+@pytest.mark.parametrize(("left", "waits_s"), [(0, 8.0), (1, 8.0), (30, 0.0)])
+def test_what_is_left_is_not_overdrawn(left, waits_s):
+    """One was left when the first call came, and the second call has taken it."""
+
+    async def main() -> float:
+        pace = Pace(LoopClock(), lambda _: None, most=10)
+        first, second = await pace.turn(), await pace.turn()
+        await asyncio.sleep(2)
+        pace.answered(first, [Quota("requests", left, None, 10.0)])
+        pace.ended(second)
+        return (await pace.turn()).waited_s
+
+    assert run_at_once(main()) == pytest.approx(waits_s)
+
+
+def test_the_last_of_a_quota_is_spread():
+    async def main() -> float:
+        pace = Pace(LoopClock(), lambda _: None, most=10)
+        pace.answered(await pace.turn(), [Quota("requests", 5, 100, 20.0)])
+        return (await pace.turn()).waited_s
+
+    assert run_at_once(main()) == pytest.approx(4.0)
+
+
+def test_used_up_tokens_are_waited_for_and_told():
+    changes: list[PaceChange] = []
+
+    async def main() -> float:
+        pace = Pace(LoopClock(), changes.append, most=10)
+        pace.answered(await pace.turn(), [Quota("tokens", 0, 8000, 12.0)])
+        return (await pace.turn()).waited_s
+
+    assert run_at_once(main()) == pytest.approx(12.0)
+    assert changes == [PaceChange("quota", None, 10, 12.0)]
+
+
+def test_a_quota_that_says_nothing_of_time_holds_nothing_up():
+    async def main() -> float:
+        pace = Pace(LoopClock(), lambda _: None, most=10)
+        pace.answered(await pace.turn(), [Quota("requests", 0, 60)])
+        return (await pace.turn()).waited_s
+
+    assert run_at_once(main()) == 0.0
+
+
+def test_turns_are_taken_in_order_whoever_gives_up():
+    async def main() -> list[int]:
+        pace = Pace(LoopClock(), lambda _: None, max_rpm=60, most=10)
+        order: list[int] = []
+
+        async def wait(name: int) -> None:
+            await pace.turn()
+            order.append(name)
+
+        waiting = [asyncio.create_task(wait(name)) for name in range(6)]
+        await asyncio.sleep(1.5)
+        waiting[2].cancel()
+        waiting[4].cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return order
+
+    assert run_at_once(main()) == [0, 1, 3, 5]
+
+
+def test_room_reserves_nothing():
+    async def main() -> tuple[bool, float]:
+        pace = Pace(LoopClock(), lambda _: None, most=1)
+        turn = await pace.turn()
+        room = asyncio.create_task(pace.room())
+        await asyncio.sleep(3)
+        assert not room.done()
+        pace.answered(turn)
+        await room
+        return pace.has_room, (await pace.turn()).waited_s
+
+    assert run_at_once(main()) == (True, 0.0)
+
+
+OUTCOMES = st.one_of(
+    st.just("answered"),
+    st.just("ended"),
+    st.just("cancelled"),
+    st.none() | st.floats(0.0, 100.0),
+)
+QUOTAS = st.lists(
+    st.builds(
+        Quota,
+        st.sampled_from(["requests", "tokens"]),
+        st.integers(0, 20),
+        st.none() | st.integers(1, 100),
+        st.none() | st.floats(0.0, 1e6),
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    script=st.lists(st.tuples(OUTCOMES, st.floats(0.0, 10.0), QUOTAS), max_size=40),
+    most=st.integers(1, 12),
+)
+def test_whatever_calls_end_with_all_get_their_turn_and_none_before_retry_after(script, most):
+    async def main() -> tuple[list[float], list[tuple[float, float]]]:
+        pace = Pace(LoopClock(), lambda _: None, most=most)
+        loop = asyncio.get_running_loop()
+        starts: list[float] = []
+        closed: list[tuple[float, float]] = []
+
+        async def call(outcome: str | float | None, latency_s: float, told: list[Quota]) -> None:
+            turn = await pace.turn()
+            starts.append(turn.started_at)
+            try:
+                await asyncio.sleep(latency_s)
+            except asyncio.CancelledError:
+                pace.ended(turn)
+                raise
+            if outcome == "answered":
+                pace.answered(turn, told)
+            elif isinstance(outcome, str):
+                pace.ended(turn)
+            else:
+                closed.append((loop.time(), loop.time() + (outcome or 0.0)))
+                pace.refused(turn, outcome, told)
+
+        async with asyncio.timeout(24 * 3600):
+            tasks = [asyncio.create_task(call(*step)) for step in script]
+            for task, (outcome, latency_s, _) in zip(tasks, script, strict=True):
+                if outcome == "cancelled":
+                    loop.call_later(latency_s / 2, task.cancel)
+            await asyncio.wait(tasks) if tasks else None
+            await pace.room()
+        return starts, closed
+
+    starts, closed = run_at_once(main())
+    assert not any(begin < at < end - 1e-6 for at in starts for begin, end in closed)
+
+
+def test_turns_follow_on_each_other_on_the_clock_of_the_machine():
+    async def main() -> list[int]:
+        pace = Pace(SystemClock(), lambda _: None, max_rpm=60_000, most=4)
+        numbers: list[int] = []
+
+        async def work() -> None:
+            for _ in range(10):
+                turn = await pace.turn()
+                await asyncio.sleep(0)
+                numbers.append(turn.number)
+                pace.answered(turn)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(work())
+        return numbers
+
+    assert sorted(asyncio.run(main())) == list(range(1, 81))

@@ -1,0 +1,51 @@
+"""An event loop whose time passes at once: what waits for minutes is tested in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["LoopClock", "run_at_once"]
+
+T = TypeVar("T")
+
+
+class _Selector(selectors.SelectSelector):
+    """Does not wait for the next timer, but says that its time has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("everybody waits, and nothing will happen")
+        self.now += max(0.0, timeout)
+        return super().select(0)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, selector: _Selector) -> None:
+        super().__init__(selector)
+        self._virtual = selector
+
+    def time(self) -> float:
+        return self._virtual.now
+
+
+class LoopClock:
+    """The time of the running loop; implements `ports.Clock`."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def run_at_once(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a loop that starts at second 0 and waits for nothing."""
+    with asyncio.Runner(loop_factory=lambda: _Loop(_Selector())) as runner:
+        return runner.run(main)
