@@ -29,10 +29,14 @@ Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What can run, and the suites that can not, by their ordinals."""
+    """What can run, and the suites that can not, by their ordinals.
+
+    `ended` holds an error for each program that has ended by itself until now.
+    """
 
     plan: Plan
     skipped: dict[int, SkippedSuite]
+    ended: list[KindlmError]
 
 
 @asynccontextmanager
@@ -42,7 +46,15 @@ async def serve_suites(
     """Start what the suites serve and yield those that are ready, and those that are not.
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
+    A program that ends by itself stops the run: what it was to serve can not be relied on any more.
     """
+    ended: list[KindlmError] = []
+
+    def lost(error: KindlmError) -> None:
+        ended.append(error)
+        tell(error)
+        stop.abort(f"{error.message} {error.hint or ''}".rstrip())
+
     places = request.places
     suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
     skipped = {
@@ -51,13 +63,13 @@ async def serve_suites(
     plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
         for planned in plan(list(suites.values())).suites:
-            serving = _serve(planned, request, reader, stack, tell)
+            serving = _serve(planned, request, reader, stack, tell, lost)
             served = await _unless_stopped(serving, stop)
             if isinstance(served, Err):
                 skipped[planned.ordinal] = _skipped(planned.suite, served.error)
             elif served is not None:
                 suites[planned.ordinal] = served.value
-        yield Served(plan(list(suites.values()), missing=skipped), skipped)
+        yield Served(plan(list(suites.values()), missing=skipped), skipped, ended)
 
 
 def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:
@@ -71,6 +83,7 @@ async def _serve(
     reader: sqlite3.Connection,
     stack: AsyncExitStack,
     tell: Tell,
+    lost: Callable[[KindlmError], None],
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
     recorded = with_recorded_answers(planned, reader)
@@ -82,7 +95,7 @@ async def _serve(
     services = bind_services(suite, environ=request.environ)
     if isinstance(services, Err):
         return services
-    starting = start_services(services.value, request.environ, tell)
+    starting = start_services(services.value, request.environ, lost)
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
         return ports

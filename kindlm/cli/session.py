@@ -124,7 +124,7 @@ async def run_session(
                     earlier=earlier,
                     unpriced=lambda model: tell(_unpriced(model)),
                 )
-        if not complete:
+        if not complete or served.ended:
             recorder.record(_stopped(stop))
             await recorder.durable()
             return

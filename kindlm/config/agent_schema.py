@@ -44,7 +44,8 @@ class AgentConfig(Section):
         examples=["http://127.0.0.1:8000/chat"],
     )
     """Its URL; for `python` its `package.module:name`. Like all texts of an agent, it may hold
-    {{env.NAME}} and {{serve.NAME.port}}."""
+    {{env.NAME}} and {{serve.NAME.port}}. A
+    password or key in it belongs into the environment: it is refused where it is written out."""
     headers: dict[str, str] = Field(
         default={}, examples=[{"Authorization": "Bearer {{env.SHOP_TOKEN}}"}]
     )

@@ -144,7 +144,11 @@ class ReadyConfig(Section):
 
 
 class ServeConfig(Section):
-    """A program to start before the tests, on a free port: {{serve.NAME.port}} and PORT."""
+    """A program to start before the tests, on a free port: {{serve.NAME.port}} and PORT.
+
+    It runs until the tests are done. One that ends by itself before stops the run, which does not
+    pass: `kindlm test --resume` starts it again and goes on with the tests that are left.
+    """
 
     name: Annotated[str, Field(pattern=r"^\w+$")] = Field(examples=["agent"])
     """What its port is called by."""
@@ -160,7 +164,7 @@ class ServeConfig(Section):
             ),
         ]
     ] = Field(default=None, examples=["http://127.0.0.1:{{serve.agent.port}}/health"])
-    """URL that answers once the service is ready, or the line it prints."""
+    """URL that answers once the service is ready, or the line it prints; the tests wait for it."""
     env: dict[str, str] = Field(default={}, examples=[{"MODE": "test"}])
     """Environment variables for it, beside those of kindlm."""
     timeout_ms: Annotated[int, Field(ge=1), WHOLE] = Field(default=20_000, examples=[5000])

@@ -43,9 +43,11 @@ async def start_services(
     """Start services and yield the port of each by name, or the error of one that did not start.
 
     All that were started are ended when the context is left. `ended` is told of one that ends
-    before: the calls that fail then would look like a matter of the network.
+    before: the calls that fail then would look like a matter of the network. Whoever leaves the
+    context has heard of every program that had ended until then.
     """
     async with AsyncExitStack() as stack:
+        watched: list[tuple[_Running, asyncio.Task[None]]] = []
         ports: dict[str, int] = {}
         failure: KindlmError | None = None
         for service in services:
@@ -59,9 +61,13 @@ async def start_services(
             stack.push_async_callback(started.value.end)
             watch = asyncio.create_task(_watch(service, started.value, ended))
             stack.callback(watch.cancel)
+            watched.append((started.value, watch))
             ports[service.name] = started.value.port
             _log.info("The service is ready", service=service.name, port=started.value.port)
         yield Err(failure) if failure else Ok(ports)
+        for running, watch in watched:
+            if running.has_ended:
+                await watch
 
 
 async def _watch(service: Service, running: _Running, ended: Ended) -> None:
@@ -98,6 +104,17 @@ class _Running:
             return rest.partial
         except asyncio.LimitOverrunError as overrun:
             return await self.process.stdout.read(overrun.consumed)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program has ended; the event loop may hear of it later."""
+        if self.process.returncode is not None or not hasattr(os, "waitid"):
+            return self.process.returncode is not None
+        try:
+            looking = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.process.pid, looking) is not None
+        except ChildProcessError:  # it was collected already
+            return True
 
     async def drained(self, timeout_s: float) -> None:
         """Wait until all that it said is read, or the time is over."""
