@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, Self
 from kindlm.errors import KindlmError, Result
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult
+from kindlm.plan import Execution
 from kindlm.suite import (
     AgentTarget,
     Command,
@@ -39,7 +40,9 @@ __all__ = [
     "AgentFactory",
     "AgentReply",
     "AgentRequest",
+    "AnswerSource",
     "Ask",
+    "Asked",
     "BaselineLookup",
     "CheckContext",
     "Checker",
@@ -49,19 +52,24 @@ __all__ = [
     "Embedder",
     "EmbedderFactory",
     "Embedding",
+    "HeldConversation",
     "ModelClient",
     "ModelReply",
     "ModelRequest",
+    "NothingHeld",
     "Pricing",
+    "Provenance",
     "Purpose",
     "Question",
     "Quota",
+    "RecordedAnswers",
     "Recorder",
     "ResponseSchema",
     "SimulatedAnswer",
     "SimulatorFactory",
     "ToolDefinition",
     "ToolSimulator",
+    "TranscriptSource",
 ]
 
 
@@ -117,6 +125,17 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where an answer was recorded that is given again, and what it cost then.
+
+    `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`.
+    """
+
+    call: str
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class ModelReply:
     """What a model answered.
 
@@ -135,6 +154,7 @@ class ModelReply:
     model: str | None = None
     warnings: tuple[str, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    recorded: Provenance | None = None
 
 
 class ModelClient(Protocol):
@@ -236,7 +256,10 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """What an agent answered: its text, the tools it says it called, and the body as received."""
+    """What an agent answered: its text, the tools it says it called, and the body as received.
+
+    `recorded` is set if the answer is one of an earlier run.
+    """
 
     text: str
     raw: str
@@ -246,6 +269,7 @@ class AgentReply:
     reported_cost_usd: float | None = None
     model: str | None = None
     warnings: tuple[str, ...] = ()
+    recorded: Provenance | None = None
 
 
 class Agent(Protocol):
@@ -269,6 +293,63 @@ class Agent(Protocol):
 
 AgentFactory = Callable[[AgentTarget | Command], Result[Agent]]
 """Makes an agent for one conversation, or says why it can't: an unknown adapter, a bad option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to a model as recorded ones are searched for: `fingerprint` is its identity."""
+
+    purpose: Purpose
+    provider: str
+    fingerprint: str
+    request: ModelRequest
+
+
+class RecordedAnswers(Protocol):
+    """Gives one execution the answers of an earlier run; each of them at most once."""
+
+    def answer(self, asked: Asked) -> Result[ModelReply] | None:
+        """Return what was answered then, or why nothing was; None if the model is to be asked."""
+        ...
+
+    def agent(self) -> Agent | None:
+        """Return an agent that answers as it did then; None if the real one is to be asked."""
+        ...
+
+
+AnswerSource = Callable[[Execution], RecordedAnswers]
+"""Finds the recorded answers for an execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldConversation:
+    """A conversation of an earlier run, as it is recorded.
+
+    `source` names the attempt of the execution that held it, such as `k3f9x2ab-17.1`; `messages`
+    are those it began with, `calls` is the number of its last call. `error` is what ended it.
+    """
+
+    source: str
+    transcript: Transcript
+    messages: tuple[Message, ...]
+    error: KindlmError | None = None
+    warnings: tuple[str, ...] = ()
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NothingHeld:
+    """That an earlier run holds no conversation for an execution, and why."""
+
+    reason: str
+
+
+class TranscriptSource(Protocol):
+    """Knows the conversations of an earlier run."""
+
+    def find(self, execution: Execution) -> HeldConversation | NothingHeld:
+        """Return the conversation of the same test, target and repeat."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

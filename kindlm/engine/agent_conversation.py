@@ -7,7 +7,8 @@ from kindlm.engine.conversation import Conversation, first_messages, follow_ups
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import (
-    bounded,
+    answer_facts,
+    as_recorded,
     failure_facts,
     json_text,
     message_data,
@@ -20,7 +21,6 @@ from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallDat
 from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Cost, CostSource, Message, Role, Step, ToolUse, Transcript
-from kindlm_store import Text
 
 __all__ = ["AgentConversation"]
 
@@ -64,7 +64,7 @@ class AgentConversation:
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
-        self._transcript = Transcript(case.prompt.system)
+        self._transcript = Transcript(case.prompt.system or None)
         self._warnings: dict[str, None] = {}
         self._error: KindlmError | None = None
 
@@ -99,6 +99,7 @@ class AgentConversation:
             self._error = result.error
             return
         number, reply = result.value
+        reply = as_recorded(reply)
         self._record_replied(number, reply)
         self._warnings.update(dict.fromkeys(reply.warnings))
         if not reply.text and not reply.tool_uses:
@@ -121,6 +122,8 @@ class AgentConversation:
 
     def _cost(self, reply: AgentReply) -> Cost:
         """Return what the agent reports, else what `prices` says of its model or of itself."""
+        if reply.recorded is not None:
+            return reply.recorded.cost
         if reply.reported_cost_usd is not None:
             return Cost(reply.reported_cost_usd, CostSource.REPORTED)
         return self._pricing.cost(self._adapter, reply.model or self._name, reply.usage)
@@ -143,22 +146,14 @@ class AgentConversation:
     def _record_replied(self, number: int, reply: AgentReply) -> None:
         first = len(self._transcript.tool_uses)
         cost = self._cost(reply)
-        self._counter.spend(reply.model or self._name, cost)
+        facts = answer_facts(number, reply, cost, keep_raw=self._suite.record_raw_bodies)
+        self._counter.spend(reply.model or self._name, Cost(facts["cost_usd"]))
         self._recorder.record(
             AgentReplied(
-                call=number,
-                text=Text(reply.text),
+                **facts,
                 tool_calls=[
                     _tool_call(index, use) for index, use in enumerate(reply.tool_uses, first)
                 ],
-                model=bounded(reply.model) if reply.model else None,
-                input_tokens=reply.usage.input_tokens,
-                output_tokens=reply.usage.output_tokens,
-                latency_ms=round(reply.latency_ms, 3),
-                cost_usd=cost.usd,
-                cost_source=cost.source,
-                raw=Text(reply.raw) if self._suite.record_raw_bodies else None,
-                warnings=list(reply.warnings),
             )
         )
         _log.debug(

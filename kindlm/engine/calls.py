@@ -6,15 +6,17 @@ whole call cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from kindlm.engine.clients import Clients
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import (
-    bounded,
+    answer_facts,
+    as_recorded,
     failure_facts,
     fingerprint,
     json_text,
@@ -22,10 +24,11 @@ from kindlm.engine.recording import (
     tool_call_data,
 )
 from kindlm.engine.retry import call_with_retries
-from kindlm.engine.turns import Turns
+from kindlm.engine.turns import Queue, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.ports import (
+    Asked,
     Clock,
     Embedder,
     Embedding,
@@ -34,6 +37,7 @@ from kindlm.ports import (
     Pricing,
     Purpose,
     Question,
+    RecordedAnswers,
     Recorder,
 )
 from kindlm.suite import ModelParams, ModelTarget, Suite
@@ -43,6 +47,8 @@ from kindlm_store import Text
 __all__ = ["Answered", "CallCounter", "Caller", "Context"]
 
 JUDGE_MAX_TOKENS = 512
+
+_Complete: TypeAlias = Callable[[], Awaitable[Result[ModelReply]]]
 
 _log = FieldLog(__name__)
 
@@ -73,11 +79,11 @@ class CallCounter:
     """Numbers the calls of one execution from 1: of models, agents and judges, retries included.
 
     `spent_usd` is what they cost so far, as far as that is known; `spend` is told of each model and
-    what its call cost.
+    what its call cost. Calls before are numbered up to `last`.
     """
 
-    def __init__(self, spend: Callable[[str, Cost], None]) -> None:
-        self._last = 0
+    def __init__(self, spend: Callable[[str, Cost], None], last: int = 0) -> None:
+        self._last = last
         self._spend = spend
         self.spent_usd = 0.0
 
@@ -105,6 +111,7 @@ class Caller:
         counter: CallCounter,
         turns: Turns,
         deadline: Deadline,
+        answers: RecordedAnswers | None = None,
     ) -> None:
         # The index of the assertion that is being evaluated; its calls are recorded with it.
         self.assertion = 0
@@ -116,28 +123,48 @@ class Caller:
         self._recorder = recorder
         self._clock = clock
         self._counter = counter
+        self._answers = answers
 
     async def call(
         self, target: ModelTarget, request: ModelRequest, context: Context
     ) -> Result[Answered]:
-        """Call a model until it answers, fails for good, or the retries are used up."""
-        provider = self._suite.providers[target.provider]
-        client = self._clients.get(provider)
-        if isinstance(client, Err):
-            return client
+        """Call a model until it answers, fails for good, or the retries are used up.
+
+        If the answer is one that was recorded in an earlier run, nobody is called.
+        """
         identity = fingerprint(target.provider, request, boundary=context.boundary)
+        answering = self._answering(target, request, context.purpose, identity)
+        if isinstance(answering, Err):
+            return answering
+        complete, queue = answering.value
         result = await call_with_retries(
             lambda attempt: self._record_request(target, request, context, identity, attempt),
-            partial(client.value.complete, request),
+            complete,
             partial(self._record_failure, target.provider, request.model),
-            queue=self._turns.at(provider),
+            queue=queue,
             retries=self._suite.retries,
             deadline=self._deadline,
             clock=self._clock,
         )
         if isinstance(result, Err):
             return result
-        return Ok(self._record_reply(target, *result.value))
+        number, reply = result.value
+        return Ok(self._record_reply(target, number, as_recorded(reply)))
+
+    def _answering(
+        self, target: ModelTarget, request: ModelRequest, purpose: Purpose, identity: str
+    ) -> Result[tuple[_Complete, Queue]]:
+        """Return what answers a request, and where it waits for its turn."""
+        if self._answers is not None:
+            asked = Asked(purpose, target.provider, identity, request)
+            recorded = self._answers.answer(asked)
+            if recorded is not None:
+                return Ok((partial(_given, recorded), self._turns.at(None)))
+        provider = self._suite.providers[target.provider]
+        client = self._clients.get(provider)
+        if isinstance(client, Err):
+            return client
+        return Ok((partial(client.value.complete, request), self._turns.at(provider)))
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a judging model; implements `ports.Ask`."""
@@ -260,20 +287,12 @@ class Caller:
 
     def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
         cost = self._cost(target, reply)
-        self._counter.spend(reply.model or target.model, cost)
+        facts = answer_facts(number, reply, cost, keep_raw=self._suite.record_raw_bodies)
+        self._counter.spend(reply.model or target.model, Cost(facts["cost_usd"]))
         payload = ProviderResponded(
-            call=number,
-            text=Text(reply.text),
+            **facts,
             tool_calls=[tool_call_data(call) for call in reply.tool_calls],
             finish_reason=reply.finish_reason,
-            model=bounded(reply.model) if reply.model else None,
-            input_tokens=reply.usage.input_tokens,
-            output_tokens=reply.usage.output_tokens,
-            latency_ms=round(reply.latency_ms, 3),
-            cost_usd=cost.usd,
-            cost_source=cost.source,
-            raw=Text(reply.raw) if self._suite.record_raw_bodies else None,
-            warnings=list(reply.warnings),
         )
         self._recorder.record(payload)
         _log.debug(
@@ -286,6 +305,8 @@ class Caller:
         return Answered(reply, number, cost)
 
     def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
+        if reply.recorded is not None:
+            return reply.recorded.cost
         if reply.reported_cost_usd is not None:
             return Cost(reply.reported_cost_usd, CostSource.REPORTED)
         return self._pricing.cost(target.provider, reply.model or target.model, reply.usage)
@@ -315,6 +336,10 @@ class Caller:
             latency_ms=payload.latency_ms,
             retry_in_ms=payload.retry_in_ms,
         )
+
+
+async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:
+    return recorded
 
 
 def _without(text: str, boundary: str) -> str:

@@ -17,6 +17,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ToolCalled, ToolSimulated
 from kindlm.ports import (
     Clock,
+    HeldConversation,
     ModelReply,
     ModelRequest,
     Purpose,
@@ -27,7 +28,14 @@ from kindlm.ports import (
 from kindlm.suite import Case, ModelTarget
 from kindlm.transcript import FinishReason, Message, Role, Step, ToolCall, ToolUse, Transcript
 
-__all__ = ["Conversation", "ModelConversation", "ToolRecorder", "first_messages", "follow_ups"]
+__all__ = [
+    "Conversation",
+    "ModelConversation",
+    "PastConversation",
+    "ToolRecorder",
+    "first_messages",
+    "follow_ups",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,16 @@ class Conversation:
     def is_checkable(self) -> bool:
         """Whether there is something to check: an answer, or all turns used up by tool calls."""
         return self.error is None or self.error.code is ErrorCode.ENGINE_MAX_TURNS
+
+
+class PastConversation:
+    """A conversation that was held in an earlier run: there is nothing to say any more."""
+
+    def __init__(self, held: HeldConversation) -> None:
+        self.state = Conversation(held.transcript, held.error, held.warnings)
+
+    async def hold(self) -> None:
+        """Do nothing."""
 
 
 def first_messages(case: Case) -> tuple[Message, ...]:
@@ -140,7 +158,7 @@ class ModelConversation:
         self._new: tuple[Message, ...] = ()
         self._after = 0
         self._calls_left = case.max_turns
-        self._transcript = Transcript(case.prompt.system)
+        self._transcript = Transcript(case.prompt.system or None)
         self._warnings: dict[str, None] = {}
         self._error: KindlmError | None = None
 
@@ -154,6 +172,8 @@ class ModelConversation:
         self._transcript = self._transcript.with_turn(self._case.prompt.user)
         await self._until_answered()
         for message in follow_ups(self._case):
+            if self._error is None and not self._calls_left:
+                self._error = _too_many_turns(self._case, "The user had more to say")
             if self._error is not None:
                 return
             self._say(message)
@@ -179,7 +199,7 @@ class ModelConversation:
                 return
             if await self._take(result.value):
                 return
-        self._error = _too_many_turns(self._case)
+        self._error = _too_many_turns(self._case, "The model still called tools")
 
     async def _take(self, answered: Answered) -> bool:
         """Take an answer; return whether it ends the turn."""
@@ -257,9 +277,9 @@ def _empty_response(reply: ModelReply) -> KindlmError:
     )
 
 
-def _too_many_turns(case: Case) -> KindlmError:
+def _too_many_turns(case: Case, what: str) -> KindlmError:
     return KindlmError(
         ErrorCode.ENGINE_MAX_TURNS,
-        f"The model still called tools when maxTurns ({case.max_turns}) was used up.",
+        f"{what} when maxTurns ({case.max_turns}) was used up.",
         "Check the simulated answers for a loop, or raise maxTurns of this test.",
     )

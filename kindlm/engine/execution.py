@@ -20,6 +20,7 @@ from kindlm.engine.clients import Clients
 from kindlm.engine.conversation import (
     Conversation,
     ModelConversation,
+    PastConversation,
     ToolRecorder,
     first_messages,
 )
@@ -33,17 +34,21 @@ from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
     AgentFactory,
+    AnswerSource,
     BaselineLookup,
     CheckContext,
     Checker,
     Clock,
     Embedding,
+    HeldConversation,
+    NothingHeld,
     Pricing,
     Recorder,
     SimulatorFactory,
+    TranscriptSource,
 )
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Transcript
+from kindlm.transcript import Message, Transcript
 from kindlm_store import Text
 
 __all__ = ["Doers", "Finished", "callee", "run_execution", "skip_execution", "subject"]
@@ -66,6 +71,13 @@ class Doers:
     baselines: BaselineLookup
     recorder: Recorder
     clock: Clock
+    transcripts: TranscriptSource | None = None
+    answers: AnswerSource | None = None
+
+    @property
+    def call_targets(self) -> bool:
+        """Whether targets are called: what they do is not taken from another run."""
+        return self.transcripts is None and self.answers is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +100,14 @@ async def run_execution(
 ) -> Finished:
     """Run one execution; when this returns, its end is on disk.
 
-    `reserved` is the turn for its first call, if that was taken already.
+    `reserved` is the turn for its first call, if that was taken already. With conversations of an
+    earlier run, it is skipped if none was held for it.
     """
+    held = None if doers.transcripts is None else doers.transcripts.find(execution)
+    if isinstance(held, NothingHeld):
+        return await skip_execution(execution, doers.recorder, attempt=attempt, reason=held.reason)
     with about_execution(subject(execution, attempt), execution.case.name, execution.target):
-        finished = await _Attempt(execution, doers, attempt, reserved).run()
+        finished = await _Attempt(execution, doers, attempt, reserved, held).run()
         _log_end(finished)
     return finished
 
@@ -126,7 +142,12 @@ class _Attempt:
     """One attempt of an execution, and what came of it so far."""
 
     def __init__(
-        self, execution: Execution, doers: Doers, number: int, reserved: Reservation | None
+        self,
+        execution: Execution,
+        doers: Doers,
+        number: int,
+        reserved: Reservation | None,
+        held: HeldConversation | None,
     ) -> None:
         self._execution = execution
         self._suite = execution.suite.suite
@@ -134,7 +155,10 @@ class _Attempt:
         self._doers = doers
         self._number = number
         self._recorder = doers.recorder.about(subject(execution, number))
-        self._counter = CallCounter(partial(doers.budget.spend, execution.suite.ordinal))
+        self._counter = CallCounter(
+            partial(doers.budget.spend, execution.suite.ordinal), last=held.calls if held else 0
+        )
+        self._answers = None if doers.answers is None else doers.answers(execution)
         self._deadline = Deadline(self._suite.execution_timeout_ms / 1000, doers.clock)
         self._turns = Turns(doers.paces, self._deadline, reserved)
         self._caller = Caller(
@@ -146,7 +170,9 @@ class _Attempt:
             self._counter,
             self._turns,
             self._deadline,
+            self._answers,
         )
+        self._held = held
         self._conversation = Conversation(Transcript(self._case.prompt.system))
         self._results: list[CheckResult] = []
 
@@ -155,7 +181,8 @@ class _Attempt:
         self._recorder.record(self._start())
         error = await self._guarded()
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._results])
-        self._recorder.record(_finish(self._conversation, status, error))
+        is_live = self._doers.call_targets
+        self._recorder.record(_finish(self._conversation, status, error, is_live=is_live))
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
@@ -192,8 +219,10 @@ class _Attempt:
         finally:
             self._conversation = talk.value.state
 
-    def _talk(self) -> Result[ModelConversation | AgentConversation]:
+    def _talk(self) -> Result[ModelConversation | AgentConversation | PastConversation]:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
+        if self._held is not None:
+            return Ok(PastConversation(self._held))
         case, doers = self._case, self._doers
         model = self._suite.models.get(self._execution.target)
         if case.command is None and model is not None:
@@ -202,7 +231,8 @@ class _Attempt:
             timeout_s = self._suite.timeout_ms / 1000
             return Ok(ModelConversation(case, model, simulator, self._caller, tools, timeout_s))
         target = case.command or self._suite.agents[self._execution.target]
-        agent = doers.agents(target)
+        recorded = None if self._answers is None else self._answers.agent()
+        agent = doers.agents(target) if recorded is None else Ok(recorded)
         if isinstance(agent, Err):
             return agent
         return Ok(
@@ -217,7 +247,7 @@ class _Attempt:
                 clock=doers.clock,
                 counter=self._counter,
                 pricing=doers.pricing,
-                queue=self._turns.at(callee(self._execution)),
+                queue=self._turns.at(callee(self._execution) if recorded is None else None),
                 deadline=self._deadline,
             )
         )
@@ -266,9 +296,13 @@ class _Attempt:
         return ExecutionStarted(
             **_identity(self._execution),
             attempt=self._number,
-            messages=[message_data(message) for message in first_messages(self._case)],
-            tools=tools_text(self._case.tools),
+            messages=[message_data(message) for message in self._first_messages()],
+            tools=None if self._held else tools_text(self._case.tools),
+            source=self._held.source if self._held else None,
         )
+
+    def _first_messages(self) -> Sequence[Message]:
+        return self._held.messages if self._held else first_messages(self._case)
 
 
 def _log_end(finished: Finished) -> None:
@@ -291,7 +325,7 @@ def _identity(execution: Execution) -> dict[str, Any]:
 
 
 def _finish(
-    conversation: Conversation, status: Status, error: KindlmError | None
+    conversation: Conversation, status: Status, error: KindlmError | None, *, is_live: bool
 ) -> ExecutionFinished:
     transcript = conversation.transcript
     steps = list(transcript.steps)
@@ -308,8 +342,9 @@ def _finish(
         latency_ms=round(transcript.latency_ms, 3),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cost_usd=cost.usd,
+        cost_usd=cost.usd if is_live or not steps else 0.0,
         cost_source=cost.source,
+        cost_then_usd=None if is_live else cost.usd,
         finish_reason=steps[-1].finish_reason if steps else None,
         warnings=list(conversation.warnings),
     )

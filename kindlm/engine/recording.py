@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from kindlm.engine.pace import PaceChange
 from kindlm.errors import KindlmError
@@ -18,12 +19,15 @@ from kindlm.events import (
     ToolProblemData,
 )
 from kindlm.outcome import CheckResult
-from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.ports import AgentReply, ModelReply, ModelRequest, ToolDefinition
 from kindlm.suite import Expectation, SimulatedTool
-from kindlm.transcript import Message, ToolCall, ToolProblem
+from kindlm.transcript import Cost, Message, ToolCall, ToolProblem
 from kindlm_store import Text
+from kindlm_store.payload import scrub
 
 __all__ = [
+    "answer_facts",
+    "as_recorded",
     "assertion_event",
     "bounded",
     "error_text",
@@ -36,6 +40,8 @@ __all__ = [
     "tool_call_data",
     "tools_text",
 ]
+
+Reply = TypeVar("Reply", ModelReply, AgentReply)
 
 _LABEL_LIMIT = 200
 
@@ -82,6 +88,55 @@ def message_data(message: Message, *, text: str | None = None) -> MessageData:
 def error_text(error: KindlmError) -> Text:
     """Return the message of an error; it may quote what a provider said."""
     return Text(error.message)
+
+
+def as_recorded(reply: Reply) -> Reply:
+    """Return an answer with what the record keeps of it, so that both are checked alike.
+
+    Characters that can not be stored are replaced, and times rounded.
+    """
+    changes: dict[str, Any] = {
+        "text": scrub(reply.text),
+        "model": bounded(scrub(reply.model)) if reply.model else None,
+        "latency_ms": round(reply.latency_ms, 3),
+    }
+    if isinstance(reply, ModelReply):
+        changes["tool_calls"] = tuple(_call_as_recorded(call) for call in reply.tool_calls)
+    else:
+        changes["tool_uses"] = tuple(
+            replace(
+                use,
+                call=_call_as_recorded(use.call),
+                response=_json_as_recorded(use.response),
+            )
+            for use in reply.tool_uses
+        )
+    return replace(reply, **changes)
+
+
+def answer_facts(
+    number: int, reply: ModelReply | AgentReply, cost: Cost, *, keep_raw: bool
+) -> dict[str, Any]:
+    """Return what is recorded of an answer, of a model or of an agent alike.
+
+    One of an earlier run costs nothing now; `cost` is what it cost then.
+    """
+    recorded = reply.recorded
+    return {
+        "call": number,
+        "text": Text(reply.text),
+        "model": reply.model,
+        "input_tokens": reply.usage.input_tokens,
+        "output_tokens": reply.usage.output_tokens,
+        "latency_ms": reply.latency_ms,
+        "cost_usd": cost.usd if recorded is None else 0.0,
+        "cost_source": cost.source,
+        "recorded_in": recorded.call if recorded else None,
+        "cost_then_usd": cost.usd if recorded else None,
+        # The body stands with the call that was really made.
+        "raw": Text(reply.raw) if keep_raw and recorded is None else None,
+        "warnings": list(reply.warnings),
+    }
 
 
 def failure_facts(
@@ -168,6 +223,22 @@ def assertion_event(
         line=expectation.where.line if expectation.where else None,
         turn=expectation.turn,
     )
+
+
+def _call_as_recorded(call: ToolCall) -> ToolCall:
+    return replace(
+        call,
+        id=scrub(call.id),
+        name=scrub(call.name),
+        arguments=_json_as_recorded(call.arguments),
+        malformed=None if call.malformed is None else scrub(call.malformed),
+    )
+
+
+def _json_as_recorded(value: Any) -> Any:
+    written = json_text(value).body
+    stored = scrub(written)
+    return value if stored == written else json.loads(stored)
 
 
 def _as_written(message: Message) -> str:

@@ -19,6 +19,7 @@ from kindlm.engine.turns import Callee, Paces, Reservation
 from kindlm.plan import Earlier, Execution, Plan, PlannedSuite
 from kindlm.ports import (
     AgentFactory,
+    AnswerSource,
     BaselineLookup,
     Checker,
     ClientFactory,
@@ -27,6 +28,7 @@ from kindlm.ports import (
     Pricing,
     Recorder,
     SimulatorFactory,
+    TranscriptSource,
 )
 from kindlm.suite import AgentTarget, Price, Suite
 from kindlm.transcript import Usage
@@ -39,7 +41,11 @@ Observer = Callable[[Finished], None]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the engine is given to work with; see `ports` for each."""
+    """What the engine is given to work with; see `ports` for each.
+
+    With `transcripts` of an earlier run nobody converses, and what was said then is checked again;
+    with `answers` of it, targets say what they said then.
+    """
 
     clients: ClientFactory
     pricing: Callable[[Mapping[str, Price]], Pricing]
@@ -50,6 +56,8 @@ class Ports:
     embedders: EmbedderFactory
     recorder: Recorder
     clock: Clock
+    transcripts: TranscriptSource | None = None
+    answers: AnswerSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,13 @@ async def run_plan(
             observer(await _do(execution, doers[execution.suite.ordinal], earlier, reserved))
 
         def calls(execution: Execution) -> bool:
-            return not execution.case.skip and not budget.limit_exceeded(execution.suite.ordinal)
+            ordinal = execution.suite.ordinal
+            is_live = doers[ordinal].call_targets and not execution.case.skip
+            return is_live and not budget.limit_exceeded(ordinal)
 
         for planned in plan.suites:
-            _warm_up(planned, doers[planned.ordinal])
+            if doers[planned.ordinal].call_targets:
+                _warm_up(planned, doers[planned.ordinal])
         if budget.is_used_up:
             used_up()
         with _time_limit(limits, stop):
@@ -169,6 +180,8 @@ def _doers(suite: Suite, clients: Clients, paces: Paces, budget: Budget, ports: 
         baselines=ports.baselines,
         recorder=ports.recorder,
         clock=ports.clock,
+        transcripts=ports.transcripts,
+        answers=ports.answers,
     )
 
 

@@ -35,6 +35,12 @@ class CallAnswered(Payload):
     latency_ms: float
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
+    recorded_in: str | None = Field(
+        default=None,
+        description="the call of an earlier run that was answered so (execution.attempt/call):"
+        " nobody was called now",
+    )
+    cost_then_usd: float | None = Field(default=None, description="what that call cost")
     raw: Authored | None = Field(default=None, description="the body as received")
     warnings: list[str] = []
 

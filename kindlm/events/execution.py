@@ -34,6 +34,11 @@ class ExecutionStarted(Payload):
     tags: list[str] = []
     messages: list[MessageData]
     tools: Authored | None = Field(default=None, description="tool definitions as JSON")
+    source: str | None = Field(
+        default=None,
+        description="the attempt of an execution whose conversation is looked at again"
+        " (execution.attempt): nothing is said now",
+    )
 
 
 class EvidenceData(Data):
@@ -87,5 +92,8 @@ class ExecutionFinished(Payload):
     output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
+    cost_then_usd: float | None = Field(
+        default=None, description="what the answers cost when they were recorded, in another run"
+    )
     finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
     warnings: list[str] = []

@@ -79,6 +79,8 @@ def _responded(event: RecordedEvent) -> Iterator[Operation]:
             "latency_ms": data["latency_ms"],
             "cost_usd": data.get("cost_usd"),
             "cost_source": data["cost_source"],
+            "recorded_in": data.get("recorded_in"),
+            "cost_then_usd": data.get("cost_then_usd"),
             "raw_ref": text_ref(data, "raw"),
             "warnings": json_column(data["warnings"]),
         },
@@ -106,7 +108,7 @@ def _failed(event: RecordedEvent) -> Iterator[Operation]:
 
 PROVIDER_CALLS = Projection(
     name="provider_calls",
-    version=1,
+    version=2,
     tables=(
         Table(
             "provider_calls",
@@ -136,6 +138,8 @@ PROVIDER_CALLS = Projection(
                 "latency_ms": "REAL",
                 "cost_usd": "REAL",
                 "cost_source": "TEXT",
+                "recorded_in": "TEXT",
+                "cost_then_usd": "REAL",
                 "error_code": "TEXT",
                 "error_number": "INTEGER",
                 "http_status": "INTEGER",

@@ -44,13 +44,18 @@ _COLUMNS = {
     "output_tokens": "INTEGER",
     "cost_usd": "REAL",
     "cost_source": "TEXT",
+    "cost_then_usd": "REAL",
     "finish_reason": "TEXT",
     "warnings": "TEXT",
+    # The attempt that held the conversation: its own, unless it was held in another run.
+    "source": "TEXT",
+    "source_attempt": "INTEGER",
 }
 
 
 def _started(event: RecordedEvent) -> Iterator[Operation]:
     data = event.data
+    source, _, attempt = (data.get("source") or "").rpartition(".")
     row = dict.fromkeys(_COLUMNS) | {
         "id": execution_id(event),
         "run": run_id(event),
@@ -64,6 +69,8 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
         "started_at": event.at,
         "messages": json_column(data["messages"]),
         "tools_ref": text_ref(data, "tools"),
+        "source": source or execution_id(event),
+        "source_attempt": int(attempt) if source else data["attempt"],
     }
     # An attempt that is not the last one changes nothing, in whatever order they are folded.
     yield Upsert("executions", {"id": row["id"]}, row, newest=("attempt",))
@@ -89,6 +96,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
             "output_tokens": data.get("gen_ai.usage.output_tokens"),
             "cost_usd": data.get("cost_usd"),
             "cost_source": data["cost_source"],
+            "cost_then_usd": data.get("cost_then_usd"),
             "finish_reason": data.get("gen_ai.response.finish_reason"),
             "warnings": json_column(data["warnings"]),
         },
@@ -97,7 +105,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
 
 EXECUTIONS = Projection(
     name="executions",
-    version=2,
+    version=3,
     tables=(
         Table(
             "executions",
