@@ -1,5 +1,7 @@
 """An append-only, hash-chained event store on SQLite."""
 
+from kindlm_store.copies import LogSource, Source, StoredEvent, StoredStream, StoredText
+from kindlm_store.erasing import Erasable, Erased
 from kindlm_store.errors import (
     ConflictError,
     CorruptDatabaseError,
@@ -38,6 +40,7 @@ from kindlm_store.projection import (
 )
 from kindlm_store.projector import projection_errors
 from kindlm_store.redaction import Redactor
+from kindlm_store.taking import Refusal, RefusedError, Taken
 from kindlm_store.tickets import Ticket
 from kindlm_store.upcasting import Upcasters
 from kindlm_store.verification import Problem, Verification
@@ -48,12 +51,15 @@ __all__ = [
     "CorruptDatabaseError",
     "Delete",
     "EmptyFileError",
+    "Erasable",
+    "Erased",
     "EventLog",
     "Head",
     "HeadOf",
     "Holder",
     "Insert",
     "LockHeldError",
+    "LogSource",
     "NewEvent",
     "NewerDatabaseError",
     "NotAnEventLogError",
@@ -65,11 +71,18 @@ __all__ = [
     "RecordedEvent",
     "RecordedRef",
     "Redactor",
+    "Refusal",
+    "RefusedError",
     "SealedError",
+    "Source",
     "StoreClosedError",
     "StoreError",
+    "StoredEvent",
+    "StoredStream",
+    "StoredText",
     "StreamLock",
     "Table",
+    "Taken",
     "Text",
     "Ticket",
     "Upcasters",

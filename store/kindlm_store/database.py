@@ -91,13 +91,18 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in _LOCKED:
+            if not is_locked(error):
                 raise
         else:
             return
         # Jitter, since writers that wait in step meet again and again.
         time.sleep(random.uniform(pause / 4, pause))  # noqa: S311 - no secret
         pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def is_locked(error: sqlite3.OperationalError) -> bool:
+    """Whether a statement failed only since another connection held a lock."""
+    return error.sqlite_errorcode & 0xFF in _LOCKED
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
@@ -118,9 +123,14 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def truncate_wal(connection: sqlite3.Connection) -> None:
-    """Write the WAL back into the file and empty it, unless a reader or a writer is at it."""
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+def truncate_wal(connection: sqlite3.Connection) -> bool:
+    """Write the WAL back into the file and empty it, unless a reader or a writer is at it.
+
+    Returns:
+        Whether it is empty now.
+    """
+    busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    return not busy
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:

@@ -6,31 +6,35 @@ import asyncio
 import atexit
 import os
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kindlm_store.appender import PreparedAppend, PreparedEvent
-from kindlm_store.database import connect_reader, connect_writer, translated
-from kindlm_store.errors import StoreClosedError
-from kindlm_store.events import Append, NewEvent, is_timestamp
-from kindlm_store.payload import prepare, scrub
+from kindlm_store.appender import Appender
+from kindlm_store.database import connect_reader, connect_writer, immediate, translated
+from kindlm_store.erasing import Erased, erase, find_erasable, give_back
+from kindlm_store.errors import ConflictError, StoreClosedError
+from kindlm_store.events import Append
+from kindlm_store.preparing import prepared, restored
 from kindlm_store.projector import Projector, projection_errors
 from kindlm_store.reading import Reader
 from kindlm_store.rebuilding import drop_shadows, refold, refold_outdated
+from kindlm_store.taking import Taking, Terms
 from kindlm_store.upcasting import Upcasters
 from kindlm_store.verification import verify
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from kindlm_store.appender import Recorded
+    from kindlm_store.copies import Source
     from kindlm_store.database import Synchronous
-    from kindlm_store.events import Head, RecordedEvent, RecordedRef
+    from kindlm_store.erasing import Erasable
+    from kindlm_store.events import Head, NewEvent, RecordedEvent, RecordedRef
     from kindlm_store.projection import Projection
     from kindlm_store.rebuilding import Progress
+    from kindlm_store.taking import Accept, Taken
     from kindlm_store.tickets import Ticket
     from kindlm_store.verification import Claims, Verification
 
@@ -66,7 +70,7 @@ class EventLog:
         self._redact = redact or _unchanged
         self._forks = _forks.count
         self._reader = Reader(path, upcasters)
-        self._writer = Writer(connection, Projector(self._projections, upcasters))
+        self._writer = Writer(connection, self._projector())
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
 
@@ -124,7 +128,7 @@ class EventLog:
         if not appends:
             message = "nothing to append"
             raise ValueError(message)
-        submission = tuple([self._prepared(append) for append in appends])
+        submission = tuple([prepared(append, self._redact) for append in appends])
         size = sum([event.payload.size for append in submission for event in append.events])
         return self._writer.submit(submission, size)
 
@@ -242,6 +246,87 @@ class EventLog:
 
         self._writer.call(run).result()
 
+    def take(
+        self,
+        source: Source,
+        *,
+        accept: Accept,
+        claims: Claims | None = None,
+        together: bool = False,
+        erase: bool = False,
+    ) -> Taken:
+        """Append what another log has and this one has not, byte by byte, and fold it.
+
+        Args:
+            source: Where from.
+            accept: Looks at each event before it is taken; raises ValueError to refuse its stream.
+            claims: As for `verify`: heads that are noted must be here.
+            together: All streams or none, instead of each by itself.
+            erase: Also erase here what was erased there.
+
+        Raises:
+            RefusedError: A stream cannot be taken, and `together` was asked for.
+            OpenError: The file cannot be written, or the other one cannot be read.
+        """
+        self._refuse_in_child()
+
+        def run(connection: sqlite3.Connection) -> Taken:
+            with translated(self.path):
+                terms = Terms(accept, claims or {})
+                taking = Taking(connection, self.path, self._projector(), terms)
+                if together:
+                    return taking.together(source)
+                taken = taking.one_by_one(source, erase=erase)
+                if taken.erased:
+                    give_back(connection)
+                return taken
+
+        taken: Taken = self._writer.call(run).result()
+        return taken
+
+    def erasable(
+        self,
+        streams: Collection[str] | None = None,
+        matches: Callable[[str], bool] | None = None,
+    ) -> Erasable:
+        """The texts that `erase` would erase.
+
+        Args:
+            streams: Only what their events refer to, and no event of another stream does.
+            matches: Only texts for which it is true.
+        """
+        self._refuse_in_child()
+        with translated(self.path), closing(self.reader()) as reader:
+            return find_erasable(reader, streams, matches)
+
+    def erase(self, found: Erasable, record: Callable[[int], Append]) -> Erased:
+        """Erase texts for good, record that in the same transaction, and give back the space.
+
+        Args:
+            found: What `erasable` found.
+            record: Gives what to append, of the number of texts that were erased.
+
+        Raises:
+            ConflictError: What was to be recorded does not fit its stream; nothing is erased.
+            OpenError: The file cannot be written.
+        """
+        self._refuse_in_child()
+
+        def run(connection: sqlite3.Connection) -> Erased:
+            with translated(self.path):
+                projector = self._projector()
+                with immediate(connection):
+                    texts = erase(connection, found)
+                    submission = (prepared(record(texts), self._redact),)
+                    written = Appender(connection, projector.handled).write([submission])
+                    if isinstance(refused := written.outcomes[0], ConflictError):
+                        raise refused
+                    projector.fold(connection, written)
+                return Erased(texts, give_back(connection))
+
+        erased: Erased = self._writer.call(run).result()
+        return erased
+
     def projection_errors(self) -> dict[str, str]:
         """Projections whose tables are not up to date, with the reason."""
         self._refuse_in_child()
@@ -254,7 +339,7 @@ class EventLog:
 
     def unwritten(self) -> list[Append]:
         """After a failure: all that was submitted and is not in the file, in order, redacted."""
-        return [_restored(append) for s in self._writer.unwritten for append in s]
+        return [restored(append) for s in self._writer.unwritten for append in s]
 
     def reader(self) -> sqlite3.Connection:
         """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
@@ -281,33 +366,14 @@ class EventLog:
     async def __aexit__(self, *exception: object) -> None:
         await asyncio.to_thread(self.close)
 
+    def _projector(self) -> Projector:
+        return Projector(self._projections, self._upcasters)
+
     def _refuse_in_child(self) -> None:
         """A forked process has neither the writer thread nor a right to the connections."""
         if _forks.count != self._forks:
             message = "the event log was opened before this process was forked: open it anew"
             raise StoreClosedError(message)
-
-    def _prepared(self, append: Append) -> PreparedAppend:
-        _require_name("stream", append.stream)
-        if not append.events:
-            message = f"no event to append to {append.stream}"
-            raise ValueError(message)
-        events = []
-        for event in append.events:
-            _require_name("type", event.type)
-            if event.subject is not None:
-                _require_name("subject", event.subject)
-            if event.schema < 1:
-                message = f"schema {event.schema} of {event.type}: must be 1 or more"
-                raise ValueError(message)
-            if not is_timestamp(event.at):
-                message = f"{event.at!r} is not a time in UTC, ISO 8601, with microseconds"
-                raise ValueError(message)
-            payload = prepare(event.data, self._redact)
-            events.append(
-                PreparedEvent(event.id, event.type, payload, event.schema, event.subject, event.at)
-            )
-        return PreparedAppend(append.stream, tuple(events), append.expected_version, append.seal)
 
 
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
@@ -343,18 +409,3 @@ def _unchanged(text: str) -> str:
 
 def _nothing(connection: sqlite3.Connection) -> None:
     del connection
-
-
-@lru_cache(maxsize=4_096)
-def _require_name(what: str, name: str) -> None:
-    if not name or scrub(name) != name:
-        message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
-        raise ValueError(message)
-
-
-def _restored(append: PreparedAppend) -> Append:
-    events = [
-        NewEvent(e.type, e.payload.restore(), e.schema, e.subject, e.id, e.at)
-        for e in append.events
-    ]
-    return Append(append.stream, events, append.expected_version, append.seal)

@@ -165,7 +165,11 @@ class Projector:
             if (state := states.get(fold.projection.name))
         ):
             with immediate(connection):
-                self._fold(connection, last_position(connection), [])
+                self.fold_missed(connection)
+
+    def fold_missed(self, connection: sqlite3.Connection) -> None:
+        """Fold, inside the open transaction, whatever was not folded yet."""
+        self._fold(connection, last_position(connection), [])
 
     def _fold(
         self,

@@ -1,0 +1,173 @@
+"""Erasing texts for good: the rows are emptied, and nothing of them stays in the file or its WAL.
+
+A row keeps its reference, so that the chain holds; body, salt and digest go, so that nobody can
+try whether it was a certain text. `secure_delete` overwrites what they leave in the file.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import TYPE_CHECKING, NamedTuple
+
+from kindlm_store.database import is_locked, truncate_wal
+from kindlm_store.reading import last_position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+_REF = re.compile(r'"\$ref":"([^"\\]*)"')
+"""Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""
+
+_PAGE = 500
+_WAIT_MS = 10_000
+"""So long readers may keep the WAL from being emptied."""
+
+
+class Erasable(NamedTuple):
+    """Texts that can be erased.
+
+    Attributes:
+        refs: Their references.
+        shared: How many more would be, if no event of another stream referred to them.
+        streams: The streams whose texts were asked for; None for texts of any stream.
+        until: Position of the last event that was looked at.
+    """
+
+    refs: frozenset[str]
+    shared: int
+    streams: frozenset[str] | None
+    until: int
+
+
+class Erased(NamedTuple):
+    """What became of an erasure.
+
+    Attributes:
+        texts: How many texts are gone.
+        emptied: Whether the WAL could be emptied. If not, since somebody reads, what was erased
+            may be in there until the last program that has the file open closes it.
+    """
+
+    texts: int
+    emptied: bool
+
+
+def find_erasable(
+    connection: sqlite3.Connection,
+    streams: Collection[str] | None,
+    matches: Callable[[str], bool] | None,
+) -> Erasable:
+    """The texts that only events of some streams refer to, and that match.
+
+    Args:
+        connection: Any connection to the log.
+        streams: None: whoever refers to them.
+        matches: Asked about each text; None matches all.
+    """
+    until = last_position(connection)
+    if streams is None:
+        found = _matching(connection, None, matches)
+        return Erasable(frozenset(found), 0, None, until)
+    mine = frozenset(streams)
+    refs = set(_refs(connection, mine, until, inside=True))
+    refs = set(_matching(connection, sorted(refs), matches))
+    foreign = {ref for ref in _refs(connection, mine, until, inside=False) if ref in refs}
+    return Erasable(frozenset(refs - foreign), len(foreign), mine, until)
+
+
+def erase(connection: sqlite3.Connection, found: Erasable) -> int:
+    """Empty the rows of texts, inside the open transaction; return how many there were.
+
+    What events written since then refer to is left out.
+    """
+    refs = found.refs
+    if found.streams is not None:
+        refs = refs.difference(
+            _refs(connection, found.streams, last_position(connection), inside=False,
+                  after=found.until)
+        )  # fmt: skip
+    return empty_rows(connection, refs)
+
+
+def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> int:
+    """Empty rows of texts, inside the open transaction; return how many had a text."""
+    wanted, emptied = sorted(refs), 0
+    for start in range(0, len(wanted), _PAGE):
+        some = wanted[start : start + _PAGE]
+        marks = ",".join("?" * len(some))
+        emptied += connection.execute(
+            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL"  # noqa: S608
+            f" WHERE body IS NOT NULL AND ref IN ({marks})",
+            some,
+        ).rowcount
+    return emptied
+
+
+def give_back(connection: sqlite3.Connection) -> bool:
+    """Give free pages back to the disk and empty the WAL; return whether that was possible.
+
+    The connection is in no transaction.
+    """
+    connection.execute(f"PRAGMA busy_timeout = {_WAIT_MS}")
+    try:
+        # A script: the statement has to be stepped through, a page at a time.
+        connection.executescript("PRAGMA incremental_vacuum")
+        return truncate_wal(connection)
+    except sqlite3.OperationalError as error:
+        if not is_locked(error):
+            raise
+        return False
+    finally:
+        connection.execute("PRAGMA busy_timeout = 0")
+
+
+def _matching(
+    connection: sqlite3.Connection,
+    refs: list[str] | None,
+    matches: Callable[[str], bool] | None,
+) -> Iterator[str]:
+    """Yield those of some texts, or of all, that are not erased and match."""
+    query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
+    if refs is None:
+        for ref, body in connection.execute(query):
+            if matches is None or matches(body):
+                yield ref
+        return
+    for start in range(0, len(refs), _PAGE):
+        some = refs[start : start + _PAGE]
+        marks = ",".join("?" * len(some))
+        for ref, body in connection.execute(f"{query} AND ref IN ({marks})", some):
+            if matches is None or matches(body):
+                yield ref
+
+
+def _refs(
+    connection: sqlite3.Connection,
+    streams: frozenset[str],
+    until: int,
+    *,
+    inside: bool,
+    after: int = 0,
+) -> Iterator[str]:
+    """Yield what events inside some streams refer to, or those outside of them."""
+    numbers = {
+        number
+        for number, name in connection.execute("SELECT id, name FROM streams")
+        if (name in streams) is inside
+    }
+    if inside:
+        rows: Iterable[tuple[int, str]] = (
+            row
+            for number in sorted(numbers)
+            for row in connection.execute(
+                "SELECT stream, data FROM events WHERE stream = ? AND seq <= ?", (number, until)
+            )
+        )
+    else:
+        rows = connection.execute(
+            "SELECT stream, data FROM events WHERE seq > ? AND seq <= ?", (after, until)
+        )
+    for number, data in rows:
+        if number in numbers:
+            yield from _REF.findall(data)

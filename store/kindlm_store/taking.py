@@ -1,0 +1,395 @@
+"""Taking streams from another log: each is checked, then appended byte by byte as it was there.
+
+A stream that is here already must begin, or go on, with the same events; what is missing is
+appended. One that went on apart in two files is refused, and nothing of it is taken. Which file is
+taken first makes no difference, and a second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from uuid import UUID
+
+from kindlm_store.bulk import insert_rows
+from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
+from kindlm_store.contents import digest_of, ref_of
+from kindlm_store.copies import StoredEvent, StoredStream, hash_at
+from kindlm_store.database import immediate
+from kindlm_store.erasing import empty_rows
+from kindlm_store.errors import LockHeldError, StoreError
+from kindlm_store.events import RecordedEvent
+from kindlm_store.locks import StreamLock
+from kindlm_store.payload import scrub
+from kindlm_store.projector import read_states
+from kindlm_store.reading import last_position
+from kindlm_store.stored_form import is_name, read_data, require_form
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from kindlm_store.copies import Source
+    from kindlm_store.projector import Projector
+    from kindlm_store.verification import Claims
+
+Accept = Callable[[RecordedEvent], None]
+"""Looks at an event before it is taken; raises ValueError, with the reason, to refuse it."""
+
+_PIECE = 500
+
+RefusalKind = Literal["going on", "apart", "unsound"]
+
+
+class Refusal(NamedTuple):
+    """Why nothing of a stream was taken.
+
+    Attributes:
+        stream: Name of the stream.
+        kind: A process is writing it; it went on apart in both logs; or something is wrong with it.
+        reason: In words.
+    """
+
+    stream: str
+    kind: RefusalKind
+    reason: str
+
+
+class RefusedError(StoreError):
+    """A stream could not be taken.
+
+    Attributes:
+        refusal: Why.
+    """
+
+    def __init__(self, stream: str, kind: RefusalKind, reason: str) -> None:
+        super().__init__(f"{stream}: {reason}")
+        self.refusal = Refusal(stream, kind, reason)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was taken.
+
+    Attributes:
+        streams: Streams that have events now that they had not → how many.
+        known: Number of events that were here already.
+        erased: Number of texts that were erased here, since they were there.
+        refused: Streams of which nothing was taken, with the reason.
+    """
+
+    streams: dict[str, int] = field(default_factory=dict)
+    known: int = 0
+    erased: int = 0
+    refused: list[Refusal] = field(default_factory=list)
+
+    @property
+    def added(self) -> int:
+        """Number of events that are here now and were not before."""
+        return sum(self.streams.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms streams are taken.
+
+    Attributes:
+        accept: Looks at each event.
+        claims: Event type → heads, by stream, that an event of it notes: they must be here.
+    """
+
+    accept: Accept
+    claims: Claims
+
+
+class Taking:
+    """Takes streams into a log through its write connection."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, projector: Projector, terms: Terms
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._projector = projector
+        self._terms = terms
+        self._claimed: list[tuple[str, str, str]] = []
+
+    def one_by_one(self, source: Source, *, erase: bool) -> Taken:
+        """Take each stream in a transaction of its own; one that is refused stops no other.
+
+        Args:
+            source: Where from.
+            erase: Also erase here what was erased there.
+        """
+        taken = Taken()
+        waiting: list[StoredStream] = []
+        for stream in source.streams():
+            refusal = self._try(source, stream, taken)
+            if refusal is not None:
+                # It may note the head of a stream that comes later.
+                waiting.append(stream)
+        for stream in waiting:
+            refusal = self._try(source, stream, taken)
+            if refusal is not None:
+                taken.refused.append(refusal)
+        if erase:
+            with immediate(self._connection):
+                taken.erased = empty_rows(self._connection, source.erased())
+        return taken
+
+    def together(self, source: Source) -> Taken:
+        """Take all streams in one transaction, or none.
+
+        Raises:
+            RefusedError: One of them cannot be taken.
+        """
+        taken = Taken()
+        # The locks are given back after the commit: who goes on with a run sees all of it.
+        with ExitStack() as locks, immediate(self._connection):
+            for stream in source.streams():
+                self._take(source, stream, taken, locks)
+            self._settle("the file")
+        return taken
+
+    def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
+        before = Taken(dict(taken.streams), taken.known)
+        try:
+            with ExitStack() as locks, immediate(self._connection):
+                self._take(source, stream, taken, locks)
+                self._settle(stream.name)
+        except RefusedError as error:
+            taken.streams, taken.known = before.streams, before.known
+            return error.refusal
+        return None
+
+    def _take(self, source: Source, stream: StoredStream, taken: Taken, locks: ExitStack) -> None:
+        common = self._common(source, stream)
+        taken.known += common
+        if common == stream.version:
+            return
+        if source.is_going_on(stream.name):
+            raise RefusedError(stream.name, "going on", "a process is still writing it")
+        _hold(self._path, stream.name, locks)
+        self._append(source, stream, common)
+        taken.streams[stream.name] = stream.version - common
+
+    def _common(self, source: Source, stream: StoredStream) -> int:
+        """Return with how many events the stream begins here as it does there."""
+        _require_stream(stream)
+        row = self._connection.execute(
+            "SELECT version FROM streams WHERE name = ?", (stream.name,)
+        ).fetchone()
+        common = min(row[0] if row else 0, stream.version)
+        if common and not self._equal(source, stream.name, common):
+            first, last = 1, common
+            while first < last:
+                middle = (first + last) // 2
+                if self._equal(source, stream.name, middle):
+                    first = middle + 1
+                else:
+                    last = middle
+            reason = f"it went on apart: from event {first:,} on it is another one here"
+            raise RefusedError(stream.name, "apart", reason)
+        return common
+
+    def _equal(self, source: Source, stream: str, version: int) -> bool:
+        return source.hash_at(stream, version) == hash_at(self._connection, stream, version)
+
+    def _append(self, source: Source, stream: StoredStream, common: int) -> None:
+        writer = _StreamWriter(self._connection, source, stream, common)
+        try:
+            for recorded in writer.write():
+                self._terms.accept(recorded)
+                claim = self._terms.claims.get(recorded.type)
+                for claimed, head in (claim(recorded) if claim else {}).items():
+                    self._claimed.append((stream.name, claimed, str(head)))
+        except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
+            raise RefusedError(stream.name, "unsound", str(error)) from None
+
+    def _settle(self, what: str) -> None:
+        """Before the commit: what was noted must hold, and the tables must follow.
+
+        Raises:
+            RefusedError: They do not.
+        """
+        claimed, self._claimed = self._claimed, []
+        for stream, about, head in claimed:
+            if not self._has(about, head):
+                reason = f"it notes an end of {about} that this log does not have"
+                raise RefusedError(stream, "unsound", reason)
+        before = read_states(self._connection)
+        self._projector.fold_missed(self._connection)
+        for name, state in read_states(self._connection).items():
+            if state.error and not before[name].error:
+                reason = f"the table {name!r} cannot be computed from it: {state.error}"
+                raise RefusedError(what, "unsound", reason)
+
+    def _has(self, stream: str, head: str) -> bool:
+        row = self._connection.execute(
+            "SELECT 1 FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
+            " AND hash = ? ORDER BY version DESC LIMIT 1",
+            (stream, _stored_hash(head)),
+        ).fetchone()
+        return row is not None
+
+
+class _StreamWriter:
+    """Appends what is missing of one stream, piece by piece, inside the open transaction."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, source: Source, stream: StoredStream, common: int
+    ) -> None:
+        self._connection = connection
+        self._source = source
+        self._stream = stream
+        self._version = common
+        self._head = (common and hash_at(connection, stream.name, common)) or GENESIS
+        self._position = last_position(connection)
+
+    def write(self) -> Iterator[RecordedEvent]:
+        """Append the events and their texts; yield each event before it is written.
+
+        Raises:
+            ValueError: Something is not as it must be.
+            sqlite3.IntegrityError: An event is recorded in another stream.
+        """
+        name = self._stream.name
+        known, number = self._number()
+        piece: list[StoredEvent] = []
+        for event in self._source.events(name, self._version):
+            piece.append(event)
+            if len(piece) == _PIECE:
+                yield from self._piece(piece, number)
+                piece = []
+        yield from self._piece(piece, number)
+        if (self._version, self._head) != (self._stream.version, self._stream.head):
+            message = "it does not end where its record says"
+            raise ValueError(message)
+        end = (self._version, self._head, self._stream.sealed)
+        if known:
+            self._connection.execute(
+                "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ?", (*end, number)
+            )
+        else:
+            self._connection.execute(
+                "INSERT INTO streams (id, name, version, head, sealed) VALUES (?, ?, ?, ?, ?)",
+                (number, name, *end),
+            )
+
+    def _number(self) -> tuple[bool, int]:
+        row = self._connection.execute(
+            "SELECT id FROM streams WHERE name = ?", (self._stream.name,)
+        ).fetchone()
+        if row:
+            return True, row[0]
+        last = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
+        return False, last + 1
+
+    def _piece(self, piece: Sequence[StoredEvent], number: int) -> Iterator[RecordedEvent]:
+        if not piece:
+            return
+        refs: dict[str, None] = {}
+        rows = []
+        for event in piece:
+            recorded = self._checked(event, refs)
+            yield recorded
+            rows.append((
+                recorded.position, event.id, number, event.version, self._type(event.type),
+                event.schema, event.at, event.subject, event.data, event.hash,
+            ))  # fmt: skip
+        self._take_texts(list(refs))
+        insert_rows(
+            self._connection,
+            "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)",
+            rows,
+        )
+
+    def _checked(self, event: StoredEvent, refs: dict[str, None]) -> RecordedEvent:
+        """Return the event as it will be read, if it is what its chain says it must be."""
+        self._version += 1
+        self._position += 1
+        require_form(event, self._version)
+        data, used = read_data(event)
+        refs.update(dict.fromkeys(used))
+        sealing = self._stream.sealed and self._version == self._stream.version
+        about = envelope(
+            id=uuid_text(event.id), stream=self._stream.name, version=self._version,
+            type=event.type, schema=event.schema, at=event.at, subject=event.subject, seal=sealing,
+        )  # fmt: skip
+        self._head = event_hash(self._head, about, event.data.encode())
+        if self._head != event.hash:
+            message = f"event {self._version:,} does not match its hash"
+            raise ValueError(message)
+        return RecordedEvent(
+            self._position, UUID(bytes=event.id), self._stream.name, event.version, event.type,
+            event.schema, event.at, event.subject, data, hash_text(event.hash),
+        )  # fmt: skip
+
+    def _type(self, name: str) -> int:
+        row = self._connection.execute(
+            "SELECT id FROM event_types WHERE name = ?", (name,)
+        ).fetchone()
+        if row:
+            return int(row[0])
+        cursor = self._connection.execute("INSERT INTO event_types (name) VALUES (?)", (name,))
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def _take_texts(self, refs: list[str]) -> None:
+        """Store the texts that are not here yet; one that was erased stays so."""
+        missing = self._absent(refs)
+        rows: list[tuple[object, ...]] = []
+        for text in self._source.texts(missing):
+            if text.body is None:
+                rows.append((text.ref, None, None, None))
+                continue
+            body = text.body.encode()
+            if text.salt is None or scrub(text.body) != text.body:
+                message = f"the text {text.ref} is not in the stored form"
+                raise ValueError(message)
+            if ref_of(text.salt, body) != text.ref:
+                message = f"the text {text.ref} does not match its reference"
+                raise ValueError(message)
+            rows.append((text.ref, text.salt, digest_of(body), text.body))
+        left = set(missing) - {str(row[0]) for row in rows}
+        if left:
+            message = f"the text {min(left)} is missing"
+            raise ValueError(message)
+        if rows:
+            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", rows)
+
+    def _absent(self, refs: list[str]) -> list[str]:
+        here: set[str] = set()
+        for start in range(0, len(refs), _PIECE):
+            some = refs[start : start + _PIECE]
+            marks = ",".join("?" * len(some))
+            query = f"SELECT ref FROM contents WHERE ref IN ({marks})"  # noqa: S608
+            here.update(row[0] for row in self._connection.execute(query, some))
+        return [ref for ref in refs if ref not in here]
+
+
+def _hold(path: Path, stream: str, locks: ExitStack) -> None:
+    try:
+        locks.enter_context(StreamLock(path, stream))
+    except LockHeldError as error:
+        raise RefusedError(stream, "going on", str(error)) from None
+
+
+def _stored_hash(shown: str) -> bytes:
+    try:
+        return b"\x01" + bytes.fromhex(shown.removeprefix("sha256:"))
+    except ValueError:
+        return b""
+
+
+def _require_stream(stream: StoredStream) -> None:
+    if (
+        not is_name(stream.name)
+        or type(stream.version) is not int
+        or stream.version < 1
+        or type(stream.head) is not bytes
+    ):
+        raise RefusedError(str(stream.name), "unsound", "its record is not in the stored form")

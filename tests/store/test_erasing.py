@@ -1,0 +1,124 @@
+"""Erasing texts: they are gone from the file for good, and every chain still holds."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kindlm_store import Append, ConflictError, EventLog, NewEvent, Text
+from kindlm_store.contents import digest_of
+
+
+def said(text: str) -> NewEvent:
+    return NewEvent("said", {"text": Text(text)})
+
+
+def record(texts: int) -> Append:
+    return Append("journal/e", [NewEvent("erased", {"texts": texts})])
+
+
+def texts_of(log: EventLog, stream: str) -> list[str | None]:
+    return [log.text(event.data["text"]["$ref"]) for event in log.read(stream=stream)]
+
+
+def on_disk(path: Path) -> bytes:
+    files = [path, path.with_name(path.name + "-wal")]
+    return b"".join(file.read_bytes() for file in files if file.exists())
+
+
+def test_only_what_nobody_else_refers_to(log: EventLog) -> None:
+    log.append("run/a", [said("mine"), said("ours")], seal=True)
+    log.append("run/b", [said("ours"), said("theirs")])
+    found = log.erasable(["run/a"])
+    assert (len(found.refs), found.shared) == (1, 1)
+    assert log.erase(found, record).texts == 1
+    assert texts_of(log, "run/a") == [None, "ours"]
+    assert texts_of(log, "run/b") == ["ours", "theirs"]
+    checked = log.verify()
+    assert (checked.ok, checked.erased) == (True, 1)
+    assert next(log.read(types=["erased"])).data == {"texts": 1}
+
+
+def test_of_two_streams_together_also_what_they_share(log: EventLog) -> None:
+    log.append("run/a", [said("ours")])
+    log.append("run/b", [said("ours")])
+    assert log.erase(log.erasable(["run/a", "run/b"]), record).texts == 1
+    assert texts_of(log, "run/b") == [None]
+
+
+def test_by_what_they_say(log: EventLog) -> None:
+    log.append("run/a", [said("call 555"), said("call me")])
+    log.append("run/b", [said("555 calls")])
+    assert log.erase(log.erasable(matches=lambda text: "555" in text), record).texts == 2
+    assert texts_of(log, "run/a") == [None, "call me"]
+    assert texts_of(log, "run/b") == [None]
+    found = log.erasable(["run/a"], matches=lambda text: "555" in text)
+    assert found.refs == frozenset()
+
+
+def test_what_somebody_refers_to_meanwhile_is_kept(log: EventLog) -> None:
+    log.append("run/a", [said("ours"), said("mine")])
+    found = log.erasable(["run/a"])
+    with EventLog.open(log.path) as other:
+        other.append("run/b", [said("ours")])
+    assert log.erase(found, record).texts == 1
+    assert texts_of(log, "run/a") == ["ours", None]
+
+
+def test_a_text_that_is_said_again_is_a_text_of_its_own(log: EventLog) -> None:
+    log.append("run/a", [said("hello")])
+    with EventLog.open(log.path) as other:
+        other.append("run/b", [said("hello")])
+        log.erase(log.erasable(["run/a", "run/b"]), record)
+        other.append("run/b", [said("hello")])
+        assert texts_of(other, "run/b") == [None, "hello"]
+    assert texts_of(log, "run/a") == [None]
+
+
+def test_what_cannot_be_recorded_is_not_erased(log: EventLog) -> None:
+    log.append("run/a", [said("hello")], seal=True)
+    found = log.erasable(["run/a"])
+    with pytest.raises(ConflictError):
+        log.erase(found, lambda texts: Append("run/a", [said("x")]))
+    assert texts_of(log, "run/a") == ["hello"]
+    log.append("run/b", [said("still writing")])
+
+
+@pytest.mark.parametrize("copies", [1, 40, 2_000])
+def test_nothing_of_it_stays_on_the_disk(path: Path, copies: int) -> None:
+    marks = [secrets.token_hex(12) for _ in range(300)]
+    with EventLog.open(path, synchronous="OFF") as log:
+        for number, mark in enumerate(marks):
+            log.append(f"run/{number % 3}", [said(mark * (1 + number * copies // 300))])
+        with closing(log.reader()) as reader:
+            salts = [row[0] for row in reader.execute("SELECT salt FROM contents")]
+            size = path.stat().st_size
+        gone = [mark for number, mark in enumerate(marks) if number % 3]
+        erased = log.erase(log.erasable(["run/1", "run/2"]), record)
+        assert (erased.texts, erased.emptied) == (200, True)
+        with closing(log.reader()) as reader:
+            kept = {row[0] for row in reader.execute("SELECT salt FROM contents")}
+        left = on_disk(path)
+        assert not any(mark.encode() in left for mark in gone)
+        assert not any(digest_of(mark.encode()) in left for mark in gone)
+        assert not any(salt in left for salt in set(salts) - kept)
+        assert all(mark.encode() in left for mark in marks[::3])
+        assert copies < 100 or path.stat().st_size < size
+        assert log.verify().ok
+
+
+def test_a_reader_that_stays_keeps_the_wal_and_that_is_said(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kindlm_store.erasing._WAIT_MS", 10)
+    log.append("run/a", [said("hello")])
+    with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM contents").fetchall()
+        erased = log.erase(log.erasable(["run/a"]), record)
+    assert (erased.texts, erased.emptied) == (1, False)
+    assert texts_of(log, "run/a") == [None]
