@@ -1,0 +1,267 @@
+"""What the difference between two runs is worth: noise, a suspicion, or a confirmed regression.
+
+Pure functions over counts and scores; the rules are those of the design's "Diff between two runs".
+
+Two runs of an unchanged agent are told to be a regression in at most 5 of 100 cases. That chance
+is divided: 2.5 of 100 for the pass rates of all tests together, 0.5 for their scores, 1 for the
+run as a whole, and 1 for what repeats that are added later confirm. Tests with a single repeat on a
+side have no part in it: nothing can be confirmed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Generic
+
+from kindlm.history.comparison import Change
+from kindlm.history.evidence.values import (
+    MOST_ADDED,
+    FailOn,
+    Key,
+    RunEvidence,
+    Strength,
+    TestEvidence,
+    TestPair,
+    Verdict,
+)
+from kindlm.history.statistics import (
+    Counts,
+    DiscreteP,
+    Looks,
+    PairedComparison,
+    Settlement,
+    compare_paired,
+    confirmed_drops,
+    discrete_discoveries,
+    pass_rate_drop,
+    rate_difference_interval,
+    repeats_needed,
+    score_drop,
+    score_repeats_needed,
+    settlements,
+)
+
+__all__ = ["judge_pair", "settle"]
+
+RATES_LEVEL = 0.025
+SCORES_LEVEL = 0.005
+RUN_LEVEL = 0.01
+SETTLED_LEVEL = 0.01
+
+_REPEATED = 2
+_ROUNDING = 1e-9
+"""Means of scores are quotients; they may differ from a threshold by rounding alone."""
+
+
+def judge_pair(
+    tests: Mapping[Key, TestPair],
+    *,
+    fail_on: FailOn = FailOn.DEFAULT,
+    regression_threshold: float = 0.05,
+) -> RunEvidence[Key]:
+    """Judge all tests of two runs together, and the runs as a whole."""
+    confirmed = _confirmed(tests)
+    found = {key: _judge(key, pair, confirmed, regression_threshold) for key, pair in tests.items()}
+    paired, worse, better = _compare_runs(tests)
+    failing = {
+        rule: tuple(key for key, pair in tests.items() if _fails(pair, found[key], rule))
+        for rule in (FailOn.DEFAULT, fail_on)
+    }
+    return RunEvidence(
+        found,
+        paired,
+        worse,
+        better,
+        _verdict(found.values(), worse or bool(failing[FailOn.DEFAULT]), better),
+        failing[fail_on],
+        fail_on is not FailOn.NEVER and (worse or bool(failing[fail_on])),
+    )
+
+
+def settle(tests: Mapping[Key, TestPair]) -> dict[Key, Settlement]:
+    """Tell of each test whose pass rate fell whether repeats have decided it.
+
+    Undecided tests want more repeats. All tests of both runs are given, since any of them might
+    have fallen by chance.
+    """
+    looks = {
+        key: Looks(pair.counts[0], pair.looks, MOST_ADDED)
+        for key, pair in tests.items()
+        if pair.counts
+    }
+    known = settlements(list(looks.values()), SETTLED_LEVEL)
+    return {
+        key: settlement
+        for (key, test), settlement in zip(looks.items(), known, strict=True)
+        if _direction(test.before, test.after[0]) < 0
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Confirmed(Generic[Key]):
+    """What stands out among all tests by pass rate, and among all scores of all tests.
+
+    `level` is what each test that fell had to reach if it were the only one that really changed.
+    """
+
+    worse: frozenset[Key]
+    better: frozenset[Key]
+    worse_scores: frozenset[tuple[Key, str]]
+    better_scores: frozenset[tuple[Key, str]]
+    settled: Mapping[Key, Settlement]
+    level: float
+
+
+def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
+    rates = {key: pair.counts for key, pair in tests.items() if pair.counts and pair.repeated}
+    scores = {
+        (key, name): pair
+        for key, test in tests.items()
+        for name, pair in _score_pairs(test).items()
+        if min(len(pair[0]), len(pair[1])) >= _REPEATED
+    }
+    fell = sum(_direction(*pair.counts) < 0 for pair in tests.values() if pair.counts)
+    drops = {key: Looks(before, (after,)) for key, (before, after) in rates.items()}
+    rises = {key: Looks(after, (before,)) for key, (before, after) in rates.items()}
+    return _Confirmed(
+        _chosen(drops, confirmed_drops(list(drops.values()), RATES_LEVEL)),
+        _chosen(rises, confirmed_drops(list(rises.values()), RATES_LEVEL)),
+        _discovered({key: score_drop(old, new) for key, (old, new) in scores.items()}),
+        _discovered({key: score_drop(new, old) for key, (old, new) in scores.items()}),
+        settle(tests) if any(test.added for test in tests.values()) else {},
+        RATES_LEVEL / max(1, fell),
+    )
+
+
+def _discovered(tests: Mapping[Key, DiscreteP]) -> frozenset[Key]:
+    return _chosen(tests, discrete_discoveries(list(tests.values()), SCORES_LEVEL))
+
+
+def _chosen(keys: Iterable[Key], marks: Iterable[bool]) -> frozenset[Key]:
+    return frozenset(key for key, mark in zip(keys, marks, strict=True) if mark)
+
+
+def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: float) -> TestEvidence:
+    if pair.counts is None:
+        return TestEvidence(_unpaired(pair))
+    before, after = pair.counts
+    settlement = confirmed.settled.get(key) if pair.added else None
+    sure = key in confirmed.worse or settlement is Settlement.CONFIRMED
+    direction = _direction(before, after)
+    if settlement is Settlement.CLEARED and not sure:
+        direction = 0
+    moves = {name: fmean(new) - fmean(old) for name, (old, new) in _score_pairs(pair).items()}
+    dropped = tuple(name for name, move in moves.items() if move < -threshold - _ROUNDING)
+    risen = tuple(name for name, move in moves.items() if move > threshold + _ROUNDING)
+    change, strength = _name(
+        worse=direction < 0 or bool(dropped),
+        surely_worse=sure or any((key, name) in confirmed.worse_scores for name in dropped),
+        better=direction > 0 or bool(risen),
+        surely_better=key in confirmed.better
+        or any((key, name) in confirmed.better_scores for name in risen),
+        unsure=Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE,
+    )
+    settled = strength is None or strength is Strength.CONFIRMED
+    return TestEvidence(
+        change,
+        strength,
+        _p_value(before, after),
+        rate_difference_interval(before, pair.looks[-1]),
+        None if settled else _repeats_needed(pair, change, confirmed.level),
+        dropped,
+        settlement,
+    )
+
+
+def _unpaired(pair: TestPair) -> Change:
+    if pair.after is None:
+        return Change.REMOVED
+    return Change.NOT_RUN if pair.after.counts.n == 0 else Change.ADDED
+
+
+def _name(
+    *, worse: bool, surely_worse: bool, better: bool, surely_better: bool, unsure: Strength
+) -> tuple[Change, Strength | None]:
+    """Return what to call a test that moved so: what is sure comes first, then what is worse."""
+    if surely_worse:
+        return Change.REGRESSED, Strength.CONFIRMED
+    if surely_better:
+        return Change.IMPROVED, Strength.CONFIRMED
+    if worse:
+        return Change.REGRESSED, unsure
+    return (Change.IMPROVED, unsure) if better else (Change.UNCHANGED, None)
+
+
+def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
+    """Tell whether a test makes the exit code 1. What was not run never does."""
+    if rule is FailOn.NEVER or evidence.change is Change.NOT_RUN:
+        return False
+    if evidence.change is Change.REMOVED:
+        return pair.before is not None and pair.before.counts.n > 0
+    if rule is FailOn.BEHAVIOUR and pair.behaviour_changed:
+        return True
+    if evidence.change is not Change.REGRESSED:
+        return False
+    if evidence.strength is Strength.ONE_SAMPLE and rule is not FailOn.ANY:
+        assert pair.before is not None
+        assert pair.after is not None
+        return pair.before.passed and not pair.after.passed
+    return rule is FailOn.ANY or evidence.strength is Strength.CONFIRMED
+
+
+def _compare_runs(tests: Mapping[Key, TestPair]) -> tuple[PairedComparison | None, bool, bool]:
+    """Compare the runs as a whole: (how, surely worse, surely better), by repeated tests if any."""
+    counts = [pair.counts for pair in tests.values() if pair.counts]
+    repeated = [pair.counts for pair in tests.values() if pair.counts and pair.repeated]
+    paired = compare_paired(repeated or counts)
+    if paired is None or not repeated:
+        return paired, False, False
+    return paired, paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
+
+
+def _verdict(tests: Iterable[TestEvidence], regressed: bool, better: bool) -> Verdict:
+    if regressed:
+        return Verdict.REGRESSED
+    found = {(test.change, test.strength is Strength.CONFIRMED) for test in tests}
+    if (Change.REGRESSED, False) in found:
+        return Verdict.SUSPECTED
+    improved = better or (Change.IMPROVED, True) in found
+    return Verdict.IMPROVED if improved else Verdict.UNCHANGED
+
+
+def _direction(before: Counts, after: Counts) -> int:
+    """Return whether a pass rate fell (-1), rose (1) or stayed (0), without rounding."""
+    old, new = before.passed * after.n, after.passed * before.n
+    return (new > old) - (new < old)
+
+
+def _p_value(before: Counts, after: Counts) -> float | None:
+    direction = _direction(before, after)
+    if direction == 0:
+        return None
+    worse, better = (before, after) if direction < 0 else (after, before)
+    return pass_rate_drop(Looks(worse, (better,)))
+
+
+def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
+    if pair.before is None or pair.after is None:
+        return {}
+    both = (
+        (name, old, pair.after.scores.get(name, ())) for name, old in pair.before.scores.items()
+    )
+    return {name: (old, new) for name, old, new in both if old and new}
+
+
+def _repeats_needed(pair: TestPair, change: Change, level: float) -> int | None:
+    """Return the fewest repeats per side with which the pass rate or a score would be clear."""
+    assert pair.counts is not None
+    before, after = (counts.passed / counts.n for counts in (pair.counts[0], pair.looks[-1]))
+    scores = list(_score_pairs(pair).values())
+    if change is Change.IMPROVED:
+        before, after = after, before
+        scores = [(new, old) for old, new in scores]
+    needed = [repeats_needed(before, after, level)]
+    needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
+    return min((n for n in needed if n is not None), default=None)

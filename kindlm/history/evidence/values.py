@@ -1,0 +1,154 @@
+"""The values that evidence is made of and made from."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from kindlm.history.comparison import Change
+from kindlm.history.statistics import Counts, PairedComparison, Settlement
+
+__all__ = [
+    "MOST_ADDED",
+    "FailOn",
+    "Key",
+    "RunEvidence",
+    "Side",
+    "Strength",
+    "TestEvidence",
+    "TestPair",
+    "Verdict",
+]
+
+MOST_ADDED = 50
+"""Repeats that may be added to a test of AFTER; not decided by then, it stays undecided."""
+
+_REPEATED = 2
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Strength(StrEnum):
+    """How good the evidence for a change is. One sample: a side has no repeats to compare with."""
+
+    CONFIRMED = "confirmed"
+    SUSPECTED = "suspected"
+    ONE_SAMPLE = "one sample"
+
+
+class FailOn(StrEnum):
+    """What makes the exit code 1.
+
+    By default confirmed regressions, removed tests, and, without repeats, tests that passed and
+    don't any more. Any: every regression, suspected ones too. Behaviour: besides the default, every
+    change of behaviour, even of tests that pass.
+    """
+
+    DEFAULT = "default"
+    ANY = "any"
+    BEHAVIOUR = "behaviour"
+    NEVER = "never"
+
+
+class Verdict(StrEnum):
+    """What to say of the two runs. Regressed is what fails by default."""
+
+    REGRESSED = "regressed"
+    SUSPECTED = "suspected"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A test in one run: repeats that passed of those not skipped, and whether the test passed.
+
+    `scores` are those of each repeat that was scored, by what gave them (a criterion of a judge,
+    the weighted score).
+    """
+
+    counts: Counts
+    passed: bool
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TestPair:
+    """A test before and after; None where it is not defined.
+
+    `added` are the repeats that were added to AFTER later, in the order they were run in: at each
+    look the decision to go on was taken from all before.
+    """
+
+    __test__ = False  # not a pytest class
+
+    before: Side | None
+    after: Side | None
+    added: tuple[Counts, ...] = ()
+    behaviour_changed: bool = False
+
+    @property
+    def counts(self) -> tuple[Counts, Counts] | None:
+        """The repeats of both runs, without added ones; None if a side has none."""
+        if self.before is None or self.after is None:
+            return None
+        both = self.before.counts, self.after.counts
+        return both if both[0].n and both[1].n else None
+
+    @property
+    def repeated(self) -> bool:
+        """Whether both runs have repeats of it, so that something can be confirmed."""
+        counts = self.counts
+        return counts is not None and min(counts[0].n, counts[1].n) >= _REPEATED
+
+    @property
+    def looks(self) -> tuple[Counts, ...]:
+        """AFTER as it was known before anything was added, and after each planned addition."""
+        assert self.after is not None
+        looks = [self.after.counts]
+        most = self.after.counts.n + MOST_ADDED
+        for counts in self.added:
+            if looks[-1].n + counts.n > most:
+                break
+            looks.append(Counts(looks[-1].passed + counts.passed, looks[-1].n + counts.n))
+        return tuple(looks)
+
+
+@dataclass(frozen=True, slots=True)
+class TestEvidence:
+    """What became of a test, and how sure that is.
+
+    `p_value` is that of the change of its pass rate by itself, one-sided, without added repeats;
+    `interval` the 95 % interval of that change, added repeats included. `repeats_to_settle` is how
+    many repeats on each side would confirm a change as large as this one in 4 of 5 cases.
+    `dropped_scores` are those whose mean fell by more than the threshold.
+    """
+
+    __test__ = False  # not a pytest class
+
+    change: Change
+    strength: Strength | None = None
+    p_value: float | None = None
+    interval: tuple[float, float] | None = None
+    repeats_to_settle: int | None = None
+    dropped_scores: tuple[str, ...] = ()
+    settlement: Settlement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvidence(Generic[Key]):
+    """What became of all tests, and of the runs as a whole.
+
+    `paired` is None if no test ran on both sides; `run_regressed` and `run_improved` tell whether
+    it confirms anything. `failing` are the tests that make the exit code 1, which is `fails`.
+    """
+
+    tests: Mapping[Key, TestEvidence]
+    paired: PairedComparison | None
+    run_regressed: bool
+    run_improved: bool
+    verdict: Verdict
+    failing: tuple[Key, ...]
+    fails: bool
