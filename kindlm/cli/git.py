@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kindlm.events import GitState
 
-__all__ = ["ci_service", "git_state"]
+__all__ = ["ci_service", "commit_of", "git_state"]
 
 _CI = {
     "GITHUB_ACTIONS": "github",
@@ -36,6 +36,12 @@ def git_state(folder: Path) -> GitState | None:
 def ci_service(environ: Mapping[str, str]) -> str | None:
     """Return the CI service that set this environment, None at a desk."""
     return next((name for variable, name in _CI.items() if environ.get(variable)), None)
+
+
+def commit_of(folder: Path, revision: str) -> str | None:
+    """Return the commit that a revision names in a folder's repository; None if there is none."""
+    wanted = f"{revision}^{{commit}}"
+    return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted) or None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

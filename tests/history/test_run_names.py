@@ -1,0 +1,108 @@
+"""Which runs the words of a comparison mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recorded_history import History, Make
+
+from kindlm.errors import Err, Ok
+from kindlm.events import BaselineSet, GitState, new_event
+from kindlm.history.run_names import find_pair
+
+MAIN, OLD = "a1" * 20, "b2" * 20
+
+
+def record(history: History, run: str, suite: str = "support", **started: Any) -> None:
+    writer = history.run(run, **started)
+    writer.suite(suite, tests=[Make.planned()])
+    writer.execution()
+    writer.finish()
+
+
+@pytest.fixture
+def runs(history: History) -> History:
+    """Two suites in turns, a run that was stopped, and one that was rescored."""
+    record(history, "r1first0", git=GitState(commit=OLD, branch="main", dirty=False))
+    record(history, "s1other0", suite="billing", git=None)
+    record(history, "r2second", label="v1.2", git=GitState(commit=MAIN, branch="main", dirty=False))
+    record(history, "s2other0", suite="billing", git=None)
+    record(history, "r3dirty0", git=GitState(commit=MAIN, branch="main", dirty=True))
+    record(history, "r4rescor", mode="rescored", source_run="r3dirty0")
+    stopped = history.run("r5stoppd")
+    stopped.suite(tests=[Make.planned()])
+    stopped.interrupt()
+    return history
+
+
+def find(runs: History, before: str | None = None, after: str | None = None) -> Any:
+    commits = {"main": MAIN, "v1": OLD, "empty": "c3" * 20}
+    found = find_pair(runs.reader(), before, after, commits.get)
+    return tuple(found.value) if isinstance(found, Ok) else found.error
+
+
+def test_by_default_the_two_newest_runs_of_a_suite_that_finished_live(runs: History) -> None:
+    assert find(runs) == ("r2second", "r3dirty0")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("r1first0", None, ("r1first0", "r3dirty0")),
+        ("r1", "r2", ("r1first0", "r2second")),
+        ("v1.2", "r3", ("r2second", "r3dirty0")),
+        ("s1other0", None, ("s1other0", "s2other0")),
+        (None, "s2other0", ("s1other0", "s2other0")),
+        (None, "r5stoppd", ("r3dirty0", "r5stoppd")),
+        ("r3dirty0", "r4rescor", ("r3dirty0", "r4rescor")),
+        ("latest~2", None, ("r1first0", "r3dirty0")),
+        ("latest~0", "latest", ("r3dirty0", "r3dirty0")),
+        ("previous", "latest~1", ("r1first0", "r2second")),
+        ("latest", "previous", ("r3dirty0", "r2second")),
+    ],
+)
+def test_names_and_words(runs: History, before: Any, after: Any, expected: Any) -> None:
+    assert find(runs, before, after) == expected
+
+
+def test_a_commit_means_its_clean_run_if_there_is_one(runs: History) -> None:
+    assert find(runs, "git:main", "r3dirty0") == ("r2second", "r3dirty0")
+    assert find(runs, "git:v1") == ("r1first0", "r3dirty0")
+
+
+def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
+    assert find(runs, "git:b2b2b2") == ("r1first0", "r3dirty0")
+
+
+def test_the_baseline_is_that_of_the_other_side(runs: History) -> None:
+    assert "No baseline is set of 'support'" in find(runs, "baseline").message
+    chosen = BaselineSet(project="shop", suite="support", run="r1first0", label=None, by="me")
+    runs.log.append("journal/b", [new_event(chosen)])
+    assert find(runs, "baseline") == ("r1first0", "r3dirty0")
+    assert "No baseline" in find(runs, "baseline", "s2other0").message
+
+
+@pytest.mark.parametrize(
+    ("before", "message", "hint"),
+    [
+        ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
+        ("r", "'r' is the beginning of several runs", "more characters"),
+        ("latest~9", "only 3 runs of 'support' have finished", "kindlm test"),
+        ("git:gone", "'gone' is no git revision that is known here", "a1a1a1a1, b2b2b2b2"),
+        ("git:", "'' is no git revision", "kindlm runs"),
+        ("git:empty", "commit c3c3c3c3", "a1a1a1a1, b2b2b2b2"),
+    ],
+)
+def test_errors_say_what_there_is(runs: History, before: str, message: str, hint: str) -> None:
+    error = find(runs, before)
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_nothing_to_compare_with(history: History) -> None:
+    assert "No run has finished yet" in find(history).message
+    record(history, "only0000")
+    error = find(history)
+    assert "no run of 'support' finished before it" in error.message
+    assert isinstance(find_pair(history.reader(), None, None, lambda _: None), Err)
