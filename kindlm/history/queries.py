@@ -92,6 +92,16 @@ SELECT s.name, reason.value, count(*)
  GROUP BY s.ordinal, reason.value
 """
 
+SKIPPED_ASSERTIONS = """
+SELECT s.name, a.kind, m.body, count(*)
+  FROM executions e
+  JOIN suites s ON s.id = e.suite
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+  LEFT JOIN contents m ON m.ref = a.message_ref
+ WHERE e.run = ? AND a.outcome = 'skipped'
+ GROUP BY s.ordinal, a.kind, m.body
+"""
+
 FINISHED = "SELECT count(*) FROM executions WHERE run = ? AND status IS NOT NULL"
 
 SPEND = """

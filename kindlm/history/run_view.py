@@ -139,6 +139,10 @@ class RunView:
         """Return why executions were skipped that were to run: suite, reason, how many."""
         return [tuple(row) for row in self._db.execute(queries.SKIPPED, (self.id,))]
 
+    def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
+        """Return which assertions had nothing to decide: suite, kind, message, how many."""
+        return [tuple(row) for row in self._db.execute(queries.SKIPPED_ASSERTIONS, (self.id,))]
+
     def targets(self, suite: SuiteView) -> list[str]:
         """Return the targets that a suite defines, selected or not, in the order of its file."""
         return [row[0] for row in self._db.execute(queries.TARGETS, (suite.id,))]

@@ -65,14 +65,18 @@ def write_missing(view: RunView, page: Page) -> None:
 
 
 def write_skipped(view: RunView, page: Page) -> None:
-    """Say why executions were skipped that no test says to skip."""
-    reasons = view.skip_reasons()
-    if not reasons:
+    """Say why executions were skipped that no test says to skip, and why assertions were."""
+    reasons, assertions = view.skip_reasons(), view.skipped_assertions()
+    if not reasons and not assertions:
         return
     page.heading("Skipped")
     for suite, reason, number in reasons:
         executions = count(number, "execution")
         page.line(f"{executions} of {one_line(suite)}: {one_line(reason)}", indent=2, hang=2)
+    for suite, kind, message, number in assertions:
+        skipped = count(number, f"{one_line(kind)} assertion")
+        said = one_line(message or "(erased)")
+        page.line(f"{skipped} of {one_line(suite)}: {said}", indent=2, hang=2)
 
 
 def write_totals(view: RunView, page: Page) -> None:

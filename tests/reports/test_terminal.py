@@ -93,6 +93,27 @@ def test_a_good_run_is_short_and_says_passed(history: Any, make: Any, write: Any
     assert "What went wrong" not in text
 
 
+def test_what_had_nothing_to_decide_is_told_with_what_to_do(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=2)])
+    drift = make.failed(
+        "drift",
+        "drift",
+        "DRIFT_EXCEEDED",
+        "No baseline for this test. Run: kindlm baseline set",
+        outcome="skipped",
+        score=None,
+    )
+    for repeat in (1, 2):
+        run.execution(repeat=repeat, assertions=(drift,))
+    text = write(run.finish(), "terminal")
+
+    told = "2 drift assertions of support: No baseline for this test. Run: kindlm baseline set"
+    assert told in " ".join(text.split())
+
+
 def test_tolerated_tests_are_named(history: Any, make: Any, write: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned("good"), make.planned("bad")], gates={"passRateMin": 0.5})
