@@ -11,19 +11,17 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import ValidationError
-
+from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.history import fail_to_open
+from kindlm.cli.json_lines import LineError
 from kindlm.cli.secrets import secret_values
 from kindlm.cli.session import open_log
-from kindlm.cli.spool import Spool, SpooledEvent, SpoolError, StreamEnd, read_spool
+from kindlm.cli.spool import Spool, SpooledEvent, StreamEnd, read_spool
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.events import Event, Payload, load_event
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     Append,
@@ -74,7 +72,7 @@ def import_file(file: Path, database: Path) -> Result[Imported]:
             _require_sound(spooled)
     except OSError as error:
         return Err(_unreadable(file, error))
-    except SpoolError as error:
+    except LineError as error:
         return Err(_malformed(file, error))
     try:
         with open_log(database, secret_values(os.environ, ())) as log:
@@ -151,38 +149,20 @@ def _appends(spool: Spool, known: Mapping[str, set[str]]) -> Iterator[Append]:
         yield Append(stream, [s.event for s in events], seal=events[-1].seal)
 
 
-@cache
-def _payloads() -> dict[str, type[Payload]]:
-    """Return the payload of each type of event that this version knows."""
-    models: tuple[type[Payload], ...] = get_args(get_args(Event)[0])
-    return {model.model_fields["type"].default: model for model in models}
-
-
 def _require_sound(spooled: SpooledEvent) -> None:
-    """Refuse what the read models could not be folded from: it would be in the log for good.
-
-    Events of unknown types are kept as they are; nobody folds them.
-    """
-    model = _payloads().get(spooled.event.type)
-    if model is None:
-        return
-    if spooled.event.schema > model.SCHEMA:
-        message = f"{spooled.event.type} is in a newer form than this kindlm knows: update it"
-        raise SpoolError(spooled.line, message)
+    """Refuse what the read models could not be folded from: it would be in the log for good."""
     recorded = _as_recorded(spooled)
     try:
-        load_event(recorded)
+        require_known_form(recorded)
+    except ValueError as error:
+        raise LineError(spooled.line, str(error)) from None
+    try:
         for projection in PROJECTIONS:
             handler = projection.handlers.get(recorded.type)
             list(handler(recorded) if handler else ())
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        message = f"{recorded.type} {place}: {first['msg']}"
-        raise SpoolError(spooled.line, message) from None
     except (ValueError, LookupError, TypeError, AttributeError):
         message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
-        raise SpoolError(spooled.line, message) from None
+        raise LineError(spooled.line, message) from None
 
 
 def _as_recorded(spooled: SpooledEvent) -> RecordedEvent:
@@ -221,7 +201,7 @@ def _unreadable(file: Path, error: OSError) -> KindlmError:
     )
 
 
-def _malformed(file: Path, error: SpoolError) -> KindlmError:
+def _malformed(file: Path, error: LineError) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"Line {error.line} of {file} {error}.",

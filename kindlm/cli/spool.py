@@ -9,57 +9,41 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from kindlm import __version__
+from kindlm.cli.json_lines import (
+    EventId,
+    HashText,
+    LineError,
+    LineModel,
+    StreamName,
+    checked,
+    numbered_lines,
+    require_format,
+)
 from kindlm_store import Append, HeadOf, NewEvent, Text
 from kindlm_store.events import is_timestamp
 
-__all__ = ["Spool", "SpoolError", "SpooledEvent", "StreamEnd", "read_spool", "write_spool"]
+__all__ = ["FORMAT", "Spool", "SpooledEvent", "StreamEnd", "read_spool", "write_spool"]
 
 FORMAT = "kindlm-unwritten-events"
 VERSION = 1
 
-_LONGEST_LINE = 256 * 1024 * 1024
-"""Bytes; the largest text of an event is far below, however it is escaped."""
-
 _MOST_INTEGER = 2**63 - 1
 """What SQLite can hold in a column."""
 
-_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_STREAM = r"^(run|journal)/[0-9A-Za-z_.-]{1,100}$"
-_HASH = r"^sha256:[0-9a-f]{64}$"
 
-_Stream = Annotated[str, Field(pattern=_STREAM)]
-_Line = TypeVar("_Line", bound=BaseModel)
-
-
-class SpoolError(Exception):
-    """A file is no spool, or a line of it is not what it must be.
-
-    Attributes:
-        line: Number of the line, from 1.
-    """
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class StreamEnd(_Strict):
+class StreamEnd(LineModel):
     """Where a stream ended before its events in the spool; a stream without events has no hash."""
 
     version: Annotated[int, Field(ge=0)]
-    hash: Annotated[str, Field(pattern=_HASH)] | None
+    hash: HashText | None
 
     @classmethod
     def nothing(cls) -> StreamEnd:
@@ -67,19 +51,19 @@ class StreamEnd(_Strict):
         return cls(version=0, hash=None)
 
 
-class _Header(_Strict):
+class _Header(LineModel):
     format: Literal["kindlm-unwritten-events"]
     version: Literal[1]
     kindlm: str
     events: Annotated[int, Field(ge=0)]
-    streams: dict[_Stream, StreamEnd | None]
+    streams: dict[StreamName, StreamEnd | None]
 
 
-class _EventLine(_Strict):
-    stream: _Stream
+class _EventLine(LineModel):
+    stream: StreamName
     type: Annotated[str, Field(min_length=1, max_length=200)]
     schema_: Annotated[int, Field(alias="schema", ge=1, le=1_000_000)]
-    id: Annotated[str, Field(pattern=_ID)]
+    id: EventId
     at: str
     subject: Annotated[str, Field(min_length=1, max_length=1_000)] | None
     data: dict[str, Any]
@@ -143,20 +127,20 @@ def read_spool(file: BinaryIO) -> Spool:
     """Read a spool, which may end early: a program may have been killed while it wrote it.
 
     Raises:
-        SpoolError: It is something else, or a line is not what it must be.
+        LineError: It is something else, or a line is not what it must be.
     """
-    lines = _lines(file)
+    lines = numbered_lines(file, _parsed, may_end_early=True)
     number, first = next(lines, (1, None))
     if first is None:
-        raise SpoolError(number, "is empty")
-    _require_format(first)
-    header = _checked(_Header, first, number)
+        raise LineError(number, "is empty")
+    require_format(first, FORMAT, VERSION, "unwritten events")
+    header = checked(_Header, first, number)
     sealed: set[str] = set()
     events = []
     for number, line in lines:
         events.append(_event(number, line, header))
         if events[-1].stream in sealed:
-            raise SpoolError(number, "follows the event that sealed its stream")
+            raise LineError(number, "follows the event that sealed its stream")
         if events[-1].seal:
             sealed.add(events[-1].stream)
     return Spool(header.streams, events, max(0, header.events - len(events)))
@@ -177,23 +161,6 @@ def _as_reference(value: object) -> object:
             return dict(value)
         case _:
             raise TypeError
-
-
-def _lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Yield numbered lines as JSON; one at the end that was not written whole is left out."""
-    number = 0
-    while raw := file.readline(_LONGEST_LINE + 1):
-        number += 1
-        if len(raw) > _LONGEST_LINE:
-            raise SpoolError(number, f"is longer than {_LONGEST_LINE:,} bytes")
-        whole = raw.endswith(b"\n")
-        try:
-            value = _parsed(raw)
-        except (ValueError, RecursionError) as error:
-            if not whole and number > 1:
-                return
-            raise SpoolError(number, f"is no JSON ({error})") from None
-        yield number, value
 
 
 def _parsed(raw: bytes) -> Any:
@@ -234,28 +201,11 @@ def _number(digits: str) -> float:
     return value
 
 
-def _require_format(header: object) -> None:
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SpoolError(1, "does not say that this file holds unwritten events")
-    if header.get("version") != VERSION:
-        version = header.get("version")
-        raise SpoolError(1, f"has version {version!r} of the format, this kindlm knows {VERSION}")
-
-
 def _event(number: int, value: Any, header: _Header) -> SpooledEvent:
-    line = _checked(_EventLine, value, number)
+    line = checked(_EventLine, value, number)
     if line.stream not in header.streams:
-        raise SpoolError(number, f"is of the stream {line.stream!r}, which the header does not say")
+        raise LineError(number, f"is of the stream {line.stream!r}, which the header does not say")
     if not is_timestamp(line.at):
-        raise SpoolError(number, "has no time in UTC, ISO 8601, with microseconds")
+        raise LineError(number, "has no time in UTC, ISO 8601, with microseconds")
     event = NewEvent(line.type, line.data, line.schema_, line.subject, UUID(line.id), line.at)
     return SpooledEvent(number, line.stream, event, line.seal)
-
-
-def _checked(model: type[_Line], value: Any, number: int) -> _Line:
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise SpoolError(number, f"{place or 'the line'}: {first['msg']}") from None

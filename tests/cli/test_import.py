@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.cli.spool import SpoolError, StreamEnd, read_spool, write_spool
+from kindlm.cli.json_lines import LineError
+from kindlm.cli.spool import StreamEnd, read_spool, write_spool
 from kindlm.events import ProviderResponded, RunInterrupted, RunSealed, RunStarted, new_event
 from kindlm.projections import PROJECTIONS
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, uuid7
@@ -315,5 +316,5 @@ def test_what_is_written_is_read_back(data: dict[str, Any]) -> None:
 
 @given(st.binary())
 def test_no_bytes_at_all_are_anything_but_a_spool_or_refused(content: bytes) -> None:
-    with pytest.raises(SpoolError):
+    with pytest.raises(LineError):
         read_spool(BytesIO(content))
