@@ -1,0 +1,210 @@
+"""What a run may cost and how long it may take: kept in time, told, and mended by resuming."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from orders import asked, hold, order, write_orders
+from workspace import Workspace
+
+from kindlm.testing import LoopbackServer
+
+CALL_USD = 0.01
+"""What one answer costs: 5,000 tokens at two dollars a million."""
+
+PRICES = {"gpt-4o": {"input": 0, "output": 2}}
+USAGE = {"inputTokens": 10, "outputTokens": 5_000}
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    rule = {"name": "answer", "when": {}, "reply": {"text": "delivered: {{user}}", "usage": USAGE}}
+    judge = {
+        "name": "judge",
+        "when": {"asks": "judge"},
+        "reply": {"json": {"score": 1, "reasoning": "yes"}, "usage": USAGE},
+    }
+    with LoopbackServer({"rules": [judge, rule]}) as server:
+        yield server
+
+
+def plain(count: int, *, judged: bool = False) -> list[Any]:
+    return [order(f"k{number}", judged=judged) for number in range(count)]
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_suite_that_has_spent_its_money_starts_nothing_new_and_others_go_on(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, plain(6), prices=PRICES, gates={"costMaxUsd": 1.5 * CALL_USD})
+    text = (workspace.root / "kindlm.yaml").read_text()
+    rich = text.replace("name: orders", "name: rich").replace("costMaxUsd: 0.015", "costMaxUsd: 9")
+    (workspace.root / "rich.yaml").write_text(rich)
+    paths = ("kindlm.yaml", "rich.yaml")
+    report = workspace.report(*paths, "-j", "1", "--reporter", "junit=out.xml")
+    statuses = {
+        test["name"]: test["executions"][0]["status"]
+        for test in report["tests"]
+        if test["suite"] == "orders"
+    }
+    assert list(statuses.values()) == ["passed"] * 2 + ["skipped"] * 4
+    others = [test for test in report["tests"] if test["suite"] == "rich"]
+    assert [test["status"] for test in others] == ["passed"] * 6
+    (gate,) = [
+        g
+        for g in report["gates"]["results"]
+        if g["name"] == "costMaxUsd" and g["suite"] == "orders"
+    ]
+    assert (gate["passed"], gate["actual"]) == (False, pytest.approx(2 * CALL_USD))
+    assert report["run"]["status"] == "failed"
+    # It says why in every report.
+    reason = "the suite had spent more than its costMaxUsd of $0.015"
+    skipped = report["tests"][2]["executions"][0]
+    assert skipped["warnings"] == [reason]
+    assert f"4 executions of orders: {reason}" in one_line(workspace.run("show").stdout)
+    assert f'<skipped message="{reason}"' in (workspace.root / "out.xml").read_text()
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_no_more_is_spent_beyond_a_limit_than_was_in_flight(
+    workspace: Workspace, server: LoopbackServer, concurrency: int
+) -> None:
+    """Judges count: each execution costs two calls."""
+    limit = 6.5 * CALL_USD
+    write_orders(
+        workspace, server, plain(30, judged=True), prices=PRICES, gates={"costMaxUsd": limit}
+    )
+    report = workspace.report("-j", str(concurrency))
+    spent = report["summary"]["costUsd"] + report["summary"]["judgeCostUsd"]
+    assert limit < spent < limit + concurrency * 2 * CALL_USD + 1e-9
+    assert report["summary"]["judgeCostUsd"] > 0
+    assert report["run"]["status"] == "failed"
+
+
+def test_a_run_that_has_spent_its_money_is_aborted_and_finished_with_more(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, plain(6), prices=PRICES)
+    limit = str(1.5 * CALL_USD)
+    stopped = workspace.run("test", "-j", "1", "--max-cost", limit)
+    assert stopped.returncode == 1
+    assert "ABORTED" in stopped.stdout
+    assert "--max-cost 0.015" in stopped.stdout
+    assert "Not run: 4 of 6 executions" in stopped.stdout
+    assert len(server.requests) == 2
+    # The limit still holds, and nothing more is spent.
+    again = workspace.run("test", "--resume")
+    assert again.returncode == 1
+    assert "--max-cost 0.015" in again.stdout
+    assert len(server.requests) == 2
+    report = workspace.report("--resume", "--max-cost", "1")
+    assert report["run"]["status"] == "passed"
+    assert report["summary"]["costUsd"] == pytest.approx(6 * CALL_USD)
+    assert len(server.requests) == 6
+    assert workspace.query("SELECT ended FROM runs") == [("finished",)]
+
+
+def test_money_that_is_used_up_by_one_that_still_goes_on_starts_nothing_new(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    """Its answer is paid for, its judge is still asked; a place is free meanwhile."""
+    tests = [order("k0"), *plain(9)[1:]]
+    write_orders(workspace, server, tests, prices=PRICES)
+    server.use_faults([{"latencyMs": 1_500, "contains": "<k0>", "asks": "judge", "next": 1}])
+    workspace.run("test", "-j", "2", "--max-cost", str(0.5 * CALL_USD))
+    assert sum(count for (_, asks), count in asked(server).items() if asks == "agent") <= 2
+    assert workspace.query("SELECT ended FROM runs") == [("aborted",)]
+
+
+def test_fail_fast_leaves_a_run_that_can_be_finished(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    tests = plain(5)
+    tests[1] = order("k1", judged=False, says="nowhere")
+    write_orders(workspace, server, tests)
+    stopped = workspace.run("test", "-j", "1", "--fail-fast")
+    assert "INTERRUPTED" in stopped.stdout
+    assert len(server.requests) == 2
+    report = workspace.report("--resume")
+    assert [test["status"] for test in report["tests"]] == ["passed", "failed", *["passed"] * 3]
+    assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize("limit", ["gate", "flag"])
+def test_a_limit_that_can_not_be_kept_is_told_before_anything_is_spent(
+    workspace: Workspace, server: LoopbackServer, limit: str
+) -> None:
+    gates = {"gates": {"costMaxUsd": 1}} if limit == "gate" else {}
+    models = [{"id": "gpt", "provider": "openai", "model": "brand-new-1"}]
+    write_orders(workspace, server, plain(2), models=models, **gates)
+    flags = ("--max-cost", "1") if limit == "flag" else ()
+    done = workspace.run("test", *flags)
+    warning = 'the price of "brand-new-1" is not known'
+    assert done.stderr.count(warning) == 1
+    assert done.stderr.index(warning) < done.stderr.index("k0")
+    assert "prices" in done.stderr
+    unlimited = workspace.run("test", *(() if limit == "flag" else ("--db", "x.db")))
+    assert (warning in unlimited.stderr) is (limit == "gate")
+
+
+def test_a_run_that_takes_too_long_is_aborted_and_finished_later(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, plain(6))
+    held = hold(server, "k3")
+    process = workspace.start("test", "-j", "1", "--max-time", "1")
+    held()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1, stderr
+    assert "ABORTED" in stdout
+    assert "(--max-time)" in stdout
+    assert workspace.report("--resume")["run"]["status"] == "passed"
+    assert asked(server)["k0", "agent"] == 1
+
+
+ANSWER_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
+    b'{"id": "x", "object": "chat.completion", '
+)
+
+
+@pytest.mark.parametrize("limits", ["call", "call body", "execution", "execution body", "run"])
+def test_a_call_that_takes_too_long_is_cut_off_and_its_connection_closed(
+    workspace: Workspace, limits: str
+) -> None:
+    what, _, body = limits.partition(" ")
+    defaults = {
+        "call": {"timeoutMs": 1_000, "retries": 0},
+        "execution": {"executionTimeoutMs": 1_000},
+        "run": {},
+    }[what]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        silent = type("Silent", (), {"url": f"http://127.0.0.1:{listening.getsockname()[1]}"})()
+        write_orders(workspace, silent, plain(1), defaults=defaults)
+        arguments = ("--max-time", "1") if what == "run" else ()
+        process = workspace.start("test", *arguments)
+        listening.settimeout(60)
+        connection, _ = listening.accept()
+        with connection:
+            connection.settimeout(30)
+            data = b""
+            while b"<k0>" not in data:
+                data += connection.recv(65_536)
+            if body:
+                connection.sendall(ANSWER_HEAD)
+            # Nothing more is said; the other side hangs up.
+            while connection.recv(65_536):
+                pass
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1, stderr
+    assert "Traceback" not in stderr
+    ended = "aborted" if what == "run" else "finished"
+    assert workspace.query("SELECT ended FROM runs") == [(ended,)]
+    if what != "run":
+        assert workspace.query("SELECT error_code FROM executions") == [("PROVIDER_TIMEOUT",)]

@@ -1,0 +1,98 @@
+"""A run in several parts, on several machines: which part is which, and what is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from orders import order, serve_orders, write_orders
+from workspace import Workspace
+
+from kindlm.testing import LoopbackServer
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with serve_orders() as server:
+        yield server
+
+
+def write(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(5)])
+
+
+def test_shards_of_a_group_run_every_test_once_and_tell_which_are_missing(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server)
+    missing = {1: [2, 3], 2: [3], 3: []}
+    names: list[str] = []
+    for index, absent in missing.items():
+        arguments = ("--shard", f"{index}/3", "--run-group", "nightly")
+        report = workspace.report(*arguments, "--reporter", "junit=out.xml")
+        assert report["run"]["shard"] == {
+            "index": index,
+            "count": 3,
+            "group": "nightly",
+            "missing": absent,
+            "unfinished": [],
+        }
+        names += [test["name"] for test in report["tests"]]
+        junit = (workspace.root / "out.xml").read_text()
+        assert f'name="kindlm.shard" value="{index}/3"' in junit
+        assert 'name="kindlm.group" value="nightly"' in junit
+        shown = workspace.run("show").stdout
+        if index == 1:
+            assert "Shard 1/3 of group nightly; not here: 2/3, 3/3" in shown
+        assert ("not here" in shown) is bool(absent)
+    assert sorted(names) == [f"k{n}" for n in range(5)]
+    listed = workspace.run("runs").stdout
+    assert all(f"shard {index}/3" in listed for index in missing)
+    runs = json.loads(workspace.run("runs", "--format", "json").stdout)["runs"]
+    assert {(run["group"], run["shard"]) for run in runs} == {
+        ("nightly", f"{index}/3") for index in missing
+    }
+
+
+@pytest.mark.parametrize(
+    "variable", ["GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "BUILD_BUILDID"]
+)
+def test_the_jobs_of_a_ci_run_are_a_group_also_when_one_is_repeated(
+    workspace: Workspace, server: LoopbackServer, variable: str
+) -> None:
+    write(workspace, server)
+    workspace.env[variable] = "4711"
+    workspace.report("--shard", "1/2")
+    again = workspace.report("--shard", "2/2", GITHUB_RUN_ATTEMPT="2", BUILDKITE_RETRY_COUNT="1")
+    assert again["run"]["shard"]["group"] == "4711"
+    assert again["run"]["shard"]["missing"] == []
+
+
+def test_a_shard_without_a_group_says_that_it_stays_alone(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server)
+    done = workspace.run("test", "--shard", "1/2")
+    assert "No --run-group" in done.stderr
+    assert "Shard 1/2 of a group without a name" in done.stdout
+    assert "No --run-group" not in workspace.run("test", "--shard", "1/2", "--quiet").stderr
+
+
+def test_a_shard_without_tests_says_so(workspace: Workspace, server: LoopbackServer) -> None:
+    write(workspace, server)
+    done = workspace.run("test", "--shard", "6/6", "--run-group", "g")
+    assert done.returncode == 1
+    assert "there is none for shard 6/6" in done.stderr
+    assert "fewer shards" in done.stderr
+    assert len(server.requests) == 0
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "1/3/5", "-1/3", "1 / 3"])
+def test_what_is_no_shard_is_refused(
+    workspace: Workspace, server: LoopbackServer, text: str
+) -> None:
+    write(workspace, server)
+    done = workspace.run("test", f"--shard={text}")
+    assert done.returncode == 1
+    assert "is no shard" in done.stderr
