@@ -169,8 +169,8 @@ class TestConfig(Section):
     skip: bool = Field(default=False, examples=[True])
     """Leave it out for now; reports show it as skipped."""
     pass_rate: Maybe[Score] = Field(default=None, examples=[0.8], json_schema_extra=EXTENSION)
-    """Share of its repeats that must pass; `defaults.passRate` by default. It tolerates failures, no
-    errors: where a repeat errors, the test does not pass."""
+    """Share of its repeats that must pass; `defaults.passRate` by default. It tolerates failures,
+    no errors: where a repeat errors, the test does not pass."""
     max_turns: Annotated[int, Field(ge=1, le=20), WHOLE] = Field(
         default=10, examples=[12], json_schema_extra=EXTENSION
     )

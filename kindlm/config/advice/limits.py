@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kindlm.config.advice.never_failing import never_failing
 from kindlm.config.advice.tests import expect_sections
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect_schema import ExpectConfig
@@ -116,7 +117,7 @@ def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) 
 
 
 def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
-    """Yield limits of tests that hold always, and why."""
+    """Yield limits and checks of tests that hold always, and why."""
     if config.defaults.pass_rate == 0:
         yield ("defaults", "passRate"), "every share of repeats may fail"
     timeout = config.defaults.execution_timeout_ms
@@ -132,3 +133,5 @@ def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
                 yield (*path, "baseline", "drift", "maxScore"), "no drift is more than 1"
             if expect.latency is not None and expect.latency.max_ms >= timeout:
                 yield (*path, "latency", "maxMs"), _beyond(timeout)
+            for place, reason in never_failing(expect):
+                yield (*path, *place), reason

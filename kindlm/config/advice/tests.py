@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kindlm.config.advice.never_failing import holds_always
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig, TrajectoryConfig
+from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig
 from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
@@ -63,14 +64,10 @@ def _expects_anything(expect: ExpectConfig) -> bool:
         or expect.judge
         or expect.tool_calls
         or (expect.baseline and expect.baseline.drift)
-        or (trajectory and not _holds_always(trajectory))
+        or (trajectory and not holds_always(trajectory))
         or expect.latency
         or expect.cost
     )
-
-
-def _holds_always(trajectory: TrajectoryConfig) -> bool:
-    return not trajectory.calls and trajectory.mode in ("in-order", "superset")
 
 
 def _warn_of_targets(
@@ -129,7 +126,7 @@ def _sends_system_text(agent: AgentConfig) -> bool:
 
 
 def _warn_of_expectations(path: Path, expect: ExpectConfig, reporter: Reporter) -> None:
-    output, trajectory = expect.output, expect.trajectory
+    output = expect.output
     if output is not None and output.format == "text" and output.schema_file is not None:
         reporter.warning(
             (*path, "output", "schemaFile"),
@@ -144,13 +141,6 @@ def _warn_of_expectations(path: Path, expect: ExpectConfig, reporter: Reporter) 
             f"fields are not used with the method {drift.method}",
             "Add `method: field-diff`",
             reason="unused",
-        )
-    if trajectory is not None and _holds_always(trajectory):
-        reporter.warning(
-            (*path, "trajectory"),
-            f"A trajectory without calls holds always in the mode {trajectory.mode}",
-            "Add calls; `mode: strict` without any means that no tool is called",
-            reason="never_fails",
         )
     for index, call in enumerate(expect.tool_calls):
         _warn_of_call((*path, "toolCalls", index), call, reporter)
