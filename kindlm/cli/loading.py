@@ -169,6 +169,9 @@ def _taken(path: Path, identity: tuple[str, str, str], owner: Path) -> KindlmErr
 
 def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
     error = next(found.error for found in loaded.diagnostics if found.severity == "error")
+    if error.where is not None and error.where.file != str(loaded.path):
+        # Its line is one of another file, such as that of `varsFrom`.
+        error = replace(error, message=f"{error.where}: {error.message}", where=None)
     return SkippedSuite(loaded.name, suite_identity(loaded.path, root), loaded.tests, error)
 
 

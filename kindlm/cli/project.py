@@ -12,7 +12,7 @@ from dotenv import dotenv_values
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["Project", "find_project", "run_environment"]
+__all__ = ["Project", "find_project", "regression_threshold", "run_environment"]
 
 _PROJECT_FILES = ("kindlm.yaml", "kindlm.toml")
 _PROJECT_FOLDERS = (".kindlm", ".evalview")
@@ -55,11 +55,32 @@ def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str
     merged = dict(environ)
     for folder in folders:
         # Nothing is expanded in there: a password may hold a dollar sign.
-        values = dotenv_values(folder / ".env", interpolate=False)
+        file = folder / ".env"
+        values = dotenv_values(file, interpolate=False) if file.is_file() else {}
         for name, value in values.items():
             if value is not None:
                 merged.setdefault(name, value)
     return merged
+
+
+def regression_threshold(root: Path) -> Result[float | None]:
+    """Return `diff.regression_threshold` of the project's configuration; None if it has none."""
+    table = _configuration(root)
+    if isinstance(table, Err):
+        return table
+    diff = _section(table.value, "diff")
+    value = diff.get("regression_threshold", diff.get("regressionThreshold"))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is None or (is_number and 0 <= value <= 1):
+        return Ok(value)
+    return Err(
+        KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"diff.regression_threshold is {value!r}: it has to be a number from 0 to 1.",
+            "It is how far a mean score may fall: 0.05 by default.",
+            where=SourceLocation(str(root / "kindlm.toml")),
+        )
+    )
 
 
 def _is_root(folder: Path) -> bool:
@@ -81,9 +102,23 @@ def _tool_table(folder: Path) -> dict[str, Any]:
 
 
 def _store_path(root: Path) -> Result[str | None]:
+    table = _configuration(root)
+    if isinstance(table, Err):
+        return table
+    value = _section(table.value, "store").get("path")
+    return Ok(value if isinstance(value, str) else None)
+
+
+def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
+    section = table.get(name, {})
+    return section if isinstance(section, dict) else {}
+
+
+def _configuration(root: Path) -> Result[dict[str, Any]]:
+    """Return what kindlm.toml says, or `[tool.kindlm]` where there is none."""
     path = root / "kindlm.toml"
     try:
-        table = tomllib.loads(path.read_text("utf-8")) if path.is_file() else _tool_table(root)
+        return Ok(tomllib.loads(path.read_text("utf-8")) if path.is_file() else _tool_table(root))
     except (OSError, ValueError) as error:
         return Err(
             KindlmError(
@@ -93,6 +128,3 @@ def _store_path(root: Path) -> Result[str | None]:
                 where=SourceLocation(str(path)),
             )
         )
-    store = table.get("store", {})
-    value = store.get("path") if isinstance(store, dict) else None
-    return Ok(value if isinstance(value, str) else None)

@@ -114,8 +114,7 @@ def _count_rows(test: Any, files: ReferencedFiles) -> int:
 
 def _read(path: Path) -> Result[bytes]:
     try:
-        with path.open("rb") as file:
-            return Ok(file.read(MAX_BYTES + 1))
+        return Ok(_beginning(path))
     except FileNotFoundError:
         message, hint = f"{path} does not exist", "Check the path, or run: kindlm init"
     except IsADirectoryError:
@@ -125,3 +124,11 @@ def _read(path: Path) -> Result[bytes]:
         message, hint = f"{path} cannot be read: {reason}", "Check its path and rights"
     where = SourceLocation(str(path))
     return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where))
+
+
+def _beginning(path: Path) -> bytes:
+    """Return what is read of a file; raise `OSError` for what can't be, or has no end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError("it is no regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)

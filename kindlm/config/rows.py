@@ -130,6 +130,8 @@ def _too_many(line: int) -> RowProblem:
 
 
 def _csv_rows(text: str) -> Iterator[_Read]:
+    # Files are bounded, values in them are not.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     columns: list[str] = []
     line = 1

@@ -76,6 +76,9 @@ def discover(path: Path) -> Result[Discovery]:
             return Ok(_search(path))
         if not path.exists():
             return Err(_not_there(path))
+        if not path.is_file():
+            # A pipe or a device may have no end, or no beginning.
+            return Err(_unreadable(OSError("it is no regular file"), path))
         front_end = _front_end(_text(path))
     except OSError as error:
         return Err(_unreadable(error, path))

@@ -166,6 +166,12 @@ def test_a_rows_file_stays_in_the_folder(load: Any, suite: str) -> None:
     assert (found.path, found.error.code.name) == ("tests[0].varsFrom", "CONFIG_FILE_REF_ERROR")
 
 
+def test_a_value_may_be_as_long_as_the_file(load_rows: Any) -> None:
+    long = "x" * 200_000
+    (case,) = load_rows("r.csv", f"message\n{long}\n").suite.cases
+    assert case.prompt.user == long
+
+
 def test_too_many_rows_are_refused(load_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "MAX_ROWS", 3)
     [(_, line, message)] = problems(load_rows("r.csv", "message\n" + "a\n" * 5))

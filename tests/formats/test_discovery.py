@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.formats.discovery import Discovery, discover
 
@@ -93,6 +94,17 @@ def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     result = discover(tmp_path / "nowhere")
     assert isinstance(result, Err)
     assert result.error.code is ErrorCode.CONFIG_NOT_FOUND
+
+
+def test_what_is_no_regular_file_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "kindlm.yaml"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        result = discover(path)
+        assert isinstance(result, Err)
+        assert "no regular file" in result.error.message
+    assert load_suite(pipe).suite is None
+    assert discover(tmp_path) == Ok(Discovery(()))
 
 
 @pytest.mark.parametrize(
