@@ -19,9 +19,11 @@ from kindlm.cli import console
 from kindlm.cli.commands.baseline import baseline_app
 from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
+from kindlm.cli.commands.export import export_command
 from kindlm.cli.commands.import_ import import_command
 from kindlm.cli.commands.init import init_command
 from kindlm.cli.commands.label import label_command
+from kindlm.cli.commands.merge import merge_command
 from kindlm.cli.commands.rebuild import rebuild_command
 from kindlm.cli.commands.report import report_command
 from kindlm.cli.commands.runs import runs_command
@@ -46,7 +48,9 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "report": report_command,
     "label": label_command,
     "browse": browse_command,
+    "export": export_command,
     "import": import_command,
+    "merge": merge_command,
     "verify": verify_command,
     "rebuild": rebuild_command,
     "schema": schema_command,

@@ -1,4 +1,4 @@
-"""`kindlm import`: bring in the events that a run could not write into its history."""
+"""`kindlm import`: bring in what another history exported, or what a run could not write."""
 
 from __future__ import annotations
 
@@ -14,19 +14,26 @@ __all__ = ["import_command"]
 
 def import_command(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that kindlm test told of.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="What kindlm export wrote, or the file that kindlm test told of."
+        ),
     ],
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Bring in events that a run could not write, when the disk was full. Twice is harmless."""
+    """Bring in an exported run, or events that a full disk did not take. Twice is harmless."""
+    import os
+
     from kindlm.cli.console import make_console, note, warn
-    from kindlm.cli.history import existing_history, or_fail
+    from kindlm.cli.history import or_fail
     from kindlm.cli.importing import import_file
+    from kindlm.cli.project import find_project
     from kindlm.wording import count
 
     del verbose
-    imported = or_fail(import_file(file, existing_history(db).database))
+    project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
+    imported = or_fail(import_file(file, project.database))
     if imported.missing:
         ends = f"{file} ends early: {count(imported.missing, 'event')} of it are missing."
         warn(ends, "What it has was imported.")

@@ -1,0 +1,48 @@
+"""`kindlm merge`: histories of other machines or shards become part of this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.options import DatabaseOption, VerboseOption
+
+__all__ = ["merge_command"]
+
+
+def merge_command(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="DB…", help="Histories of other machines, or of shards.")
+    ],
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Merge other histories into this one, in any order. Twice is harmless."""
+    import os
+
+    from kindlm.cli.console import make_console, note, show, warn
+    from kindlm.cli.history import or_fail
+    from kindlm.cli.merging import explained, merge_histories
+    from kindlm.cli.project import find_project
+    from kindlm.wording import count
+
+    del verbose
+    project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
+    refused = []
+    console = make_console()
+    for file, taken in or_fail(merge_histories(files, project.database)):
+        known = f"; {taken.known:,} were there already" if taken.known else ""
+        erased = f"; {count(taken.erased, 'text')} erased, as there" if taken.erased else ""
+        note(f"{file}: {count(taken.added, 'event')} merged{known}{erased}.", console)
+        for refusal in taken.refused:
+            problem = explained(file, refusal)
+            if refusal.kind == "going on":
+                warn(problem.message, problem.hint, console)
+            else:
+                refused.append(problem)
+    if refused:
+        show(refused, console)
+        raise typer.Exit(1)
+    note("See them with: kindlm runs", console)

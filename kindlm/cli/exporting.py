@@ -1,0 +1,129 @@
+"""What `kindlm export` writes: a run, the runs it was derived from, and what is noted of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from kindlm.cli.console import fail
+from kindlm.cli.export_file import write_export
+from kindlm.cli.history import existing_history, fail_to_open, or_fail, require_read_models
+from kindlm.cli.reporters import is_history
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.runs import find_run
+from kindlm_store import LogSource, OpenError, open_reader
+
+__all__ = ["Exported", "export_run"]
+
+_SOURCE = "SELECT source_run FROM runs WHERE id = ?"
+
+_KNOWN = "SELECT 1 FROM streams WHERE name = 'run/' || ?"
+
+# What is noted of a run, and what took back its being a baseline.
+_JOURNALS = """
+SELECT DISTINCT j.stream FROM event_log j
+ WHERE j.stream GLOB 'journal/*'
+   AND (json_extract(j.data, '$.run') = :run
+        OR j.type = 'baseline.removed' AND EXISTS (
+          SELECT 1 FROM event_log s
+           WHERE s.type = 'baseline.set' AND json_extract(s.data, '$.run') = :run
+             AND json_extract(s.data, '$.project') = json_extract(j.data, '$.project')
+             AND json_extract(s.data, '$.suite') = json_extract(j.data, '$.suite')
+             AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
+"""
+
+# A journal is exported whole, so that what it notes of other runs has to hold as well.
+_SEALED = """
+SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
+"""
+
+
+class Exported(NamedTuple):
+    """What was exported: the runs in it, the named one last, and how many events."""
+
+    runs: list[str]
+    events: int
+    missing: list[str]
+
+
+def export_run(database: Path | None, wanted: str, output: Path | None, out: BinaryIO) -> Exported:
+    """Export a run to a file, or to `out`; end the command if there is no such run."""
+    path = existing_history(database).database
+    try:
+        with closing(open_reader(path)) as reader:
+            require_read_models(reader)
+            with LogSource(reader, path) as source:
+                run = or_fail(find_run(reader, wanted))
+                runs, missing = _sources(reader, run)
+                streams = _streams(reader, runs)
+                if output is None:
+                    events = write_export(out, run, streams, source)
+                    return Exported(runs, events, missing)
+                if is_history(output, path):
+                    fail([_unwritable(output, "it is the history")])
+                with _Replacing(output) as file:
+                    return Exported(runs, write_export(file, run, streams, source), missing)
+    except OpenError as error:
+        fail_to_open(error)
+    except OSError as error:
+        if output is None:
+            raise
+        fail([_unwritable(output, error.strerror or str(error))])
+
+
+def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:
+    """Return the run with all that it was derived from, first the oldest; and what is not here."""
+    runs = [run]
+    while (row := db.execute(_SOURCE, (runs[0],)).fetchone()) and row[0] and row[0] not in runs:
+        if db.execute(_KNOWN, (row[0],)).fetchone() is None:
+            return runs, [row[0]]
+        runs.insert(0, row[0])
+    return runs, []
+
+
+def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
+    wanted = list(runs)
+    journals: dict[str, None] = {}
+    for run in wanted:
+        for (journal,) in db.execute(_JOURNALS, {"run": run}).fetchall():
+            if journal in journals:
+                continue
+            journals[journal] = None
+            sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
+            wanted += [other for other in sealed if other not in wanted]
+    return [*(f"run/{run}" for run in wanted), *journals]
+
+
+class _Replacing:
+    """A new file, readable by its owner alone, that takes its name when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+    def __enter__(self) -> BinaryIO:
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        self._file = os.fdopen(descriptor, "wb")
+        return self._file
+
+    def __exit__(self, kind: object, *exception: object) -> None:
+        try:
+            self._file.close()
+            if kind is None:
+                self._part.replace(self._path)
+        finally:
+            with suppress(OSError):
+                self._part.unlink()
+
+
+def _unwritable(output: Path, reason: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{output} can not be written: {reason}.",
+        "Name another file with -o.",
+    )

@@ -1,0 +1,190 @@
+"""Importing a spool: its events are appended to the streams they are of.
+
+A spool fits where its streams ended when it was written. Events of it that are recorded already
+are left out, so that importing twice is harmless; everything else goes in as one transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from kindlm.cli.foreign_events import require_known_form
+from kindlm.cli.json_lines import LineError
+from kindlm.cli.secrets import secret_values
+from kindlm.cli.session import open_log
+from kindlm.cli.spool import Spool, SpooledEvent, StreamEnd, read_spool
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.projections import PROJECTIONS
+from kindlm_store import (
+    Append,
+    ConflictError,
+    EventLog,
+    HeadOf,
+    LockHeldError,
+    RecordedEvent,
+    StreamLock,
+    Text,
+    WriteFailedError,
+)
+
+__all__ = ["Imported", "import_spool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a file of events.
+
+    Attributes:
+        added: Events that are in the history now and were not before.
+        known: Events that were there already.
+        missing: Events that the file should have and does not, since it ends early.
+        runs: The runs that the events are of.
+    """
+
+    added: int
+    known: int
+    missing: int
+    runs: Sequence[str]
+
+
+class _MisfitError(Exception):
+    """The events of a stream do not follow what the history has of it."""
+
+
+def import_spool(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+    """Append the events of a spool to a history, all or none.
+
+    Raises:
+        LineError: The file is no spool.
+        OpenError: The history cannot be opened.
+    """
+    spool = read_spool(opened)
+    for spooled in spool.events:
+        _require_sound(spooled)
+    with open_log(database, secret_values(os.environ, ())) as log:
+        return _import(spool, file, log)
+
+
+def _import(spool: Spool, file: Path, log: EventLog) -> Result[Imported]:
+    """Append under the locks of the runs, so that none of them goes on meanwhile."""
+    streams = dict.fromkeys(spooled.stream for spooled in spool.events)
+    try:
+        with ExitStack() as locks:
+            for stream in streams:
+                locks.enter_context(StreamLock(log.path, stream))
+            with closing(log.reader()) as reader:
+                known = {name: _recorded(reader, name, spool) for name in streams}
+            appends = list(_appends(spool, known))
+            if appends:
+                log.submit(*appends).result()
+    except LockHeldError as error:
+        return Err(_refused(file, f"{error}", "Wait until it has ended, then import again."))
+    except (_MisfitError, ConflictError, ValueError) as error:
+        return Err(_refused(file, str(error), _ANOTHER))
+    except WriteFailedError as error:
+        return Err(_refused(file, str(error), "Make room on the disk, then import again."))
+    present = sum(len(events) for events in known.values())
+    runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
+    return Ok(Imported(len(spool.events) - present, present, spool.missing, runs))
+
+
+def _recorded(reader: sqlite3.Connection, stream: str, spool: Spool) -> set[str]:
+    """Return the ids of those events of a stream that the history has already.
+
+    Raises:
+        _MisfitError: The rest would not follow the last event of the stream.
+    """
+    wanted = [str(s.event.id) for s in spool.events if s.stream == stream]
+    rows = reader.execute(
+        "SELECT version, id, hash FROM event_log WHERE stream = ? ORDER BY version", (stream,)
+    )
+    there = {row["version"]: (row["id"], row["hash"]) for row in rows}
+    end = spool.ends[stream]
+    start = _start(there, wanted, end)
+    if end is not None and start and there.get(start, ("", ""))[1] != end.hash:
+        message = f"this history does not have the first {start:,} events of {stream}"
+        raise _MisfitError(message)
+    later = [there[version][0] for version in sorted(there) if version > start]
+    both = min(len(later), len(wanted))
+    if later[:both] != wanted[:both]:
+        message = f"{stream} went on since then, with other events"
+        raise _MisfitError(message)
+    sealed = reader.execute("SELECT sealed FROM streams WHERE name = ?", (stream,)).fetchone()
+    if sealed and sealed[0] and both < len(wanted):
+        message = f"{stream} is sealed: nothing is appended to it any more"
+        raise _MisfitError(message)
+    return set(later[:both])
+
+
+def _start(
+    there: Mapping[int, tuple[str, str]], wanted: Sequence[str], end: StreamEnd | None
+) -> int:
+    """Return the version that a stream had before the first event of the spool."""
+    if end is not None:
+        return end.version
+    versions = {id_: version for version, (id_, _) in there.items()}
+    return versions.get(wanted[0], len(there) + 1) - 1
+
+
+def _appends(spool: Spool, known: Mapping[str, set[str]]) -> Iterator[Append]:
+    rest = [s for s in spool.events if str(s.event.id) not in known[s.stream]]
+    for stream, group in groupby(rest, key=lambda spooled: spooled.stream):
+        events = list(group)
+        yield Append(stream, [s.event for s in events], seal=events[-1].seal)
+
+
+def _require_sound(spooled: SpooledEvent) -> None:
+    """Refuse what the read models could not be folded from: it would be in the log for good."""
+    recorded = _as_recorded(spooled)
+    try:
+        require_known_form(recorded)
+    except ValueError as error:
+        raise LineError(spooled.line, str(error)) from None
+    try:
+        for projection in PROJECTIONS:
+            handler = projection.handlers.get(recorded.type)
+            list(handler(recorded) if handler else ())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
+        raise LineError(spooled.line, message) from None
+
+
+def _as_recorded(spooled: SpooledEvent) -> RecordedEvent:
+    """Return an event as it will be read, with stand-ins for what only the log can say."""
+    event = spooled.event
+    return RecordedEvent(
+        0, event.id, spooled.stream, 0, event.type, event.schema, event.at, event.subject,
+        _filled(event.data), "",
+    )  # fmt: skip
+
+
+def _filled(value: Any) -> Any:
+    match value:
+        case Text():
+            return {"$ref": "text"}
+        case HeadOf():
+            return "sha256:"
+        case Mapping():
+            return {name: _filled(member) for name, member in value.items()}
+        case list():
+            return [_filled(item) for item in value]
+        case _:
+            return value
+
+
+_ANOTHER = (
+    "Import it into the history that the run was recorded in (--db), before the run is resumed."
+)
+
+
+def _refused(file: Path, reason: str, hint: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR, f"The events of {file} were not imported: {reason}.", hint
+    )
