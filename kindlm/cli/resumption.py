@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from kindlm.cli.request import TestOptions
-from kindlm.cli.run_request import Resuming, RunRequest
+from kindlm.cli.run_request import Resuming, RunRequest, SkippedSuite
+from kindlm.cli.serving import Served
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.resumption import RecordedSuite, RecordedTest, Unfinished
 from kindlm.plan import Places, PlannedSuite, make_plan
+from kindlm.providers.registry import check_settings
 
-__all__ = ["as_recorded", "no_selection", "resumed"]
+__all__ = ["as_recorded", "lost_suite", "no_selection", "resumed"]
 
 
 def no_selection(options: TestOptions) -> KindlmError | None:
@@ -88,6 +90,32 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         return Err(_changed(unfinished.run, changed))
     resuming = Resuming(places, tuple(changed))
     return Ok(replace(request, suites=suites, group=unfinished.group, resuming=resuming))
+
+
+def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
+    """Return a suite that had started and can not go on now: a program or a key is missing.
+
+    To go on without it would seal a run that is not what it began as, and may have been paid for.
+    """
+    for ordinal, skipped in sorted(served.skipped.items()):
+        if ordinal in before.started:
+            return skipped
+    if request.derived is not None:
+        return None  # Nobody is called without whom it could not go on.
+    left = {
+        (each.suite.ordinal, each.target): each.suite.suite
+        for each in served.plan
+        if each.id not in before.earlier.finished
+        and each.suite.ordinal in before.started
+        and not each.case.skip
+    }
+    for (_, target), suite in left.items():
+        model = suite.models.get(target)
+        if model is not None:
+            usable = check_settings(suite.providers[model.provider], request.environ)
+            if isinstance(usable, Err):
+                return SkippedSuite(suite.name, suite.path, 0, usable.error)
+    return None
 
 
 def _other_suites(request: RunRequest, unfinished: Unfinished) -> KindlmError | None:

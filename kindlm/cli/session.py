@@ -23,6 +23,7 @@ from kindlm.cli.journal import new_journal
 from kindlm.cli.progress import ProgressView
 from kindlm.cli.recorded_sources import recorded_sources
 from kindlm.cli.recorder import RunRecorder
+from kindlm.cli.resumption import lost_suite
 from kindlm.cli.run_events import (
     run_finished,
     run_resumed,
@@ -37,7 +38,7 @@ from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, run_plan
 from kindlm.engine.stop import Stop
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import RunAborted, RunInterrupted, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
@@ -47,7 +48,7 @@ from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.embedders import find_embedder
 from kindlm.providers.pricing import PriceTable
-from kindlm.providers.registry import check_settings, make_client
+from kindlm.providers.registry import make_client
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings
 from kindlm.wording import shown
@@ -105,7 +106,7 @@ async def run_session(
             ):
                 recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
                 baselines = RecordedBaselines(reader, before.baselines if before else None)
-                lost = None if before is None else _lost(served, request, before)
+                lost = None if before is None else lost_suite(served, request, before)
                 _record_start(served, request, baselines, recorder, lost, before)
                 # A run that was finished meanwhile takes no event any more, and calls no model.
                 await recorder.durable()
@@ -133,31 +134,6 @@ async def run_session(
         if await _read_models_are_sound(log):
             took_ms = (time.monotonic() - started) * 1000
             await _finish(run, log, took_ms + (before.duration_ms if before else 0.0))
-
-
-def _lost(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
-    """Return a suite that had started and can not go on now: a program or a key is missing.
-
-    To go on without it would seal a run that is not what it began as, and may have been paid for.
-    """
-    for ordinal, skipped in sorted(served.skipped.items()):
-        if ordinal in before.started:
-            return skipped
-    if request.derived is not None:
-        return None  # Nobody is called without whom it could not go on.
-    left = {
-        (each.suite.ordinal, each.target)
-        for each in served.plan
-        if each.id not in before.earlier.finished and not each.case.skip
-    }
-    for planned in served.plan.suites:
-        suite = planned.suite
-        used = {target for ordinal, target in left if ordinal == planned.ordinal}
-        for model in (suite.models[target] for target in sorted(used) if target in suite.models):
-            usable = check_settings(suite.providers[model.provider], request.environ)
-            if isinstance(usable, Err) and planned.ordinal in before.started:
-                return SkippedSuite(suite.name, suite.path, 0, usable.error)
-    return None
 
 
 def _stopped(stop: Stop) -> RunInterrupted | RunAborted:
