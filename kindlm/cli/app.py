@@ -19,6 +19,7 @@ from kindlm.cli import console
 from kindlm.cli.commands.baseline import baseline_app
 from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
+from kindlm.cli.commands.diff import diff_command
 from kindlm.cli.commands.export import export_command
 from kindlm.cli.commands.import_ import import_command
 from kindlm.cli.commands.init import init_command
@@ -26,6 +27,8 @@ from kindlm.cli.commands.label import label_command
 from kindlm.cli.commands.merge import merge_command
 from kindlm.cli.commands.rebuild import rebuild_command
 from kindlm.cli.commands.report import report_command
+from kindlm.cli.commands.rescore import rescore_command
+from kindlm.cli.commands.review import review_command
 from kindlm.cli.commands.runs import runs_command
 from kindlm.cli.commands.schema import schema_command
 from kindlm.cli.commands.show import show_command
@@ -45,8 +48,11 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "test": test_command,
     "runs": runs_command,
     "show": show_command,
+    "diff": diff_command,
     "report": report_command,
+    "rescore": rescore_command,
     "label": label_command,
+    "review": review_command,
     "browse": browse_command,
     "export": export_command,
     "import": import_command,

@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["DatabaseOption", "ListFormat", "RunArgument", "VerboseOption"]
+__all__ = [
+    "DatabaseOption",
+    "DiffFormat",
+    "FailOnOption",
+    "ListFormat",
+    "RunArgument",
+    "VerboseOption",
+]
 
 
 class ListFormat(StrEnum):
@@ -16,6 +23,24 @@ class ListFormat(StrEnum):
 
     TERMINAL = "terminal"
     JSON = "json"
+
+
+class DiffFormat(StrEnum):
+    """How a comparison of two runs is written."""
+
+    TERMINAL = "terminal"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+class FailOnOption(StrEnum):
+    """What makes a comparison of two runs end with 1, as it is typed."""
+
+    DEFAULT = "default"
+    BEHAVIOUR = "behaviour"
+    ANY = "any"
+    NEVER = "never"
 
 
 DatabaseOption = Annotated[

@@ -13,7 +13,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
-__all__ = ["Reporter", "parse_reporters", "spare", "write_reports"]
+__all__ = ["Reporter", "is_history", "parse_reporters", "spare", "write_reports"]
 
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 
@@ -57,15 +57,21 @@ def spare(
     reporters: Sequence[Reporter], database: Path, suites: Iterable[Path] = ()
 ) -> Result[None]:
     """Return an error if a report would take the place of the history or of a suite."""
-    kept = {os.path.realpath(f"{database}{end}"): "the history" for end in _BESIDE_A_DATABASE}
-    kept |= {os.path.realpath(suite): "a suite" for suite in suites}
+    kept = {os.path.realpath(suite): "a suite" for suite in suites}
     for reporter in reporters:
         if reporter.file is None:
             continue
-        what = kept.get(os.path.realpath(reporter.file))
+        is_kept = is_history(reporter.file, database)
+        what = "the history" if is_kept else kept.get(os.path.realpath(reporter.file))
         if what is not None:
             return Err(_kept(reporter.report.name, reporter.file, what))
     return Ok(None)
+
+
+def is_history(file: Path, database: Path) -> bool:
+    """Tell whether a file is the history, or one of those that SQLite keeps beside it."""
+    kept = (os.path.realpath(f"{database}{end}") for end in _BESIDE_A_DATABASE)
+    return os.path.realpath(file) in kept
 
 
 def write_reports(

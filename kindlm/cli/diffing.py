@@ -1,0 +1,97 @@
+"""What `kindlm diff` does: finds two runs, compares them, and writes how they differ."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TextIO
+
+from kindlm.cli.console import fail
+from kindlm.cli.git import commit_of
+from kindlm.cli.history import existing_history, open_history, or_fail
+from kindlm.cli.options import DiffFormat
+from kindlm.cli.project import regression_threshold
+from kindlm.cli.reading import report_options
+from kindlm.cli.reporters import is_history
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
+from kindlm.history.run_names import find_pair
+from kindlm.reports.registry import ReportOptions
+
+__all__ = ["compare_and_write", "write_diff"]
+
+
+def compare_and_write(
+    database: Path | None,
+    before: str | None,
+    after: str | None,
+    form: DiffFormat,
+    output: Path | None,
+    options: DiffOptions,
+    *,
+    verbose: bool,
+) -> bool:
+    """Write how two runs differ; return whether that is what was hoped for."""
+    history = existing_history(database)
+    if output is not None:
+        or_fail(_spared(output, history.database))
+    threshold = or_fail(regression_threshold(history.root))
+    if threshold is not None:
+        options = replace(options, regression_threshold=threshold)
+    shown = report_options(database, verbose=verbose)
+    with open_history(database) as db:
+        pair = or_fail(find_pair(db, before, after, lambda name: commit_of(history.root, name)))
+        diff = compare_runs(db, *pair, options)
+        if options.test is not None and not diff.tests:
+            fail([_no_test(options.test)])
+        _write_to(diff, form, output, shown)
+        return not diff.fails
+
+
+def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:
+    """Write a comparison in one of its forms."""
+    module = import_module(f"kindlm.reports.diff_{form.value}")
+    module.write_diff(diff, out, options)
+
+
+def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: ReportOptions) -> None:
+    if output is None:
+        write_diff(diff, form, sys.stdout, shown)
+        sys.stdout.flush()
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with output.open("w", encoding="utf-8", newline="\n") as out:
+            write_diff(diff, form, out, replace(shown, color=False))
+    except OSError as error:
+        fail([_not_written(output, error)])
+
+
+def _spared(output: Path, database: Path) -> Result[None]:
+    if not is_history(output, database):
+        return Ok(None)
+    return Err(
+        KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"The comparison would be written over the history: {output}.",
+            "Name another file.",
+        )
+    )
+
+
+def _no_test(wanted: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"No test or suite of these runs has {wanted!r} in its name.",
+        "Leave --test out to see all of them.",
+    )
+
+
+def _not_written(output: Path, error: OSError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The comparison could not be written to {output}: {error.strerror}.",
+        "Name another file with -o, or leave it out.",
+    )

@@ -1,0 +1,172 @@
+"""How a test behaves over its repeats, and whether it behaves otherwise than before.
+
+A behaviour is which tools are called and which checks do not pass. Repeats of one test may behave
+in several ways, so that what most of them do stands for the test. It counts as changed only where
+most repeats of one side do what no repeat of the other one did: agents that do now this, now that
+have not changed by doing the other thing more often.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from kindlm.history.diff.samples import CallRef, Failure, Sample
+
+__all__ = ["Arguments", "BehaviourChange", "Usual", "compare_behaviour", "usual"]
+
+Arguments: TypeAlias = Callable[[bytes], Any]
+"""Returns the arguments of a call, a JSON value, by the digest of their text."""
+
+_ABSENT = object()
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Usual(NamedTuple):
+    """The execution that stands for a test, and how many of its repeats behave as it does."""
+
+    sample: Sample
+    alike: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviourChange:
+    """In what way a test behaves otherwise than before; `output` is not counted as behaviour."""
+
+    tools: bool = False
+    arguments: bool = False
+    failures: bool = False
+    output: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether the test does something else, other words aside."""
+        return self.tools or self.arguments or self.failures
+
+
+def usual(samples: Sequence[Sample]) -> Usual | None:
+    """Return the execution that does what most do, the first of them; None if there is none.
+
+    Of those that call the same tools and fail the same checks, it is one with the most common
+    arguments, and of these with the most common text.
+    """
+    if len(samples) < 2:
+        return Usual(samples[0], 1, 1) if samples else None
+    alike = _most_common(samples, lambda sample: (_tools(sample), sample.failures))
+    same_calls = _most_common(alike, lambda sample: sample.calls)
+    chosen = _most_common(same_calls, lambda sample: sample.output)[0]
+    return Usual(chosen, len(alike), len(samples))
+
+
+def compare_behaviour(
+    before: Sequence[Sample], after: Sequence[Sample], arguments: Arguments
+) -> BehaviourChange:
+    """Tell what a test that ran on both sides does otherwise."""
+    tools = _replaced([_tools(sample) for sample in before], [_tools(sample) for sample in after])
+    return BehaviourChange(
+        tools=tools,
+        arguments=not tools and _other_arguments(before, after, arguments),
+        failures=_other_failures(before, after),
+        output=_other_output(before, after),
+    )
+
+
+def _most_common(samples: Sequence[Sample], key: Callable[[Sample], Hashable]) -> list[Sample]:
+    wanted = Counter(map(key, samples)).most_common(1)[0][0]
+    return [sample for sample in samples if key(sample) == wanted]
+
+
+def _tools(sample: Sample) -> tuple[str, ...]:
+    return tuple(call.tool for call in sample.calls)
+
+
+def _replaced(before: Sequence[T], after: Sequence[T]) -> bool:
+    """Tell whether most of one side is what the other side never was."""
+    if len(before) == len(after) == 1:
+        return before[0] != after[0]
+    old, new = Counter(before), Counter(after)
+    (usual_old, times_old), (usual_new, times_new) = old.most_common(1)[0], new.most_common(1)[0]
+    return (2 * times_old > old.total() and usual_old not in new) or (
+        2 * times_new > new.total() and usual_new not in old
+    )
+
+
+def _other_failures(before: Sequence[Sample], after: Sequence[Sample]) -> bool:
+    old, new = _failures(before), _failures(after)
+    return any(
+        (2 * old[failure] > len(before) and not new[failure])
+        or (2 * new[failure] > len(after) and not old[failure])
+        for failure in old.keys() | new.keys()
+    )
+
+
+def _failures(samples: Sequence[Sample]) -> Counter[Failure]:
+    return Counter(failure for sample in samples for failure in sample.failures)
+
+
+def _other_output(before: Sequence[Sample], after: Sequence[Sample]) -> bool:
+    old, new = ({sample.output for sample in side} - {None} for side in (before, after))
+    return bool(old) and bool(new) and old.isdisjoint(new)
+
+
+def _other_arguments(
+    before: Sequence[Sample], after: Sequence[Sample], arguments: Arguments
+) -> bool:
+    """Compare call by call and key by key, where both sides usually call the same tools.
+
+    A key that takes another value in each repeat, such as a reason in words, has none that most
+    repeats share, and is no change.
+    """
+    if not any(sample.calls for sample in (*before, *after)):
+        return False
+    tools = Counter(map(_tools, [*before, *after])).most_common(1)[0][0]
+    sides = [
+        [sample.calls for sample in side if _tools(sample) == tools] for side in (before, after)
+    ]
+    if not all(sides):
+        return False
+    return any(
+        _call_replaced(_made(sides[0], position), _made(sides[1], position), arguments)
+        for position in range(len(tools))
+    )
+
+
+def _made(side: Sequence[tuple[CallRef, ...]], position: int) -> list[bytes | None]:
+    return [calls[position].digest for calls in side]
+
+
+def _call_replaced(
+    before: list[bytes | None], after: list[bytes | None], arguments: Arguments
+) -> bool:
+    if set(before) == set(after) or None in before or None in after:
+        return False
+    old, new = ([arguments(digest) for digest in side if digest] for side in (before, after))
+    keys = {key for value in (*old, *new) if isinstance(value, dict) for key in value}
+    if not all(isinstance(value, dict) for value in (*old, *new)):
+        return _replaced([_canonical(value) for value in old], [_canonical(value) for value in new])
+    return any(_replaced(_values(old, key), _values(new, key)) for key in keys)
+
+
+def _values(side: list[dict[str, Any]], key: str) -> list[str | None]:
+    return [_canonical(value.get(key, _ABSENT)) for value in side]
+
+
+def _canonical(value: Any) -> str | None:
+    """Return what two JSON values share if they are the same: 1 is 1.0, keys have no order."""
+    return None if value is _ABSENT else json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_plain(item) for item in value]
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+    return value

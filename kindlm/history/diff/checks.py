@@ -1,0 +1,99 @@
+"""How the checks of one test came out over its repeats, before and after."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+from typing import NamedTuple
+
+from kindlm.history.diff.values import CheckChange, TestDiff
+from kindlm.history.masking import mask_of, masked
+from kindlm.history.rows import AssertionView
+from kindlm.history.run_view import RunView
+
+__all__ = ["compare_checks"]
+
+_CHECKS = """
+SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'),
+       avg(a.score), min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
+  FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
+   AND e.status IN ('passed', 'failed', 'errored')
+ GROUP BY a.kind, a.label
+ ORDER BY 3, 1, 2
+"""
+
+_Identity = tuple[str, str]
+
+
+class _Check(NamedTuple):
+    """A check over the repeats of a side; `failed` is an execution that did not pass it."""
+
+    passed: int
+    decided: int
+    score: float | None
+    failed: int | None
+
+
+_NOT_ASKED = _Check(0, 0, None, None)
+
+
+def compare_checks(
+    db: sqlite3.Connection, before: RunView, after: RunView, test: TestDiff
+) -> tuple[CheckChange, ...]:
+    """Return all checks of a test, in the order of the newer run, then those that are gone."""
+    old = _checks(db, test, test.before.usual if test.before else None)
+    new = _checks(db, test, test.after.usual if test.after else None)
+    texts = _Messages(before), _Messages(after)
+    return tuple(
+        _change(key, old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED), *texts)
+        for key in dict.fromkeys([*new, *old])
+    )
+
+
+def _checks(db: sqlite3.Connection, test: TestDiff, usual: str | None) -> dict[_Identity, _Check]:
+    rows = db.execute(_CHECKS, (usual, test.key.name, test.key.target)) if usual else ()
+    return {(row[0], row[1]): _Check(*tuple(row)[3:]) for row in rows}
+
+
+def _change(
+    key: _Identity, old: _Check, new: _Check, before: _Messages, after: _Messages
+) -> CheckChange:
+    told = after.of(new.failed, key) or before.of(old.failed, key)
+    return CheckChange(
+        *key,
+        passed_before=old.passed,
+        of_before=old.decided,
+        passed_after=new.passed,
+        of_after=new.decided,
+        score_before=old.score,
+        score_after=new.score,
+        failure_code=told.failure_code if told else None,
+        message=told.message if told else None,
+    )
+
+
+class _Messages:
+    """What the checks of an execution said, as it may be shown."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._assertions = lru_cache(maxsize=64)(self._read)
+
+    def of(self, execution: int | None, key: _Identity) -> AssertionView | None:
+        """Return a check that an execution, by its number, did not pass."""
+        if execution is None:
+            return None
+        return self._assertions(execution).get(key)
+
+    def _read(self, number: int) -> dict[_Identity, AssertionView]:
+        execution = self._view.execution(str(number))
+        if execution is None:
+            return {}
+        assertions = self._view.assertions(execution)
+        mask = mask_of(execution, assertions, self._view.tool_calls(execution))
+        return {
+            (assertion.kind, assertion.label): masked(assertion, mask)
+            for assertion in reversed(assertions)
+            if assertion.outcome in ("failed", "inconclusive")
+        }

@@ -1,0 +1,115 @@
+"""What changed in the configuration of a suite: place by place, in the words of the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kindlm.history.diff.values import ConfigChange, SuiteConfig
+from kindlm.matching import equal
+
+__all__ = ["compare_configs", "parts_of_test"]
+
+_NAMES = ("name", "id", "tool", "criteria")
+"""Keys that name an item of a list, so that an inserted item does not shift all that follow."""
+
+_MOST_CHANGES = 500
+_MOST_DEPTH = 12
+_ABSENT = object()
+
+
+def compare_configs(
+    suite: str, hashes: tuple[str, str], before: str | None, after: str | None
+) -> SuiteConfig | None:
+    """Compare two configurations as they are recorded; None if they say the same.
+
+    Of one that was erased, or whose suite was of another format, only the hash is compared.
+    """
+    if hashes[0] == hashes[1]:
+        return None
+    if before is None or after is None:
+        return SuiteConfig(suite, *hashes, ())
+    changes: list[ConfigChange] = []
+    left_out = 0
+    for change in _changes("", _document(before), _document(after), 0):
+        if len(changes) < _MOST_CHANGES:
+            changes.append(change)
+        else:
+            left_out += 1
+    return SuiteConfig(suite, *hashes, tuple(changes), left_out)
+
+
+def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
+    """Return which parts of a test's own definition changed, such as `expect` and `tools`."""
+    if config is None:
+        return ()
+    start = f"{_item('tests', test)}."
+    rests = (
+        change.path[len(start) :] for change in config.changes if change.path.startswith(start)
+    )
+    return tuple(sorted({rest.partition(".")[0].partition("[")[0] for rest in rests}))
+
+
+def _document(text: str) -> Any:
+    """Return a recorded configuration as one document, the file's own keys at the top."""
+    recorded = json.loads(text)
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("config"), dict):
+        return recorded
+    files = recorded.get("files")
+    return recorded["config"] | ({"files": files} if files else {})
+
+
+def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[ConfigChange]:
+    if before is after:
+        return
+    if depth < _MOST_DEPTH and isinstance(before, dict) and isinstance(after, dict):
+        yield from _of_keys(path, before, after, depth, _key)
+        return
+    named = _named(before), _named(after)
+    if depth < _MOST_DEPTH and named[0] is not None and named[1] is not None:
+        yield from _of_keys(path, named[0], named[1], depth, _item)
+        return
+    there = before is not _ABSENT, after is not _ABSENT
+    if all(there) and equal(before, after):
+        return
+    shown = [
+        value if is_there else None for value, is_there in zip((before, after), there, strict=True)
+    ]
+    yield ConfigChange(path, shown[0], shown[1], *there)
+
+
+def _of_keys(
+    path: str, before: Mapping[str, Any], after: Mapping[str, Any], depth: int, place: Any
+) -> Iterator[ConfigChange]:
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key, _ABSENT), after.get(key, _ABSENT)
+        yield from _changes(place(path, key), old, new, depth + 1)
+
+
+def _named(value: Any) -> dict[str, Any] | None:
+    """Return the items of a list by what names them; None if it is no list of named items."""
+    if not isinstance(value, list):
+        return None
+    items: dict[str, Any] = {}
+    for item in value:
+        name = _name(item)
+        if name is None or name in items:
+            return None
+        items[name] = item
+    return items
+
+
+def _name(item: Any) -> str | None:
+    if not isinstance(item, dict):
+        return None
+    found = (item[key] for key in _NAMES if isinstance(item.get(key), str))
+    return next(found, None)
+
+
+def _key(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _item(path: str, name: str) -> str:
+    return f"{path}[{name}]"

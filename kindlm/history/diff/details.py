@@ -1,0 +1,121 @@
+"""What changed inside one test: its calls, its words and its checks, before and after.
+
+Personal data that an assertion found is shown here as every report shows it: redacted. Texts are
+masked before they are compared.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+
+from kindlm.history.diff.calls import Call, diff_calls
+from kindlm.history.diff.checks import compare_checks
+from kindlm.history.diff.config import parts_of_test
+from kindlm.history.diff.values import (
+    Sequence,
+    SideFigures,
+    SuiteConfig,
+    TestDetails,
+    TestDiff,
+)
+from kindlm.history.diff.words import WordDiff, diff_words
+from kindlm.history.masking import mask_of
+from kindlm.history.run_view import RunView
+
+__all__ = ["read_details"]
+
+_MOST_SEQUENCES = 6
+
+_TOOLS = """
+SELECT e.id, t.tool
+  FROM executions e LEFT JOIN tool_calls t ON t.execution = e.id AND t.attempt = e.attempt
+ WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
+   AND e.status IN ('passed', 'failed', 'errored')
+ ORDER BY e.repeat, e.id, t.position
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Execution:
+    """The execution that stands for a side, as it may be shown; `messages` by their role."""
+
+    calls: tuple[Call, ...] = ()
+    output: str | None = None
+    error: str | None = None
+    messages: tuple[tuple[str, str | None], ...] = ()
+
+
+def read_details(
+    db: sqlite3.Connection,
+    before: RunView,
+    after: RunView,
+    test: TestDiff,
+    config: SuiteConfig | None,
+) -> TestDetails:
+    """Return what changed inside a test that a side ran."""
+    old, new = _usual(before, test.before), _usual(after, test.after)
+    both = old is not None and new is not None
+    old, new = old or _Execution(), new or _Execution()
+    return TestDetails(
+        calls=diff_calls(old.calls, new.calls) if both else (),
+        sequences=_sequences(db, test),
+        output=_words(old.output, new.output) if both else None,
+        checks=compare_checks(db, before, after, test),
+        error_before=old.error,
+        error_after=new.error,
+        system=_message(old, new, "system") if both else None,
+        user=_message(old, new, "user") if both else None,
+        config=parts_of_test(config, test.key.name),
+    )
+
+
+def _usual(view: RunView, side: SideFigures | None) -> _Execution | None:
+    found = view.execution(side.usual) if side and side.usual else None
+    if found is None:
+        return None
+    tool_calls = view.tool_calls(found)
+    mask = mask_of(found, view.assertions(found), tool_calls)
+    return _Execution(
+        tuple(Call(call.tool, mask.value(call.arguments)) for call in tool_calls),
+        mask.text(found.output),
+        f"{found.error_code}: {mask.text(found.error or '')}" if found.error_code else None,
+        tuple((m["role"], mask.text(m["text"])) for m in view.first_messages(found)),
+    )
+
+
+def _words(before: str | None, after: str | None) -> WordDiff | None:
+    """Compare two texts; None if they are the same, or one of them is not there any more."""
+    if before is None or after is None or before == after:
+        return None
+    return diff_words(before, after)
+
+
+def _message(before: _Execution, after: _Execution, role: str) -> WordDiff | None:
+    old, new = (
+        next((text for found, text in side.messages if found == role), None)
+        for side in (before, after)
+    )
+    return _words(old, new)
+
+
+def _sequences(db: sqlite3.Connection, test: TestDiff) -> tuple[Sequence, ...]:
+    """Return the ways to call tools, if the repeats of a side know more than one."""
+    old, new = (
+        _counted(db, test, side.usual) if side and side.usual else Counter()
+        for side in (test.before, test.after)
+    )
+    if max(len(old), len(new)) < 2:
+        return ()
+    ordered = sorted(old | new, key=lambda tools: (-old[tools] - new[tools], tools))
+    return tuple(Sequence(tools, old[tools], new[tools]) for tools in ordered[:_MOST_SEQUENCES])
+
+
+def _counted(db: sqlite3.Connection, test: TestDiff, usual: str) -> Counter[tuple[str, ...]]:
+    rows = db.execute(_TOOLS, (usual, test.key.name, test.key.target)).fetchall()
+    return Counter(
+        tuple(row[1] for row in calls if row[1] is not None)
+        for _, calls in groupby(rows, key=lambda row: row[0])
+    )

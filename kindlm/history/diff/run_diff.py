@@ -1,0 +1,317 @@
+"""`RunDiff`: two recorded runs side by side, as every form of `kindlm diff` reads them.
+
+Both runs are read once, test by test, in the same order; of each test a few numbers are kept. What
+changed inside a test is read when it is asked for, so that a comparison of ten thousand tests costs
+no more than their numbers and the few of them that are told in full.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from kindlm.history.comparison import Change
+from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour, usual
+from kindlm.history.diff.config import compare_configs
+from kindlm.history.diff.details import read_details
+from kindlm.history.diff.figures import compare_figures, compare_models
+from kindlm.history.diff.samples import PlannedSamples, Sample, read_samples
+from kindlm.history.diff.values import (
+    Figure,
+    Kind,
+    ModelChange,
+    QualifiedName,
+    SideFigures,
+    SuiteConfig,
+    TestDetails,
+    TestDiff,
+)
+from kindlm.history.evidence import FailOn, RunEvidence, Side, TestEvidence, TestPair, judge_pair
+from kindlm.history.json_text import read_json
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics import Counts
+from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.outcome import Status
+
+__all__ = ["DiffOptions", "RunDiff", "compare_runs"]
+
+REGRESSION_THRESHOLD = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class DiffOptions:
+    """What is compared and what fails. `test` is a part of a test's or a suite's name, any case."""
+
+    fail_on: FailOn = FailOn.DEFAULT
+    test: str | None = None
+    regression_threshold: float = REGRESSION_THRESHOLD
+
+
+class _Suite(NamedTuple):
+    id: str
+    project: str | None
+    name: str
+    config_hash: str | None
+    config: str | None
+    broken: bool
+
+
+class _Read(NamedTuple):
+    """A test as it was read: where it stands, both sides, and what it does otherwise."""
+
+    place: tuple[int, int, int]
+    key: QualifiedName
+    before: SideFigures | None
+    after: SideFigures | None
+    behaviour: BehaviourChange
+    suite_gone: bool
+
+
+class RunDiff:
+    """What became of the tests of a run. `db` is a read-only connection."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        before: RunView,
+        after: RunView,
+        options: DiffOptions,
+    ) -> None:
+        self._db = db
+        self.before = before
+        self.after = after
+        self.options = options
+
+    @cached_property
+    def tests(self) -> tuple[TestDiff, ...]:
+        """All tests that a side defined, in the order of AFTER, then what only BEFORE has."""
+        return tuple(
+            TestDiff(
+                read.key,
+                read.before,
+                read.after,
+                read.behaviour,
+                self.evidence.tests.get(read.key, TestEvidence(Change.NOT_RUN)),
+                read.key in self._failing,
+            )
+            for read in self._read
+        )
+
+    @cached_property
+    def kinds(self) -> dict[Kind, tuple[TestDiff, ...]]:
+        """The tests by what is to be said of them, in the order of `Kind`; kinds with any."""
+        found: dict[Kind, list[TestDiff]] = {kind: [] for kind in Kind}
+        for test in self.tests:
+            found[test.kind].append(test)
+        return {kind: tuple(tests) for kind, tests in found.items() if tests}
+
+    @cached_property
+    def evidence(self) -> RunEvidence[QualifiedName]:
+        """What all differences are worth, judged together."""
+        pairs = {read.key: _pair(read) for read in self._read if not _untested(read)}
+        return judge_pair(
+            pairs,
+            fail_on=self.options.fail_on,
+            regression_threshold=self.options.regression_threshold,
+        )
+
+    @cached_property
+    def unloaded(self) -> tuple[str, ...]:
+        """The suites that could not be loaded in AFTER: nobody knows how they would have done."""
+        return tuple(suite.name for suite in self._suites(self.after) if suite.broken)
+
+    @cached_property
+    def left_out(self) -> tuple[str, ...]:
+        """The suites of BEFORE that AFTER was not asked to run."""
+        known = {(suite.project, suite.name) for suite in self._suites(self.after)}
+        names = {suite.name for suite in self._suites(self.after) if suite.broken}
+        return tuple(
+            suite.name
+            for suite in self._suites(self.before)
+            if (suite.project, suite.name) not in known and suite.name not in names
+        )
+
+    @cached_property
+    def compared(self) -> int:
+        """How many tests ran on both sides."""
+        return sum(test.compared for test in self.tests)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the exit code is 1, by what was asked for; also if nothing could be compared."""
+        if self.options.fail_on is FailOn.NEVER:
+            return False
+        return self.evidence.fails or bool(self.unloaded) or not self.compared
+
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        """The numbers of both runs as a whole."""
+        return tuple(compare_figures(self.tests))
+
+    @cached_property
+    def models(self) -> tuple[ModelChange, ...]:
+        """The targets that answered as other models than before."""
+        return tuple(compare_models(self.tests))
+
+    @cached_property
+    def configs(self) -> tuple[SuiteConfig, ...]:
+        """How the configurations of the suites changed."""
+        before = {(suite.project, suite.name): suite for suite in self._suites(self.before)}
+        found = (
+            compare_configs(
+                suite.name,
+                (old.config_hash or "", suite.config_hash or ""),
+                self._text(old.config),
+                self._text(suite.config),
+            )
+            for suite in self._suites(self.after)
+            if (old := before.get((suite.project, suite.name))) is not None and not suite.broken
+        )
+        return tuple(config for config in found if config is not None)
+
+    def details(self, test: TestDiff) -> TestDetails:
+        """Return what changed inside a test."""
+        config = next((c for c in self.configs if c.suite == test.key.suite), None)
+        return read_details(self._db, self.before, self.after, test, config)
+
+    @cached_property
+    def _failing(self) -> frozenset[QualifiedName]:
+        return frozenset(self.evidence.failing)
+
+    @cached_property
+    def _read(self) -> tuple[_Read, ...]:
+        read = sorted(self._reading(), key=lambda found: found.place)
+        return tuple(found for found in read if self._is_wanted(found.key))
+
+    def _reading(self) -> Iterator[_Read]:
+        before = {(suite.project, suite.name): suite for suite in self._suites(self.before)}
+        for number, suite in enumerate(self._suites(self.after)):
+            if not suite.broken:
+                old = before.pop((suite.project, suite.name), None)
+                yield from self._suite_tests(number, old, suite)
+        for number, suite in enumerate(before.values()):
+            if not suite.broken:
+                yield from self._suite_tests(number, suite, None)
+
+    def _suite_tests(
+        self, number: int, before: _Suite | None, after: _Suite | None
+    ) -> Iterator[_Read]:
+        suite = after or before
+        assert suite is not None
+        sides = [read_samples(self._db, side.id) if side else iter(()) for side in (before, after)]
+        for old, new in _side_by_side(*sides):
+            test = new or old
+            assert test is not None
+            key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
+            changed = BehaviourChange()
+            if old and new and old.samples and new.samples:
+                changed = compare_behaviour(old.samples, new.samples, self._arguments)
+            yield _Read(
+                (new is None, number, test.ordinal),
+                key,
+                _figures(old) if old else None,
+                _figures(new) if new else None,
+                changed,
+                after is None,
+            )
+
+    def _is_wanted(self, key: QualifiedName) -> bool:
+        wanted = (self.options.test or "").casefold()
+        return any(wanted in name.casefold() for name in (key.suite, key.name))
+
+    def _suites(self, view: RunView) -> list[_Suite]:
+        rows = self._db.execute(
+            "SELECT id, project, name, config_hash, config_ref, error_code IS NOT NULL"
+            " FROM suites WHERE run = ? ORDER BY ordinal",
+            (view.id,),
+        )
+        return [_Suite(*row) for row in rows]
+
+    def _arguments(self, digest: bytes) -> object:
+        query = "SELECT body FROM contents WHERE digest = ?"
+        row = self._db.execute(query, (digest,)).fetchone()
+        return read_json(row[0]) if row else None
+
+    def _text(self, ref: str | None) -> str | None:
+        row = self._db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
+        return row[0] if row else None
+
+
+def compare_runs(db: sqlite3.Connection, before: str, after: str, options: DiffOptions) -> RunDiff:
+    """Compare two runs by their ids."""
+    return RunDiff(db, RunView(db, before), RunView(db, after), options)
+
+
+def _side_by_side(
+    before: Iterable[PlannedSamples], after: Iterable[PlannedSamples]
+) -> Iterator[tuple[PlannedSamples | None, PlannedSamples | None]]:
+    """Yield the tests of both sides in pairs; both are ordered by name and target."""
+    olds, news = iter(before), iter(after)
+    old, new = next(olds, None), next(news, None)
+    while old is not None or new is not None:
+        here = min(_identity(test) for test in (old, new) if test is not None)
+        is_old = old is not None and _identity(old) == here
+        is_new = new is not None and _identity(new) == here
+        yield (old if is_old else None), (new if is_new else None)
+        old = next(olds, None) if is_old else old
+        new = next(news, None) if is_new else new
+
+
+def _identity(test: PlannedSamples) -> tuple[str, str]:
+    return test.name, test.target
+
+
+def _untested(read: _Read) -> bool:
+    """Tell whether nothing is known of what became of a test, since a run did not run it."""
+    if read.after is None:
+        return read.suite_gone
+    ran = [side.counts.tested > 0 for side in (read.before, read.after) if side is not None]
+    return not all(ran)
+
+
+def _pair(read: _Read) -> TestPair:
+    return TestPair(_side(read.before), _side(read.after), behaviour_changed=read.behaviour.any)
+
+
+def _side(side: SideFigures | None) -> Side | None:
+    if side is None:
+        return None
+    counts = Counts(side.counts.passed, side.counts.tested)
+    return Side(counts, side.status is Status.PASSED, side.scores)
+
+
+def _figures(test: PlannedSamples) -> SideFigures:
+    samples = test.samples
+    ended = [sample.status for sample in samples]
+    counts = StatusCounts(
+        ended.count(Status.PASSED), ended.count(Status.FAILED), ended.count(Status.ERRORED)
+    )
+    found = usual(samples)
+    return SideFigures(
+        counts=counts,
+        status=test_status(counts, test.pass_rate_min),
+        usual=found.sample.id if found else None,
+        alike=found.alike if found else 0,
+        latency_ms=_mean(sample.latency_ms for sample in samples),
+        tokens=_mean(sample.tokens for sample in samples),
+        cost_usd=_mean(sample.cost_usd for sample in samples),
+        drift=_mean(sample.drift for sample in samples),
+        scores=_scores(samples),
+        models=tuple(sorted({model for sample in samples for model in sample.models})),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _scores(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
+    names = dict.fromkeys(name for sample in samples for name in sample.scores)
+    return {
+        name: tuple(sample.scores[name] for sample in samples if name in sample.scores)
+        for name in names
+    }

@@ -1,0 +1,181 @@
+"""What the executions of a suite did, as far as it is compared: read test by test, not held.
+
+Everything is read in the order of tests in one pass over each table, so that the work grows with
+the number of executions and the memory does not. Of an execution that was begun again after a
+crash, only the attempt that ended counts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from kindlm.outcome import Status
+
+__all__ = ["CallRef", "Failure", "PlannedSamples", "Sample", "read_samples"]
+
+
+class CallRef(NamedTuple):
+    """A call of a tool, with what its arguments are known by, None if they were erased.
+
+    The same text has the same digest in all histories, whatever its reference.
+    """
+
+    tool: str
+    digest: bytes | None
+
+
+class Failure(NamedTuple):
+    """A check that did not pass. An error of the execution itself is of kind `error`."""
+
+    kind: str
+    label: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One execution that ended, and was not skipped. `output` is the digest of its final text.
+
+    `calls` are those of the execution's tools, in order; `scores` the means by what gave them.
+    """
+
+    id: str
+    status: Status
+    output: bytes | None
+    latency_ms: float | None
+    tokens: int | None
+    cost_usd: float | None
+    calls: tuple[CallRef, ...]
+    failures: frozenset[Failure]
+    scores: dict[str, float]
+    drift: float | None
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSamples:
+    """A test that a suite defined, with what its executions did, repeat by repeat."""
+
+    name: str
+    target: str
+    ordinal: int
+    pass_rate_min: float
+    samples: list[Sample]
+
+
+_PLANNED = """
+SELECT test, target, ordinal, pass_rate FROM planned_tests WHERE suite = ? ORDER BY test, target
+"""
+
+_EXECUTIONS = """
+SELECT e.test, e.target, e.repeat, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
+       e.output_tokens, e.cost_usd, e.answers, e.error_code
+  FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
+ WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+ ORDER BY e.test, e.target, e.repeat, e.id
+"""
+
+# CROSS JOIN keeps the order of the tables: the tests come in the order of their index.
+_CALLS = """
+SELECT e.test, e.target, e.repeat, e.id, t.tool, a.digest
+  FROM executions e
+ CROSS JOIN tool_calls t ON t.execution = e.id AND t.attempt = e.attempt
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+ WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+ ORDER BY e.test, e.target, e.repeat, e.id, t.position
+"""
+
+_CHECKS = """
+SELECT e.test, e.target, e.repeat, e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
+  FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+   AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'drift'))
+ ORDER BY e.test, e.target, e.repeat, e.id, a.position
+"""
+
+_MODELS = """
+SELECT e.test, e.target, e.repeat, e.id, c.reported_model
+  FROM executions e CROSS JOIN provider_calls c ON c.execution = e.id AND c.attempt = e.attempt
+ WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+   AND c.purpose = 'test' AND c.reported_model IS NOT NULL
+ ORDER BY e.test, e.target, e.repeat, e.id, c.call
+"""
+
+_Row = tuple[Any, ...]
+_Place = tuple[Any, ...]
+
+
+def read_samples(db: sqlite3.Connection, suite: str) -> Iterator[PlannedSamples]:
+    """Yield the tests that a suite (by id) defined, ordered by name and target."""
+    parts = [_Grouped(_rows(db, query, suite), 4) for query in (_CALLS, _CHECKS, _MODELS)]
+    executions = _Grouped(_rows(db, _EXECUTIONS, suite), 2)
+    for name, target, ordinal, pass_rate in _rows(db, _PLANNED, suite):
+        samples = [
+            _sample(row, *(part.at(row[:4]) for part in parts))
+            for row in executions.at((name, target))
+        ]
+        yield PlannedSamples(name, target, ordinal, pass_rate, samples)
+
+
+class _Grouped:
+    """Rows in groups by their first columns, asked for in order."""
+
+    def __init__(self, rows: Iterator[_Row], columns: int) -> None:
+        self._groups = groupby(rows, key=lambda row: row[:columns])
+        self._next = next(self._groups, None)
+
+    def at(self, place: _Place) -> list[_Row]:
+        """Return the rows of a place; places must be asked for in ascending order."""
+        while self._next is not None and self._next[0] < place:
+            self._next = next(self._groups, None)
+        if self._next is None or self._next[0] != place:
+            return []
+        rows = list(self._next[1])
+        self._next = next(self._groups, None)
+        return rows
+
+
+def _rows(db: sqlite3.Connection, query: str, suite: str) -> Iterator[_Row]:
+    cursor = db.cursor()
+    cursor.row_factory = None
+    return cursor.execute(query, (suite,))
+
+
+def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]) -> Sample:
+    _, _, _, identity, status, output, latency, tokens_in, tokens_out, cost, answers, error = row
+    failures = {
+        Failure(kind, label, code or outcome)
+        for _, _, _, _, kind, label, outcome, code, _ in checks
+        if outcome in ("failed", "inconclusive")
+    }
+    if error is not None:
+        failures.add(Failure("error", "", error))
+    scores = _means(checks, lambda kind: kind == "judge")
+    drifts = _means(checks, lambda kind: kind == "drift").values()
+    known = tokens_in is not None or tokens_out is not None
+    return Sample(
+        id=identity,
+        status=Status(status),
+        output=output,
+        latency_ms=latency if answers else None,
+        tokens=(tokens_in or 0) + (tokens_out or 0) if known else None,
+        cost_usd=cost,
+        calls=tuple(CallRef(tool, digest) for _, _, _, _, tool, digest in calls),
+        failures=frozenset(failures),
+        scores=scores,
+        drift=max((1 - mean for mean in drifts), default=None),
+        models=tuple(dict.fromkeys(row[4] for row in models)),
+    )
+
+
+def _means(checks: list[_Row], wanted: Callable[[str], bool]) -> dict[str, float]:
+    """Return the mean score for each label: of a check after each turn there are several."""
+    found: dict[str, list[float]] = {}
+    for _, _, _, _, kind, label, _, _, score in checks:
+        if score is not None and wanted(kind):
+            found.setdefault(label, []).append(score)
+    return {label: sum(scores) / len(scores) for label, scores in found.items()}

@@ -1,0 +1,221 @@
+"""The comparison of two runs for programs, with a published schema (`diff.schema.json`).
+
+It is written test by test. Whatever texts the runs hold, the output is one valid JSON document.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any, TextIO
+
+from kindlm import __version__
+from kindlm.history.diff.calls import Argument, CallChange
+from kindlm.history.diff.run_diff import RunDiff
+from kindlm.history.diff.values import (
+    CheckChange,
+    ConfigChange,
+    Kind,
+    SideFigures,
+    SuiteConfig,
+    TestDetails,
+    TestDiff,
+)
+from kindlm.history.diff.words import WordDiff
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics import wilson_interval
+from kindlm.reports.diff_text import headline_of, next_step, notes_of
+from kindlm.reports.registry import ReportOptions
+
+__all__ = ["SCHEMA_VERSION", "diff_schema", "write_diff"]
+
+SCHEMA_VERSION = 1
+
+_WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.OTHER_WORDS, Kind.NOT_RUN)
+
+
+def diff_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of the comparison."""
+    text = files("kindlm.reports").joinpath("diff.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
+    """Write the comparison; with `verbose`, also what changed where only words did."""
+    out.write("{\n")
+    out.writelines(f"  {_json(name)}: {_json(value)},\n" for name, value in _head(diff).items())
+    out.write('  "tests": [')
+    separator = "\n    "
+    for test in diff.tests:
+        told = options.verbose or test.kind not in _WITHOUT_DETAILS
+        details = diff.details(test) if told else None
+        out.write(separator + _json(_test(test, details)))
+        separator = ",\n    "
+    out.write("\n  ]\n}\n")
+
+
+def _head(diff: RunDiff) -> dict[str, Any]:
+    headline, step = headline_of(diff), next_step(diff)
+    paired = diff.evidence.paired
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "kindlm": __version__,
+        "before": _run(diff.before),
+        "after": _run(diff.after),
+        "verdict": {
+            "verdict": str(diff.evidence.verdict),
+            "headline": str(headline),
+            "fails": diff.fails,
+            "failOn": str(diff.options.fail_on),
+            "next": {"command": step.command, "why": step.why},
+        },
+        "summary": {
+            "compared": diff.compared,
+            "kinds": {kind.value: len(diff.kinds.get(kind, ())) for kind in Kind},
+        },
+        "notes": list(notes_of(diff)),
+        "passRate": None
+        if paired is None
+        else {
+            "tests": paired.tests,
+            "change": paired.change,
+            "interval": paired.interval,
+            "pWorse": paired.p_worse,
+            "pBetter": paired.p_better,
+        },
+        "figures": [figure._asdict() for figure in diff.figures],
+        "models": [change._asdict() for change in diff.models],
+        "configs": [_config(config) for config in diff.configs],
+    }
+
+
+def _run(view: RunView) -> dict[str, Any]:
+    info = view.info
+    git = {"commit": info.git_commit, "branch": info.git_branch, "dirty": info.git_dirty}
+    return {
+        "id": info.id,
+        "label": info.label,
+        "status": view.status,
+        "mode": info.mode,
+        "startedAt": info.started_at,
+        "planned": info.planned,
+        "missing": view.missing,
+        "git": git if info.git_commit is not None else None,
+        "headHash": info.head,
+    }
+
+
+def _config(config: SuiteConfig) -> dict[str, Any]:
+    return {
+        "suite": config.suite,
+        "before": config.before,
+        "after": config.after,
+        "changes": [_change(change) for change in config.changes],
+        "leftOut": config.left_out,
+    }
+
+
+def _change(change: ConfigChange | Argument) -> dict[str, Any]:
+    """Return a place that changed; a side without a value is left out."""
+    sides = {}
+    if change.was_there:
+        sides["before"] = change.before
+    if change.is_there:
+        sides["after"] = change.after
+    return {"path": change.path, **sides}
+
+
+def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
+    evidence = test.evidence
+    return {
+        **test.key._asdict(),
+        "change": str(test.change),
+        "strength": None if test.strength is None else str(test.strength),
+        "kind": str(test.kind),
+        "fails": test.fails,
+        "before": None if test.before is None else _side(test.before),
+        "after": None if test.after is None else _side(test.after),
+        "evidence": {
+            "pValue": evidence.p_value,
+            "interval": evidence.interval,
+            "repeatsToSettle": evidence.repeats_to_settle,
+            "droppedScores": list(evidence.dropped_scores),
+        },
+        "changed": {
+            "tools": test.behaviour.tools,
+            "arguments": test.behaviour.arguments,
+            "checks": test.behaviour.failures,
+            "output": test.behaviour.output,
+        },
+        "details": None if details is None else _details(details),
+    }
+
+
+def _side(side: SideFigures) -> dict[str, Any]:
+    counts = side.counts
+    return {
+        "status": str(side.status),
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "errored": counts.errored,
+        "passRateInterval": wilson_interval(counts.passed, counts.tested),
+        "execution": side.usual,
+        "alike": side.alike,
+        "latencyMs": side.latency_ms,
+        "tokens": side.tokens,
+        "costUsd": side.cost_usd,
+        "drift": side.drift,
+        "scores": {name: list(scores) for name, scores in side.scores.items()},
+        "models": list(side.models),
+    }
+
+
+def _details(details: TestDetails) -> dict[str, Any]:
+    return {
+        "calls": [_call(change) for change in details.calls],
+        "sequences": [found._asdict() for found in details.sequences],
+        "output": _words(details.output),
+        "checks": [_check(check) for check in details.checks],
+        "errors": {"before": details.error_before, "after": details.error_after},
+        "system": _words(details.system),
+        "user": _words(details.user),
+        "config": list(details.config),
+    }
+
+
+def _call(change: CallChange) -> dict[str, Any]:
+    return {
+        "edit": str(change.edit),
+        "tool": change.tool,
+        "before": change.before,
+        "after": change.after,
+        "made": change.made,
+        "arguments": [_change(argument) for argument in change.arguments],
+    }
+
+
+def _words(words: WordDiff | None) -> dict[str, Any] | None:
+    if words is None:
+        return None
+    segments = [[str(segment.edit), segment.text] for segment in words.segments]
+    return {"segments": segments, "leftOut": words.left_out}
+
+
+def _check(check: CheckChange) -> dict[str, Any]:
+    return {
+        "kind": check.kind,
+        "label": check.label,
+        "before": {
+            "passed": check.passed_before,
+            "of": check.of_before,
+            "score": check.score_before,
+        },
+        "after": {"passed": check.passed_after, "of": check.of_after, "score": check.score_after},
+        "failureCode": check.failure_code,
+        "message": check.message,
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

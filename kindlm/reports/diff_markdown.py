@@ -1,0 +1,240 @@
+"""The comparison of two runs as a comment on a pull request: short, folded, and of bounded size.
+
+What models and agents wrote is only ever shown as code, where nothing in it is taken for markup,
+an image, a link or a mention of somebody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TextIO
+
+from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.run_diff import RunDiff
+from kindlm.history.diff.values import Kind, TestDetails, TestDiff
+from kindlm.history.diff.words import Edit, WordDiff
+from kindlm.history.run_view import RunView
+from kindlm.reports.diff_parts import (
+    argument_text,
+    call_aside,
+    check_name,
+    check_text,
+    checks_to_tell,
+    config_text,
+    excerpt,
+    measures,
+)
+from kindlm.reports.diff_text import (
+    LOOKS,
+    fail_on_text,
+    figure_text,
+    headline_of,
+    needs_text,
+    next_step,
+    notes_of,
+    outcome_text,
+    rate_text,
+    run_text,
+    scope_text,
+    status_text,
+)
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import bounded, one_line, visible
+
+__all__ = ["write_diff"]
+
+_MOST_BYTES = 55_000
+"""A comment on GitHub holds 65,536 characters; others hold less."""
+
+_ROWS = 50
+_TOLD = 40
+_CONFIG = 30
+_TEXT = 1_200
+_CHECKS = 10
+_CALLS = 20
+
+_TABLE_KINDS = tuple(
+    kind for kind in Kind if kind not in (Kind.OTHER_WORDS, Kind.NOT_RUN, Kind.UNCHANGED)
+)
+_TOLD_KINDS = tuple(kind for kind in _TABLE_KINDS if not LOOKS[kind].listed)
+
+_SIGNS = {True: "✅", False: "❌", None: "⚠️"}
+_EDITS = {
+    CallEdit.SAME: " ",
+    CallEdit.ADDED: "+",
+    CallEdit.REMOVED: "-",
+    CallEdit.ARGUMENTS: "!",
+    CallEdit.MOVED: "!",
+}
+_MARKED = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
+_TICKS = re.compile("`+")
+
+
+def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
+    """Write the comparison; it has no options."""
+    del options
+    end = "".join(_end(diff))
+    room = _MOST_BYTES - len(end.encode())
+    for part in _parts(diff):
+        size = len(part.encode())
+        if size > room:
+            out.write(f"\n… and more: {_code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n")
+            break
+        out.write(part)
+        room -= size
+    out.write(end)
+
+
+def _parts(diff: RunDiff) -> Iterator[str]:
+    """Yield the comment in pieces, the most important first; any beginning of it is whole."""
+    yield "".join(_head(diff))
+    yield "".join(_table(diff))
+    yield "".join(_figures(diff))
+    yield "".join(_configs(diff))
+    tests = [test for kind in _TOLD_KINDS for test in diff.kinds.get(kind, ())]
+    for test in tests[:_TOLD]:
+        yield "".join(_test(test, diff.details(test)))
+    if len(tests) > _TOLD:
+        yield f"\n… and what changed in {len(tests) - _TOLD:,} more tests.\n"
+
+
+def _head(diff: RunDiff) -> Iterator[str]:
+    headline = headline_of(diff)
+    yield f"### {_SIGNS[headline.good]} kindlm: {headline.word}\n\n"
+    yield f"{'; '.join(headline.reasons)}.\n\n"
+    yield f"{_run(diff.before)} → {_run(diff.after)} · {scope_text(diff)}\n"
+    for note in notes_of(diff):
+        yield f"\n> {_code(note)}\n"
+
+
+def _run(view: RunView) -> str:
+    return f"{_code(view.id)} ({_code(run_text(view))})"
+
+
+def _table(diff: RunDiff) -> Iterator[str]:
+    rows = [(kind, test) for kind in _TABLE_KINDS for test in diff.kinds.get(kind, ())]
+    if rows:
+        yield "\n| | test | result | change |\n|---|---|---|---|\n"
+    for kind, test in rows[:_ROWS]:
+        name = f"{_cell(test.key.name)} · {_cell(test.key.target)}"
+        yield f"| {LOOKS[kind].sign} | {name} | {outcome_text(test)} | {_what(kind, test)} |\n"
+    if len(rows) > _ROWS:
+        yield f"| | … and {len(rows) - _ROWS:,} more | | |\n"
+
+
+def _what(kind: Kind, test: TestDiff) -> str:
+    others = [
+        name
+        for name, changed in (
+            ("tools", test.behaviour.tools),
+            ("arguments", test.behaviour.arguments),
+            ("checks", test.behaviour.failures),
+            ("scores", bool(test.evidence.dropped_scores)),
+        )
+        if changed
+    ]
+    status = status_text(test) if kind is not Kind.OTHER_BEHAVIOUR else LOOKS[kind].title.lower()
+    return f"{status}: {', '.join(others)}" if others else status
+
+
+def _figures(diff: RunDiff) -> Iterator[str]:
+    rows = [(figure.name, figure_text(figure)) for figure in diff.figures]
+    if rate := rate_text(diff):
+        rows.insert(0, ("pass rate", rate))
+    if rows:
+        yield "\n| mean over tests | before → after |\n|---|---|\n"
+    for name, text in rows:
+        yield f"| {name} | {text} |\n"
+
+
+def _configs(diff: RunDiff) -> Iterator[str]:
+    for config in diff.configs:
+        yield f"\n<details><summary>Configuration of {_html(config.suite)}</summary>\n\n"
+        lines = [
+            f"{one_line(change.path)}: {config_text(change)}" for change in config.changes[:_CONFIG]
+        ]
+        more = len(config.changes) - _CONFIG + config.left_out
+        if more > 0:
+            lines.append(f"… and {more:,} more")
+        yield _block("\n".join(lines or [f"{config.before} → {config.after}"]))
+        yield "\n</details>\n"
+
+
+def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
+    name = f"{_html(test.key.name)} · {_html(test.key.target)}"
+    yield f"\n<details><summary>{name}: {outcome_text(test)}</summary>\n\n"
+    if needed := needs_text(test):
+        yield f"{needed}.\n\n"
+    if details.config:
+        yield f"Changed in its definition: {', '.join(map(_code, details.config))}\n\n"
+    if any(change.edit is not CallEdit.SAME for change in details.calls):
+        yield _block("\n".join(_calls(details)), "diff")
+    for check in checks_to_tell(details.checks, test.evidence.dropped_scores)[:_CHECKS]:
+        yield f"- {_code(check_name(check))} {check_text(check)}"
+        yield f" {_code(check.failure_code)}\n" if check.failure_code else "\n"
+        if check.message and check.worse:
+            yield f"  {_code(bounded(check.message, 300))}\n"
+    if details.error_after:
+        yield f"- error {_code(bounded(details.error_after, 300))}\n"
+    for what, words in (
+        ("System text", details.system),
+        ("User's message", details.user),
+        ("Output", details.output),
+    ):
+        if words is not None:
+            yield f"\n{what}:\n\n{_block(_marked(words))}"
+    for measure, text in measures(test):
+        yield f"- {measure}: {_code(text)}\n"
+    yield "\n</details>\n"
+
+
+def _calls(details: TestDetails) -> Iterator[str]:
+    for change in details.calls[:_CALLS]:
+        yield f"{_EDITS[change.edit]} {one_line(change.tool)}  {call_aside(change)}".rstrip()
+        for argument in change.arguments[:_CALLS]:
+            yield f"!     {one_line(argument.path) or 'arguments'}: {argument_text(argument)}"
+    if len(details.calls) > _CALLS:
+        yield f"  … and {len(details.calls) - _CALLS} more"
+
+
+def _marked(words: WordDiff) -> str:
+    return "".join(
+        f"{_MARKED[edit][0]}{visible(text)}{_MARKED[edit][1]}"
+        for edit, text in excerpt(words, _TEXT)
+    )
+
+
+def _end(diff: RunDiff) -> Iterator[str]:
+    if asked := fail_on_text(diff):
+        yield f"\n{asked}\n"
+    step = next_step(diff)
+    yield f"\nNext: {_code(step.command)} ({step.why})\n"
+
+
+def _code(text: str) -> str:
+    """Return a text as code on one line, whatever it holds."""
+    shown = one_line(text, 600)
+    fence = "`" * (max((len(ticks) for ticks in _TICKS.findall(shown)), default=0) + 1)
+    space = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def _cell(text: str) -> str:
+    """Return a text as code in a table, where a bar would end the cell."""
+    return _code(text).replace("|", "\\|")
+
+
+def _block(text: str, language: str = "") -> str:
+    """Return a text as a block of code that nothing in it can end."""
+    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def _html(text: str) -> str:
+    """Return a name inside of HTML: as code, and without anything that GitHub takes for more."""
+    escaped = "".join(
+        f"&#{ord(char)};" if char in "&<>\"'`@#*_[]()!|~\\:" else char for char in one_line(text)
+    )
+    return f"<code>{escaped}</code>"

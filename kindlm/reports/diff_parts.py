@@ -1,0 +1,187 @@
+"""Pieces of a comparison that every form shows alike: cut to a length, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kindlm.history.diff.calls import Argument, CallChange, CallEdit
+from kindlm.history.diff.values import CheckChange, ConfigChange, TestDiff
+from kindlm.history.diff.words import Edit, Segment, WordDiff
+from kindlm.reports.assertion_text import json_shown
+from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.untrusted import one_line
+
+__all__ = [
+    "argument_text",
+    "call_aside",
+    "check_name",
+    "check_text",
+    "checks_to_tell",
+    "config_text",
+    "excerpt",
+    "measures",
+    "p_value",
+    "points",
+    "sequence_text",
+]
+
+_CONTEXT = 60
+"""So many characters of a text that stayed are shown beside what changed."""
+
+_VALUE = 100
+_NOTABLE = 0.2
+"""A mean that moved by less than a fifth is not worth a line in a comparison of single tests."""
+
+
+def excerpt(words: WordDiff, limit: int) -> list[Segment]:
+    """Return what changed in a text with a little of what did not, in at most `limit` characters.
+
+    What is left out has an ellipsis in its place.
+    """
+    shown: list[Segment] = []
+    room = limit
+    segments = words.segments
+    for number, (edit, whole) in enumerate(segments):
+        first, last = number == 0, number == len(segments) - 1
+        text = _around(whole, first=first, last=last) if edit is Edit.KEPT else whole
+        if len(text) > room:
+            shown.append(Segment(edit, text[:room] + "…"))
+            return shown
+        shown.append(Segment(edit, text))
+        room -= len(text)
+    return shown
+
+
+def argument_text(argument: Argument) -> str:
+    """Return how an argument changed: `49.99 → 60.0`, `added "now"`, `removed 3`."""
+    before, after = json_shown(argument.before, _VALUE), json_shown(argument.after, _VALUE)
+    if not argument.was_there:
+        return f"added {after}"
+    return f"{before} → {after}" if argument.is_there else f"removed {before}"
+
+
+def config_text(change: ConfigChange) -> str:
+    """Return how a place in a configuration changed."""
+    before, after = json_shown(change.before, _VALUE), json_shown(change.after, _VALUE)
+    if not change.was_there:
+        return f"added {after}"
+    return f"{before} → {after}" if change.is_there else f"removed {before}"
+
+
+def call_aside(change: CallChange) -> str:
+    """Return what is to be said of a call beside its tool.
+
+    That is its arguments if it is new or gone, and when it was made if that is another time.
+    """
+    if change.edit in (CallEdit.ADDED, CallEdit.REMOVED):
+        return json_shown(change.made, _VALUE)
+    if change.edit is not CallEdit.MOVED or change.before is None or change.after is None:
+        return ""
+    return f"was call {change.before + 1}, is call {change.after + 1}"
+
+
+def check_name(check: CheckChange) -> str:
+    """Return the kind and the label of a check."""
+    if check.label in ("", check.kind):
+        return one_line(check.kind)
+    return f"{one_line(check.kind)} {one_line(check.label)}"
+
+
+def check_text(check: CheckChange) -> str:
+    """Return how a check came out: `3/3 → 0/3`, with its scores if it has any."""
+    before = f"{check.passed_before}/{check.of_before}" if check.of_before else "not checked"
+    after = f"{check.passed_after}/{check.of_after}" if check.of_after else "not checked"
+    text = before if before == after else f"{before} → {after}"
+    if check.kind in ("judge", "drift") and None not in (check.score_before, check.score_after):
+        assert check.score_before is not None
+        assert check.score_after is not None
+        text += f", mean score {score(check.score_before)} → {score(check.score_after)}"
+    return text
+
+
+def checks_to_tell(checks: Sequence[CheckChange], dropped: Sequence[str]) -> list[CheckChange]:
+    """Return the checks that came out otherwise, or were not asked for on a side."""
+    return [
+        check
+        for check in checks
+        if check.flipped
+        or bool(check.of_before) != bool(check.of_after)
+        or (check.kind == "judge" and check.label in dropped)
+    ]
+
+
+def sequence_text(tools: Sequence[str]) -> str:
+    """Return tools in the order they were called."""
+    return " → ".join(one_line(tool, 60) for tool in tools) or "no tool"
+
+
+def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
+    """Yield the numbers of a test that are worth a line, as name and text."""
+    old, new = test.before, test.after
+    if old is None or new is None:
+        return
+    if rate := _rate(test):
+        yield "pass rate", rate
+    for name, before, after, form in (
+        ("latency", old.latency_ms, new.latency_ms, duration),
+        ("tokens", old.tokens, new.tokens, _whole),
+        ("cost", old.cost_usd, new.cost_usd, money),
+    ):
+        if before is not None and after is not None and _moved(before, after):
+            yield name, f"{form(before)} → {form(after)}{_percent(before, after)}"
+    if old.drift is not None and new.drift is not None and old.drift != new.drift:
+        yield "drift", f"{score(old.drift)} → {score(new.drift)}"
+    if old.models != new.models and old.models and new.models:
+        sides = (", ".join(one_line(model, 60) for model in side.models) for side in (old, new))
+        yield "model", " → ".join(sides)
+
+
+def _rate(test: TestDiff) -> str | None:
+    """Return how the pass rate changed, and how sure that is; None if there are no repeats."""
+    assert test.before is not None
+    assert test.after is not None
+    old, new = test.before.counts.pass_rate, test.after.counts.pass_rate
+    interval = test.evidence.interval
+    repeated = min(test.before.counts.tested, test.after.counts.tested) > 1
+    if old is None or new is None or old == new or interval is None or not repeated:
+        return None
+    shown = f"{percent(old)} → {percent(new)}, 95 % interval of the change: {points(interval)}"
+    return (
+        shown if test.evidence.p_value is None else f"{shown}; p = {p_value(test.evidence.p_value)}"
+    )
+
+
+def points(interval: tuple[float, float]) -> str:
+    """Return an interval of the change of a rate in percentage points: `-83 to -12 points`."""
+    low, high = (min(1.0, max(-1.0, end)) * 100 for end in interval)
+    return f"{low:+.0f} to {high:+.0f} points"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value with two digits that count."""
+    return "<0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def _moved(before: float, after: float) -> bool:
+    return abs(after - before) > _NOTABLE * max(abs(before), abs(after))
+
+
+def _percent(before: float, after: float) -> str:
+    return f" ({(after - before) / before * 100:+,.0f} %)" if before else ""
+
+
+def _whole(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _around(text: str, *, first: bool, last: bool) -> str:
+    """Return the ends of a text that stayed, next to what changed."""
+    if first and last:
+        return text
+    if first and len(text) > _CONTEXT:
+        return "…" + text[-_CONTEXT:]
+    if last and len(text) > _CONTEXT:
+        return text[:_CONTEXT] + "…"
+    if len(text) > 2 * _CONTEXT:
+        return f"{text[:_CONTEXT]} … {text[-_CONTEXT:]}"
+    return text

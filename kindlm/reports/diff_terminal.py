@@ -1,0 +1,265 @@
+"""The comparison of two runs for a terminal: what got worse first, with what changed inside it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TextIO
+
+from kindlm.history.diff.calls import CallChange, CallEdit
+from kindlm.history.diff.run_diff import RunDiff
+from kindlm.history.diff.values import CheckChange, Kind, SuiteConfig, TestDetails, TestDiff
+from kindlm.history.diff.words import Edit, WordDiff
+from kindlm.reports.diff_parts import (
+    argument_text,
+    call_aside,
+    check_name,
+    check_text,
+    checks_to_tell,
+    config_text,
+    excerpt,
+    measures,
+    sequence_text,
+)
+from kindlm.reports.diff_text import (
+    LOOKS,
+    Look,
+    fail_on_text,
+    figure_text,
+    headline_of,
+    needs_text,
+    next_step,
+    notes_of,
+    outcome_text,
+    rate_text,
+    run_text,
+    scope_text,
+    status_text,
+)
+from kindlm.reports.page import Page, Part
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
+
+__all__ = ["write_diff"]
+
+_TOLD = 20
+"""So many tests are told in full; nobody reads more in a terminal."""
+
+_LISTED = 20
+_CALLS = 20
+_CHECKS = 12
+_CONFIG = 20
+_TEXT = 1_200
+
+_EDITS: dict[CallEdit, Part] = {
+    CallEdit.SAME: ("  ", "dim"),
+    CallEdit.ADDED: ("+ ", "green"),
+    CallEdit.REMOVED: ("- ", "red"),
+    CallEdit.ARGUMENTS: ("~ ", "yellow"),
+    CallEdit.MOVED: ("↕ ", "yellow"),
+}
+
+_MARKED = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
+_STYLES = {Edit.KEPT: "", Edit.REMOVED: "red strike", Edit.ADDED: "green"}
+
+
+def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
+    """Write the comparison."""
+    page = Page(out, options)
+    _write_head(diff, page)
+    told = 0
+    for kind, tests in diff.kinds.items():
+        look = LOOKS[kind]
+        room = len(tests) if options.verbose else _TOLD - told
+        if kind is Kind.UNCHANGED and not options.verbose:
+            page.heading(f"Unchanged: {count(len(tests), 'test')}")
+        elif look.listed:
+            _write_list(diff, tests, look, page, len(tests) if options.verbose else _LISTED)
+        else:
+            _write_group(diff, tests, look, page, max(room, 0), options)
+            told += len(tests)
+    _write_configs(diff, page)
+    _write_figures(diff, page)
+    _write_end(diff, page)
+
+
+def _write_head(diff: RunDiff, page: Page) -> None:
+    for name, view in (("Before ", diff.before), ("After  ", diff.after)):
+        page.line((name, "dim"), (view.id, "bold cyan"), f"  {run_text(view)}", hang=9)
+    for note in notes_of(diff):
+        page.line(("! ", "yellow"), note, hang=2)
+
+
+def _write_list(
+    diff: RunDiff, tests: tuple[TestDiff, ...], look: Look, page: Page, room: int
+) -> None:
+    page.heading(look.title)
+    for test in tests[:room]:
+        _write_line(diff, test, look, page)
+    _write_more(len(tests) - room, page)
+
+
+def _write_group(
+    diff: RunDiff,
+    tests: tuple[TestDiff, ...],
+    look: Look,
+    page: Page,
+    room: int,
+    options: ReportOptions,
+) -> None:
+    page.heading(look.title)
+    for number, test in enumerate(tests):
+        if number >= room + _LISTED:
+            break
+        _write_line(diff, test, look, page)
+        if number < room:
+            _write_details(test, diff.details(test), page, color=options.color)
+    _write_more(len(tests) - room - _LISTED, page)
+
+
+def _write_more(number: int, page: Page) -> None:
+    if number > 0:
+        page.line(f"… and {number:,} more: --test NAME, or --verbose for all", indent=2)
+
+
+def _write_line(diff: RunDiff, test: TestDiff, look: Look, page: Page) -> None:
+    several = len({found.key.suite for found in diff.tests}) > 1
+    suite = (f"  {one_line(test.key.suite)}", "dim") if several else ""
+    status = "" if look.listed else f"  {status_text(test)}"
+    page.line(
+        (look.sign, look.style),
+        " ",
+        (one_line(test.key.name), "bold"),
+        f" · {one_line(test.key.target)}",
+        suite,
+        f"  {outcome_text(test)}",
+        (status, look.style),
+        indent=2,
+        hang=2,
+    )
+
+
+def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: bool) -> None:
+    if needed := needs_text(test):
+        page.line((needed, "yellow"), indent=6)
+    if details.config:
+        page.line(("changed in its definition: ", "dim"), ", ".join(details.config), indent=6)
+    _write_calls(details, page)
+    _write_checks(test, details, page)
+    for name, error in (("error before", details.error_before), ("error", details.error_after)):
+        if error:
+            text = visible(bounded(error, _TEXT, lines=10))
+            page.line((f"{name}  ", "dim"), (text, "magenta"), indent=6, hang=2)
+    for name, words in (
+        ("system", details.system),
+        ("user", details.user),
+        ("output", details.output),
+    ):
+        if words is not None:
+            _write_words(name, words, page, color=color)
+    page.fields(list(measures(test)), indent=6)
+
+
+def _write_calls(details: TestDetails, page: Page) -> None:
+    if any(change.edit is not CallEdit.SAME for change in details.calls):
+        page.line(("calls", "dim"), indent=6)
+        for change in details.calls[:_CALLS]:
+            _write_call(change, page)
+        if len(details.calls) > _CALLS:
+            page.line(f"… and {len(details.calls) - _CALLS} more", indent=8)
+    if details.sequences:
+        page.line(("repeats that call so, before → after", "dim"), indent=6)
+        for found in details.sequences:
+            page.line(
+                f"{found.before} → {found.after}  {sequence_text(found.tools)}", indent=8, hang=2
+            )
+
+
+def _write_call(change: CallChange, page: Page) -> None:
+    aside = call_aside(change)
+    page.line(
+        _EDITS[change.edit],
+        one_line(change.tool),
+        (f"  {aside}" if aside else "", "dim"),
+        indent=8,
+        hang=4,
+    )
+    for argument in change.arguments[:_CALLS]:
+        page.line(
+            (f"{one_line(argument.path) or 'arguments'}  ", "dim"),
+            argument_text(argument),
+            indent=12,
+            hang=2,
+        )
+
+
+def _write_checks(test: TestDiff, details: TestDetails, page: Page) -> None:
+    told = checks_to_tell(details.checks, test.evidence.dropped_scores)
+    if told:
+        page.line(("checks", "dim"), indent=6)
+    for check in told[:_CHECKS]:
+        _write_check(check, page)
+    if len(told) > _CHECKS:
+        page.line(f"… and {len(told) - _CHECKS} more", indent=8)
+
+
+def _write_check(check: CheckChange, page: Page) -> None:
+    sign = ("✗", "red") if check.worse else ("✓", "green") if check.flipped else ("·", "dim")
+    page.line(
+        sign,
+        f" {check_name(check)}  {check_text(check)}",
+        (f"  {check.failure_code or ''}", "red" if check.worse else "dim"),
+        indent=8,
+        hang=2,
+    )
+    if check.message and check.worse:
+        page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
+
+
+def _write_words(name: str, words: WordDiff, page: Page, *, color: bool) -> None:
+    parts: list[Part] = []
+    for edit, text in excerpt(words, _TEXT):
+        start, end = ("", "") if color else _MARKED[edit]
+        parts.append((f"{start}{visible(text)}{end}", _STYLES[edit]))
+    page.line((f"{name}  ", "dim"), *parts, indent=6, hang=2)
+    if words.left_out:
+        page.line(f"{words.left_out:,} more characters were not compared", indent=8)
+
+
+def _write_configs(diff: RunDiff, page: Page) -> None:
+    for config in diff.configs:
+        several = len(diff.configs) > 1
+        page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
+        _write_config(config, page)
+
+
+def _write_config(config: SuiteConfig, page: Page) -> None:
+    for change in islice(config.changes, _CONFIG):
+        page.line((f"{one_line(change.path)}  ", "dim"), config_text(change), indent=2, hang=2)
+    more = len(config.changes) - _CONFIG + config.left_out
+    if more > 0:
+        page.line(f"… and {more:,} more", indent=2)
+    if not config.changes:
+        page.line(f"{config.before} → {config.after}", indent=2)
+
+
+def _write_figures(diff: RunDiff, page: Page) -> None:
+    rows = [(figure.name, figure_text(figure)) for figure in diff.figures]
+    if rate := rate_text(diff):
+        rows.insert(0, ("pass rate", rate))
+    if rows:
+        page.heading("Means over the tests that ran in both")
+        page.fields(rows, indent=2)
+
+
+def _write_end(diff: RunDiff, page: Page) -> None:
+    headline = headline_of(diff)
+    page.blank()
+    color = {True: "bold green", False: "bold red", None: "bold yellow"}[headline.good]
+    page.line((headline.word, color), f": {'; '.join(headline.reasons)}", hang=2)
+    page.line((f"{scope_text(diff)}.", "dim"), indent=2)
+    if asked := fail_on_text(diff):
+        page.line(asked, indent=2)
+    step = next_step(diff)
+    page.blank()
+    page.unbroken(("Next  ", "dim"), visible(step.command), (f"   {step.why}", "dim"))

@@ -1,0 +1,310 @@
+"""What two runs have to say of each other in words: the verdict, the groups of tests, what is next.
+
+All forms of `kindlm diff` say it with these words, and show the tests in this order: first what
+makes the comparison fail, last what is as it was.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from kindlm.history.comparison import Change
+from kindlm.history.diff.run_diff import RunDiff
+from kindlm.history.diff.values import Figure, Kind, SideFigures, TestDiff
+from kindlm.history.evidence import FailOn, Strength, Verdict
+from kindlm.history.run_view import RunView
+from kindlm.reports.diff_parts import p_value, points
+from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
+
+__all__ = [
+    "LOOKS",
+    "Headline",
+    "Look",
+    "NextStep",
+    "fail_on_text",
+    "figure_text",
+    "headline_of",
+    "needs_text",
+    "next_step",
+    "notes_of",
+    "outcome_text",
+    "rate_text",
+    "run_text",
+    "scope_text",
+    "status_text",
+]
+
+
+class Headline(NamedTuple):
+    """The verdict: a word in capitals, what decided it, and whether that is good or bad."""
+
+    word: str
+    reasons: tuple[str, ...]
+    good: bool | None
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"{self.word}: {'; '.join(self.reasons)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How tests of a kind are shown; what changed inside them is told unless they are `listed`."""
+
+    title: str
+    sign: str
+    style: str
+    listed: bool = False
+
+
+class NextStep(NamedTuple):
+    """What to type next, and why."""
+
+    command: str
+    why: str
+
+
+_ENOUGH_TESTS = 5
+"""Over fewer tests, an interval is so wide that it only puzzles."""
+
+_WORDS = {
+    Verdict.REGRESSED: ("REGRESSED", False),
+    Verdict.SUSPECTED: ("SUSPECTED", None),
+    Verdict.IMPROVED: ("IMPROVED", True),
+    Verdict.UNCHANGED: ("UNCHANGED", True),
+}
+
+
+def headline_of(diff: RunDiff) -> Headline:
+    """Return the verdict of the comparison."""
+    if not diff.compared:
+        return Headline("NOTHING COMPARED", ("no test ran in both runs",), good=False)
+    word, good = ("INCOMPLETE", False) if diff.unloaded else _WORDS[diff.evidence.verdict]
+    return Headline(word, tuple(_reasons(diff)), good)
+
+
+def next_step(diff: RunDiff) -> NextStep:
+    """Return the command that helps most now."""
+    before, after = diff.before.id, diff.after.id
+    if diff.unloaded:
+        return NextStep("kindlm validate", "a suite could not be loaded")
+    if not diff.compared:
+        return NextStep("kindlm runs", "choose two runs of the same suite")
+    kinds = diff.kinds
+    if worse := kinds.get(Kind.REGRESSED):
+        return NextStep(_show(diff, worse[0]), "what it does now, with all evidence")
+    if kinds.get(Kind.REMOVED):
+        return NextStep(f"kindlm baseline set {after}", "if they were removed on purpose")
+    if suspected := kinds.get(Kind.SUSPECTED):
+        return _repeat(suspected)
+    if other := kinds.get(Kind.NEW_FAILING) or kinds.get(Kind.OTHER_BEHAVIOUR):
+        return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
+    if diff.evidence.verdict is Verdict.IMPROVED and diff.after.passed:
+        return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
+    return NextStep(f"kindlm diff {before} {after} --format html -o diff.html", "to send it around")
+
+
+def notes_of(diff: RunDiff) -> Iterator[str]:
+    """Yield what a reader has to know to take the comparison for what it is."""
+    for view in dict.fromkeys((diff.before, diff.after)):
+        if view.info.ended != "finished":
+            missing = f"{view.missing:,} of {count(view.info.planned, 'execution')}"
+            yield (f"Run {view.id} is {view.status}: {missing} did not end, and are not compared.")
+    if diff.before.id == diff.after.id:
+        yield "Both sides are the same run."
+    for suite in diff.unloaded:
+        yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: nothing of it ran."
+    for suite in diff.left_out:
+        yield f"Suite {one_line(suite)} was not part of {diff.after.id}."
+    for change in diff.models:
+        old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
+        yield f"{one_line(change.target)} answered as another model: {old} → {new}."
+
+
+def run_text(view: RunView) -> str:
+    """Return what a run is, beside its id: label, time, commit."""
+    info = view.info
+    dirty = " with changes" if info.git_dirty else ""
+    commit = f"{one_line(info.git_branch or 'git')}@{(info.git_commit or '')[:8]}{dirty}"
+    parts = [
+        one_line(info.label) if info.label else None,
+        None if info.mode == "live" else info.mode,
+        f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
+        commit if info.git_commit else None,
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def status_text(test: TestDiff) -> str:
+    """Return what became of a test: `regressed, confirmed`."""
+    return f"{test.change}, {test.strength}" if test.strength else str(test.change)
+
+
+def outcome_text(test: TestDiff) -> str:
+    """Return how a test came out: `passed 3/3 → failed 0/3`."""
+    before, after = _side(test.before), _side(test.after)
+    return before if before == after else f"{before} → {after}"
+
+
+def needs_text(test: TestDiff) -> str | None:
+    """Return how many repeats would settle a suspicion; None if there is nothing to settle."""
+    needed = test.evidence.repeats_to_settle
+    if needed is None:
+        return None
+    return f"{needed:,} repeats on each side would settle a difference as large as this"
+
+
+def figure_text(figure: Figure) -> str:
+    """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`.
+
+    A change whose interval holds zero may be none at all.
+    """
+    form = _FORMS[figure.name]
+    shown = f"{form(figure.before)} → {form(figure.after)}"
+    change = _relative(figure, figure.after - figure.before)
+    if change is None or figure.before == figure.after:
+        return shown
+    if figure.interval is None or figure.tests < _ENOUGH_TESTS:
+        return f"{shown} ({change})"
+    low, high = (_relative(figure, end) for end in figure.interval)
+    if figure.interval[0] <= 0 <= figure.interval[1]:
+        return f"{shown} ({change}, within the noise)"
+    return f"{shown} ({change}, 95 % interval {low} to {high})"
+
+
+def rate_text(diff: RunDiff) -> str | None:
+    """Return how the pass rate changed over all tests, each counting once; None if none pairs."""
+    paired = diff.evidence.paired
+    if paired is None:
+        return None
+    rates = [
+        (test.before.counts.pass_rate or 0.0, test.after.counts.pass_rate or 0.0)
+        for test in diff.tests
+        if test.compared and test.before and test.after
+    ]
+    before, after = (percent(fmean(side)) for side in zip(*rates, strict=True))
+    shown = f"{before} → {after}"
+    if not paired.change or paired.interval is None or paired.tests < _ENOUGH_TESTS:
+        return shown
+    p = p_value(min(paired.p_worse, paired.p_better))
+    return f"{shown}, 95 % interval of the change: {points(paired.interval)}; p = {p}"
+
+
+def scope_text(diff: RunDiff) -> str:
+    """Return how much was compared: `3 tests compared, 2 not run`."""
+    numbers = dict.fromkeys(Change, 0)
+    for test in diff.tests:
+        numbers[test.change] += 1
+    parts = [f"{count(diff.compared, 'test')} compared"]
+    parts += [
+        f"{numbers[change]:,} {change}"
+        for change in (Change.ADDED, Change.REMOVED, Change.NOT_RUN)
+        if numbers[change]
+    ]
+    return ", ".join(parts)
+
+
+LOOKS: dict[Kind, Look] = {
+    Kind.REGRESSED: Look("Regressed", "✗", "red"),
+    Kind.REMOVED: Look("Removed", "✗", "red", listed=True),
+    Kind.SUSPECTED: Look("Suspected", "?", "yellow"),
+    Kind.NEW_FAILING: Look("Added, not passing", "!", "yellow"),
+    Kind.OTHER_BEHAVIOUR: Look("Same result, other behaviour", "~", "yellow"),
+    Kind.IMPROVED: Look("Improved", "↑", "green"),
+    Kind.ADDED: Look("Added", "+", "green", listed=True),
+    Kind.OTHER_WORDS: Look("Same behaviour, other words", "=", "dim", listed=True),
+    Kind.NOT_RUN: Look("Not run", "-", "dim", listed=True),
+    Kind.UNCHANGED: Look("Unchanged", "=", "dim", listed=True),
+}
+"""How each kind of test is shown, in the order it is shown in."""
+
+_FORMS: dict[str, Callable[[float], str]] = {
+    "judge": score,
+    "drift": score,
+    "latency": duration,
+    "tokens": lambda tokens: f"{tokens:,.0f}",
+    "cost": money,
+}
+
+
+def _reasons(diff: RunDiff) -> Iterator[str]:
+    yield from _bad_news(diff)
+    kinds = {kind: len(tests) for kind, tests in diff.kinds.items()}
+    if number := kinds.get(Kind.SUSPECTED):
+        yield f"{count(number, 'test')} may have got worse"
+    if number := kinds.get(Kind.NEW_FAILING):
+        yield f"{count(number, 'new test')} not passing"
+    if number := kinds.get(Kind.OTHER_BEHAVIOUR):
+        verb = "behaves" if number == 1 else "behave"
+        yield f"{count(number, 'test')} {verb} otherwise with the same result"
+    if improved := diff.kinds.get(Kind.IMPROVED):
+        yield f"{count(len(improved), 'test')} improved ({_confirmed(improved):,} confirmed)"
+    if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):
+        yield f"{same:,} as before"
+
+
+def _bad_news(diff: RunDiff) -> Iterator[str]:
+    """Yield what makes the comparison fail."""
+    worse = diff.kinds.get(Kind.REGRESSED, ())
+    if confirmed := _confirmed(worse):
+        yield f"{count(confirmed, 'test')} got worse, confirmed"
+    if one_sample := len(worse) - confirmed:
+        yield f"{count(one_sample, 'test')} failed that passed before, by one sample"
+    if removed := diff.kinds.get(Kind.REMOVED):
+        yield f"{count(len(removed), 'test')} removed"
+    if diff.evidence.run_regressed and diff.evidence.paired:
+        change = percent(abs(diff.evidence.paired.change))
+        yield f"the run as a whole passes less often, by {change} of its executions"
+    if diff.unloaded:
+        yield f"{count(len(diff.unloaded), 'suite')} could not be loaded"
+
+
+def _confirmed(tests: tuple[TestDiff, ...]) -> int:
+    return sum(test.strength is Strength.CONFIRMED for test in tests)
+
+
+def _show(diff: RunDiff, test: TestDiff) -> str:
+    execution = test.after.usual if test.after else None
+    number = (execution or "").removeprefix(f"{diff.after.id}-")
+    return f"kindlm show {diff.after.id} {number}".rstrip()
+
+
+def _repeat(suspected: tuple[TestDiff, ...]) -> NextStep:
+    needed = max((test.evidence.repeats_to_settle or 0 for test in suspected), default=0)
+    name = f" -t {shlex.quote(one_line(suspected[0].key.name))}" if len(suspected) == 1 else ""
+    return NextStep(
+        f"kindlm test{name} --runs {needed or 10}",
+        "repeat both sides, until the evidence decides",
+    )
+
+
+def _side(side: SideFigures | None) -> str:
+    if side is None:
+        return "not defined"
+    counts = side.counts
+    if not counts.tested:
+        return "not run"
+    return f"{side.status} {counts.passed}/{counts.tested}"
+
+
+def _relative(figure: Figure, change: float) -> str | None:
+    if figure.name in ("judge", "drift"):
+        return f"{change:+.2f}"
+    if not figure.before:
+        return None
+    return f"{change / figure.before * 100:+,.0f} %"
+
+
+def fail_on_text(diff: RunDiff) -> str | None:
+    """Return why the exit code is not what the verdict says; None if it is."""
+    asked = diff.options.fail_on
+    by_verdict = headline_of(diff).good is False
+    if asked is FailOn.DEFAULT or diff.fails == by_verdict:
+        return None
+    return f"--fail-on {asked}: the exit code is {int(diff.fails)}."

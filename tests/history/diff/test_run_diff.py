@@ -1,0 +1,248 @@
+"""What became of each test, from two recorded runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+from compared_runs import compared, record_run
+from recorded_history import History, Make
+
+from kindlm.history.comparison import Change
+from kindlm.history.diff.values import Kind, TestDiff
+from kindlm.history.evidence import FailOn, Strength
+
+
+def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
+    record_run(history, "before", {"a": before})
+    record_run(history, "after", {"a": after})
+    (test,) = compared(history, **options).tests
+    return test
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change", "strength", "kind", "fails"),
+    [
+        ("+++++", "-----", Change.REGRESSED, Strength.CONFIRMED, Kind.REGRESSED, True),
+        ("-----", "+++++", Change.IMPROVED, Strength.CONFIRMED, Kind.IMPROVED, False),
+        ("+++++", "++++-", Change.REGRESSED, Strength.SUSPECTED, Kind.SUSPECTED, False),
+        ("+", "-", Change.REGRESSED, Strength.ONE_SAMPLE, Kind.REGRESSED, True),
+        ("-", "+", Change.IMPROVED, Strength.ONE_SAMPLE, Kind.IMPROVED, False),
+        ("+-+", "-++", Change.UNCHANGED, None, Kind.UNCHANGED, False),
+        ("+++++", "!!!!!", Change.REGRESSED, Strength.CONFIRMED, Kind.REGRESSED, True),
+        ("---", "!!!", Change.UNCHANGED, None, Kind.OTHER_BEHAVIOUR, False),
+    ],
+)
+def test_pass_rates(
+    history: History, before: str, after: str, change: Any, strength: Any, kind: Any, fails: bool
+) -> None:
+    test = diff_of(history, before, after)
+    assert (test.change, test.strength, test.kind) == (change, strength, kind)
+    assert test.fails is fails
+    assert compared(history).fails is fails
+
+
+def test_tests_of_one_side_only(history: History) -> None:
+    record_run(history, "before", {"stays": "+", "gone": "+", "skipped": "+", "never": ""})
+    record_run(
+        history, "after", {"new": "+", "stays": "+", "skipped": "", "never": "", "newbad": "-"}
+    )
+    diff = compared(history)
+    assert [(test.key.name, test.kind) for test in diff.tests] == [
+        ("new", Kind.ADDED),
+        ("stays", Kind.UNCHANGED),
+        ("skipped", Kind.NOT_RUN),
+        ("never", Kind.NOT_RUN),
+        ("newbad", Kind.NEW_FAILING),
+        ("gone", Kind.REMOVED),
+    ]
+    assert [test.key.name for test in diff.tests if test.fails] == ["gone"]
+    assert diff.fails
+
+
+def test_a_test_that_was_only_defined_before_is_not_new(history: History) -> None:
+    record_run(history, "before", {"a": "", "b": "+"})
+    record_run(history, "after", {"a": "+", "b": "+"})
+    assert [test.kind for test in compared(history).tests] == [Kind.NOT_RUN, Kind.UNCHANGED]
+
+
+def test_the_same_name_in_other_suites_and_on_other_targets_is_another_test(
+    history: History,
+) -> None:
+    for run, target in (("before", "gpt"), ("after", "claude")):
+        writer = history.run(run)
+        writer.suite("one", tests=[Make.planned("a"), Make.planned("a", target=f"{target}-2")])
+        writer.suite("two", tests=[Make.planned("a")])
+        for suite, name in ((0, "gpt"), (0, f"{target}-2"), (1, "gpt")):
+            writer.execution("a", name, suite=suite, assertions=(Make.passed(),))
+        writer.finish()
+    assert [(t.key.suite, t.key.target, t.kind.value) for t in compared(history).tests] == [
+        ("one", "gpt", "unchanged"),
+        ("one", "claude-2", "added"),
+        ("two", "gpt", "unchanged"),
+        ("one", "gpt-2", "removed"),
+    ]
+
+
+def test_a_suite_that_was_not_asked_for_is_not_run_rather_than_removed(history: History) -> None:
+    record_run(history, "before", {"a": "+"}, suite="billing")
+    record_run(history, "after", {"a": "+"})
+    diff = compared(history)
+    assert [test.kind for test in diff.tests] == [Kind.ADDED, Kind.NOT_RUN]
+    assert diff.left_out == ("billing",)
+    assert diff.fails, "nothing was compared"
+    assert not compared(history, fail_on=FailOn.NEVER).fails
+
+
+def test_a_suite_that_could_not_be_loaded_fails(history: History) -> None:
+    before = history.run("before")
+    before.suite("good", tests=[Make.planned("a")])
+    before.suite("broken", tests=[Make.planned("b")])
+    before.execution("a")
+    before.execution("b", suite=1)
+    before.finish()
+    after = history.run("after")
+    after.suite("good", tests=[Make.planned("a")])
+    after.skipped_suite("broken")
+    after.execution("a")
+    after.finish()
+    diff = compared(history)
+    assert diff.unloaded == ("broken",)
+    assert {test.key.name: test.kind for test in diff.tests}["b"] is Kind.NOT_RUN
+    assert diff.fails
+
+
+def test_a_run_that_was_stopped_is_compared_as_far_as_it_went(history: History) -> None:
+    record_run(history, "before", {"a": "+++", "b": "+++"})
+    stopped = record_run(history, "after", {"a": "--", "b": ""}, finish=False)
+    stopped.execution("a", repeat=3, finished=False)
+    stopped.interrupt()
+    a, b = compared(history).tests
+    assert (a.after and a.after.counts.tested, a.change) == (2, Change.REGRESSED)
+    assert b.change is Change.NOT_RUN
+
+
+def test_an_execution_that_was_begun_again_counts_once(history: History) -> None:
+    record_run(history, "before", {"a": "+"})
+    after = record_run(history, "after", {"a": ""}, finish=False)
+    lost = {"tools": (("lookup", {}, {}),), "assertions": (Make.failed(),), "finished": False}
+    after.execution("a", number=1, attempt=1, **lost)
+    after.execution("a", number=1, attempt=2, assertions=(Make.passed(),))
+    after.finish()
+    (test,) = compared(history).tests
+    assert test.kind is Kind.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("threshold", "change"), [(0.05, Change.REGRESSED), (0.3, Change.UNCHANGED)]
+)
+def test_a_mean_score_that_drops_is_a_regression_even_if_the_test_passes(
+    history: History, threshold: float, change: Change
+) -> None:
+    def judged(score: float) -> list[dict[str, Any]]:
+        return [{"assertions": (Make.passed("judge", "kind", score=score),)}] * 3
+
+    test = diff_of(history, judged(0.95), judged(0.75), regression_threshold=threshold)
+    assert test.change is change
+    assert bool(test.evidence.dropped_scores) is (change is Change.REGRESSED)
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "before", "after", "fails"),
+    [
+        (FailOn.DEFAULT, {"tools": (("a", {}, {}),)}, {"tools": (("b", {}, {}),)}, False),
+        (FailOn.BEHAVIOUR, {"tools": (("a", {}, {}),)}, {"tools": (("b", {}, {}),)}, True),
+        (FailOn.BEHAVIOUR, {"output": "one"}, {"output": "two"}, False),
+        (FailOn.NEVER, {}, {"assertions": (Make.failed(),)}, False),
+    ],
+)
+def test_what_fails_is_what_was_asked_for(
+    history: History, fail_on: FailOn, before: Any, after: Any, fails: bool
+) -> None:
+    assert diff_of(history, [before], [after], fail_on=fail_on).fails is fails
+    assert compared(history, fail_on=fail_on).fails is fails
+
+
+def test_any_regression_fails_if_asked_for(history: History) -> None:
+    assert not diff_of(history, "+++++", "++++-").fails
+    assert compared(history, fail_on=FailOn.ANY).fails
+
+
+def test_tests_can_be_chosen_by_name(history: History) -> None:
+    record_run(history, "before", {"Refund": "+", "greet": "+"})
+    record_run(history, "after", {"Refund": "+", "greet": "-"})
+    assert [test.key.name for test in compared(history, test="refUND").tests] == ["Refund"]
+    assert not compared(history, test="refund").fails
+    assert compared(history, test="nothing").tests == ()
+
+
+def test_details_show_the_executions_that_stand_for_both_sides(history: History) -> None:
+    before = {
+        "tools": (("lookup", {"id": "A1"}, {"ok": True}), ("refund", {"amount": 10}, {})),
+        "output": "Refunded 10 dollars.",
+        "assertions": (Make.passed(),),
+    }
+    after = {
+        "tools": (("refund", {"amount": 20}, {}),),
+        "output": "Refunded 20 dollars.",
+        "assertions": (Make.failed(message="No hi."),),
+    }
+    test = diff_of(history, [before] * 3, [after] * 2 + [before])
+    details = compared(history).details(test)
+    assert [(call.edit.value, call.tool) for call in details.calls] == [
+        ("removed", "lookup"),
+        ("arguments", "refund"),
+    ]
+    assert [(s.tools, s.before, s.after) for s in details.sequences] == [
+        (("lookup", "refund"), 3, 1),
+        (("refund",), 0, 2),
+    ]
+    (check,) = details.checks
+    assert (check.passed_before, check.of_before) == (3, 3)
+    assert (check.passed_after, check.of_after) == (1, 3)
+    assert (check.failure_code, check.message) == ("CONTAINS_FAILED", "No hi.")
+    assert details.output is not None
+    assert [text for edit, text in details.output.segments if edit != "kept"] == [" 10", " 20"]
+
+
+def test_the_prompt_is_compared_as_it_was_sent(history: History) -> None:
+    test = diff_of(history, [{"system": "Be kind."}], [{"system": "Be quick."}])
+    details = compared(history).details(test)
+    assert details.system is not None
+    assert details.system.changed
+    assert details.user is None
+
+
+def test_personal_data_that_was_found_is_shown_redacted(history: History) -> None:
+    card = "4111 1111 1111 1111"
+    evidence = {"source": "output", "start": 9, "end": 28, "excerpt": "41***************11"}
+    leak = {
+        "output": f"Card is: {card}.",
+        "assertions": (Make.failed("pii", "pii", "PII_DETECTED", evidence=[evidence]),),
+    }
+    test = diff_of(history, [{"output": "Card is: hidden."}], [leak])
+    assert card not in repr(compared(history).details(test))
+
+
+def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
+    record_run(history, "before", {"a": [{"latency_ms": 100}] * 2, "b": [{"latency_ms": 300}]})
+    record_run(history, "after", {"a": [{"latency_ms": 200}] * 2, "b": [{"latency_ms": 500}]})
+    figures = {figure.name: figure for figure in compared(history).figures}
+    # Each test counts once, however often it was repeated.
+    assert (figures["latency"].before, figures["latency"].after) == (200, 350)
+
+
+def test_texts_that_were_erased_are_not_taken_for_changes(history: History) -> None:
+    tools = (("lookup", {"id": "secret"}, {}),)
+    record_run(history, "before", {"a": [{"output": "secret one", "tools": tools}]})
+    record_run(history, "after", {"a": [{"output": "secret two", "tools": tools}]})
+    assert compared(history).tests[0].kind is Kind.OTHER_WORDS
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute(
+            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL WHERE body LIKE '%secret%'"
+        )
+    diff = compared(history)
+    assert diff.tests[0].kind is Kind.UNCHANGED
+    assert diff.details(diff.tests[0]).output is None

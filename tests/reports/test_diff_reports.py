@@ -1,0 +1,185 @@
+"""The forms of a comparison: whatever models wrote, each stays what it is, and bounded."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import jsonschema
+import pytest
+from compared_runs import compared, record_run
+from recorded_history import History, Make
+
+from kindlm.cli.diffing import write_diff
+from kindlm.cli.options import DiffFormat
+from kindlm.history.diff.run_diff import RunDiff
+from kindlm.reports.diff_json import diff_schema
+from kindlm.reports.registry import ReportOptions
+
+HOSTILE = (
+    "</code></details><script>alert(1)</script> | `x` ``` @everyone [link](http://evil) "
+    "<img src=x onerror=alert(2)> ![i](http://evil/i.png) \x1b[31mred\x1b]0;title\x07 \u202e&amp; "
+    "{{ 7 * 7 }}\n```\n# head\n"
+)
+
+
+def written(diff: RunDiff, form: DiffFormat, **options: Any) -> str:
+    out = io.StringIO()
+    write_diff(diff, form, out, ReportOptions(**options))
+    return out.getvalue()
+
+
+@pytest.fixture
+def hostile(history: History) -> RunDiff:
+    """Runs in which everything that somebody could write is an attack."""
+
+    def execution(word: str, *, passes: bool) -> dict[str, Any]:
+        text = f"{HOSTILE}{word}"
+        check = Make.passed("contains", HOSTILE)
+        failed = Make.failed("contains", HOSTILE, message=text)
+        return {
+            "system": text,
+            "output": text,
+            "tools": ((HOSTILE, {HOSTILE: text}, {}),),
+            "assertions": (check if passes else failed,),
+        }
+
+    record_run(
+        history, "before", {HOSTILE: [execution("old", passes=True)] * 3}, label=HOSTILE, suite="s"
+    )
+    after = {HOSTILE: [execution("new", passes=False)] * 3, f"{HOSTILE}2": "+"}
+    record_run(history, "after", after, suite="s")
+    return compared(history)
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would take for markup."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
+def test_no_text_becomes_part_of_the_page(hostile: RunDiff) -> None:
+    page = written(hostile, DiffFormat.HTML)
+    found = Tags()
+    found.feed(page)
+    assert not found.tags & {"script", "img", "iframe", "link", "object", "a", "form"}
+    assert not any(name.startswith("on") for name in found.attributes)
+    assert "src" not in found.attributes
+    assert "49" not in re.findall(r"\d+", page.partition("{{ 7")[2][:20])
+
+
+def test_the_page_loads_nothing_and_runs_nothing(hostile: RunDiff) -> None:
+    page = written(hostile, DiffFormat.HTML)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_no_escape_sequence_reaches_a_terminal(hostile: RunDiff) -> None:
+    for form in (DiffFormat.TERMINAL, DiffFormat.MARKDOWN, DiffFormat.HTML):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", written(hostile, form))
+    colored = written(hostile, DiffFormat.TERMINAL, color=True)
+    assert not set(re.findall(r"\x1b(.)", colored)) - {"["}
+    assert "\x1b[31mred" not in colored.replace("\x1b[31m✗", "")
+
+
+def test_markdown_shows_what_models_wrote_only_as_code(hostile: RunDiff) -> None:
+    text = written(hostile, DiffFormat.MARKDOWN)
+    without_blocks = re.sub(r"(?ms)^(`{3,})[a-z]*\n.*?^\1$", "", text)
+    prose = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", without_blocks)
+    prose = re.sub(r"<code>.*?</code>", "", prose)
+    for attack in ("@everyone", "evil", "<script", "<img", "# head"):
+        assert attack not in prose
+    assert prose.count("<details>") == prose.count("</details>") == 1
+
+
+def test_rows_of_tables_keep_their_columns(hostile: RunDiff) -> None:
+    rows = [
+        line
+        for line in written(hostile, DiffFormat.MARKDOWN).splitlines()
+        if line.startswith("| ") and "→" in line
+    ]
+    assert rows
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} <= {3, 5}
+
+
+def test_json_is_what_its_schema_says(hostile: RunDiff) -> None:
+    schema = diff_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for verbose in (False, True):
+        document = json.loads(written(hostile, DiffFormat.JSON, verbose=verbose))
+        jsonschema.Draft202012Validator(schema).validate(document)
+        assert document["tests"][0]["name"] == HOSTILE
+        assert document["verdict"]["fails"] is True
+
+
+def test_json_of_every_kind_of_test_is_what_its_schema_says(history: History) -> None:
+    record_run(history, "before", {"a": "+++++", "b": "+", "c": "-", "d": "+", "gone": "+"})
+    after = {"a": "++++-", "b": "-", "c": "+", "d": "", "new": "!", "fine": "+"}
+    record_run(history, "after", after, finish=False).interrupt()
+    document = json.loads(written(compared(history), DiffFormat.JSON))
+    jsonschema.Draft202012Validator(diff_schema()).validate(document)
+    kinds = {test["name"]: test["kind"] for test in document["tests"]}
+    assert kinds == {
+        "a": "suspected",
+        "b": "regressed",
+        "c": "improved",
+        "d": "not run",
+        "new": "added, not passing",
+        "fine": "added",
+        "gone": "removed",
+    }
+    assert document["summary"]["kinds"]["regressed"] == 1
+
+
+@pytest.mark.parametrize("form", list(DiffFormat))
+def test_the_same_runs_give_the_same_bytes(hostile: RunDiff, history: History, form: Any) -> None:
+    assert written(hostile, form) == written(compared(history), form)
+
+
+def test_a_comment_has_a_bounded_size_and_whole_parts(history: History) -> None:
+    names = [f"test {n} " + "ü" * 100 for n in range(120)]
+    long = {"tools": (("t", {"x": "é" * 5_000}, {}),), "output": "word " * 2_000}
+    record_run(history, "before", {name: [{"output": "é " * 3_000}] for name in names})
+    failing = long | {"assertions": tuple(Make.failed(label=f"é{n}" * 50) for n in range(20))}
+    record_run(history, "after", {name: [failing] for name in names})
+    text = written(compared(history), DiffFormat.MARKDOWN)
+    assert 20_000 < len(text.encode()) < 60_000
+    assert text.count("<details>") == text.count("</details>")
+    assert "kindlm show after" in text.splitlines()[-1]
+
+
+def test_a_terminal_tells_the_most_important_first_and_what_to_type(history: History) -> None:
+    record_run(history, "before", {"same": "+", "worse": "+++++", "maybe": "+++++"})
+    record_run(history, "after", {"same": "+", "worse": "-----", "maybe": "++++-"})
+    lines = written(compared(history), DiffFormat.TERMINAL).splitlines()
+    titles = [line for line in lines if line in ("Regressed", "Suspected", "Unchanged: 1 test")]
+    assert titles == ["Regressed", "Suspected", "Unchanged: 1 test"]
+    assert any("repeats on each side would settle" in line for line in lines)
+    assert lines[-1].startswith("Next  kindlm show after 2")
+    verdict = next(line for line in lines if line.startswith("REGRESSED"))
+    assert "1 test got worse, confirmed; 1 test may have got worse" in verdict
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_lines_fit_the_terminal(hostile: RunDiff, width: int) -> None:
+    lines = written(hostile, DiffFormat.TERMINAL, width=width).splitlines()
+    assert max(len(line) for line in lines if not line.startswith("Next")) <= width
+
+
+def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
+    record_run(history, "before", {"a": "+"})
+    record_run(history, "after", {"b": "+"}, suite="other")
+    for form in DiffFormat:
+        assert "NOTHING COMPARED" in written(compared(history), form)
