@@ -183,8 +183,13 @@ ClientFactory = Callable[[ProviderSettings], Result[ModelClient]]
 class Pricing(Protocol):
     """Knows what tokens cost."""
 
-    def cost(self, provider: str, model: str, usage: Usage) -> Cost:
-        """Return the cost of a call, unknown if the model has no price or usage is missing."""
+    def cost(
+        self, provider: str, model: str, usage: Usage, reported_usd: float | None = None
+    ) -> Cost:
+        """Return the cost of a call, unknown if the model has no price or usage is missing.
+
+        What the provider reports counts before listed prices, not before those of the user.
+        """
         ...
 
 

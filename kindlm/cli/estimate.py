@@ -118,10 +118,9 @@ def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterato
 
 def _priced(suite: Suite, call: _Call, prices: PriceTable) -> Estimate:
     tokens = -(-call.characters // _CHARACTERS_PER_TOKEN)
-    usd: float | None = 0.0
-    if suite.providers[call.target.provider].type != "scripted":
-        usage = Usage(tokens, call.output_tokens)
-        usd = prices.cost(call.target.provider, call.target.model, usage).usd
+    usage = Usage(tokens, call.output_tokens)
+    free = 0.0 if suite.providers[call.target.provider].type == "scripted" else None
+    usd = prices.cost(call.target.provider, call.target.model, usage, free).usd
     return Estimate(
         calls=0 if call.judging else 1,
         judge_calls=1 if call.judging else 0,

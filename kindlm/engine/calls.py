@@ -41,7 +41,7 @@ from kindlm.ports import (
     Recorder,
 )
 from kindlm.suite import ModelParams, ModelTarget, Suite
-from kindlm.transcript import Cost, CostSource, Message, Role, Usage
+from kindlm.transcript import Cost, Message, Role, Usage
 from kindlm_store import Text
 
 __all__ = ["Answered", "CallCounter", "Caller", "Context"]
@@ -307,9 +307,9 @@ class Caller:
     def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
         if reply.recorded is not None:
             return reply.recorded.cost
-        if reply.reported_cost_usd is not None:
-            return Cost(reply.reported_cost_usd, CostSource.REPORTED)
-        return self._pricing.cost(target.provider, reply.model or target.model, reply.usage)
+        return self._pricing.cost(
+            target.provider, reply.model or target.model, reply.usage, reply.reported_cost_usd
+        )
 
     def _record_failure(
         self,

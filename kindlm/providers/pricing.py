@@ -33,10 +33,13 @@ class PriceTable:
         self._prices = dict(prices)
         self._found: dict[str, Price | None] = {}
 
-    def cost(self, provider: str, model: str, usage: Usage) -> Cost:
+    def cost(
+        self, provider: str, model: str, usage: Usage, reported_usd: float | None = None
+    ) -> Cost:
         """Return the cost of a call, unknown without a price or with tokens not reported.
 
-        What the user says is free costs 0 however many tokens it took.
+        What the user says is free costs 0 however many tokens it took. What the provider reports
+        counts where the user names no price.
         """
         if model not in self._found:
             name = matching_name(model, self._prices)
@@ -44,6 +47,8 @@ class PriceTable:
         price = self._found[model]
         if price is not None and price.input_usd == price.output_usd == 0:
             return Cost(0.0, CostSource.COMPUTED)
+        if price is None and reported_usd is not None:
+            return Cost(reported_usd, CostSource.REPORTED)
         if usage.input_tokens is None or usage.output_tokens is None:
             return Cost()
         if price is None:

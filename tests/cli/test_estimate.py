@@ -90,6 +90,11 @@ def test_what_a_script_answers_costs_nothing() -> None:
     assert (found.cost_usd, found.unpriced) == (0, frozenset())
 
 
+def test_a_script_that_stands_for_a_model_costs_what_the_user_says() -> None:
+    found = estimate(case(), providers={"p": ProviderSettings("p", "scripted")})
+    assert found.cost_usd == pytest.approx(10 + 20)
+
+
 def test_a_model_without_a_price_is_named() -> None:
     found = estimate(case(), prices={})
     assert (found.cost_usd, found.unpriced) == (0, {"house"})

@@ -51,6 +51,13 @@ def test_the_users_prices_win():
     assert table.cost("openai", "gpt-4o-2024-08-06", MILLION) == Cost(3.0, CostSource.COMPUTED)
 
 
+def test_what_is_reported_counts_before_listed_prices_and_after_those_of_the_user():
+    table = PriceTable({"x": Price(1.0, 2.0)})
+    assert table.cost("p", "x", MILLION, 0.5) == Cost(3.0, CostSource.COMPUTED)
+    assert table.cost("openai", "gpt-4o", MILLION, 0.5) == Cost(0.5, CostSource.REPORTED)
+    assert table.cost("p", "nobody-knows", MILLION, 0.0) == Cost(0.0, CostSource.REPORTED)
+
+
 def test_listed_prices_need_no_network():
     table = PriceTable({})
     cost = table.cost("openai", "gpt-4o-2024-08-06", Usage(1_000_000, 500_000))
