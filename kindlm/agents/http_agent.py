@@ -32,6 +32,10 @@ __all__ = ["MAX_BODY_BYTES", "HttpAgent", "http_agent"]
 MAX_BODY_BYTES = 10_000_000
 _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
+_NO_TEXT = (
+    "nothing in the answer is known to be its text, so that all of it was taken: say where it is "
+    "with `responsePath`"
+)
 _KEEPS_METHOD = frozenset({307, 308})
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
@@ -86,6 +90,8 @@ class HttpAgent:
         except UnreadableReply as error:
             return Err(failures.of_reply(who, str(error), answer.text, answer.status))
         warnings = request_warnings(request, self._settings.form, self._settings.template)
+        if told.is_whole:
+            warnings = (*warnings, _NO_TEXT)
         return Ok(agent_reply(told, answer.text, latency_ms, warnings))
 
     async def _post(self, request: AgentRequest) -> _Answer:

@@ -57,24 +57,27 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a reply says."""
+    """What a reply says. `is_whole` tells that its text is all of it, for want of a better one."""
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
+    is_whole: bool = False
 
 
 def read_reply(value: Any, reading: Reading) -> Told:
     """Read a JSON value; raise `UnreadableReply` if nothing is where the text should be."""
     entries = _entries(value, reading)
+    text = _text(value, reading)
     return Told(
-        text=_text(value, reading),
+        text=compact_json(value) if text is None else text,
         tool_uses=read_tool_uses(entries),
         usage=read_usage(value),
         cost_usd=read_cost(value, entries),
         model=read_model(value),
+        is_whole=text is None and isinstance(value, dict),
     )
 
 
@@ -131,7 +134,8 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
                 yield value[key]
 
 
-def _text(value: Any, reading: Reading) -> str:
+def _text(value: Any, reading: Reading) -> str | None:
+    """Return the text of a reply, None if it is nowhere to be found."""
     if reading.response_path is not None:
         found = lookup(value, reading.response_path)
         if found is ABSENT:
@@ -146,7 +150,7 @@ def _text(value: Any, reading: Reading) -> str:
         content = lookup(value, "choices[0].message.content")
         if content is None or isinstance(content, str):
             return content or ""
-    return compact_json(value)
+    return None
 
 
 def _entries(value: Any, reading: Reading) -> list[Any]:

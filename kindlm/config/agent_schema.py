@@ -59,7 +59,9 @@ class AgentConfig(Section):
     """Template of the JSON body instead (`http`), with {{message}}, {{messages}}, {{system}} and
     {{conversation_id}}."""
     response_path: Maybe[Text] = Field(default=None, examples=["data.reply.text"])
-    """Where the text is in the answer. By default it is looked for under its usual names."""
+    """Where the text is in the answer. By default it is looked for under its usual names: message,
+    text, content, response, output, result, answer, or choices[0].message.content. Where none of
+    them is there, the whole answer is taken as its text, with a warning (`http`)."""
     tool_calls_path: Maybe[Text] = Field(default=None, examples=["data.steps"])
     """Where the tool calls are in the answer. By default they are looked for likewise."""
     path: Maybe[Text] = Field(default=None, examples=["src"])

@@ -215,6 +215,15 @@ def test_the_text_is_found(reply, body, text):
     assert reply(body).text == text
 
 
+def test_an_answer_in_which_no_text_is_known_gets_a_warning(reply):
+    quota = reply({"error": "quota exceeded"})
+    assert quota.text == '{"error":"quota exceeded"}'
+    assert "`responsePath`" in quota.warnings[0]
+    for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, ["a"], '"bare"'):
+        assert reply(body).warnings == ()
+    assert reply({"error": "quota exceeded"}, responsePath="error").warnings == ()
+
+
 def test_the_body_is_kept_as_received(reply):
     body = '{ "message":\t"x" }'
     assert reply(body).raw == body
