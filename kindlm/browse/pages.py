@@ -21,6 +21,7 @@ VIEW_DESCRIPTIONS = {
     "provider_call_log": "All calls of models, retries and judges included, as they came back.",
     "tests": "Tests (case × target) of a run over their repeats.",
     "spend": "Calls, tokens and cost of each suite of a run, judges apart.",
+    "review_log": "What people said of executions: of each person the last word, with its note.",
     "active_baselines": "The run that each suite is compared with: the one that was set last.",
     "event_log": "The event log itself: the only truth, everything else is computed from it.",
     "content_texts": "Texts that events refer to; an erased text is empty.",
@@ -38,6 +39,7 @@ _TABLE_DESCRIPTIONS = {
     "assertions": "Assertions that were evaluated; texts by reference.",
     "gates": "What each gate said when the run finished.",
     "baselines": "Baselines by suite and label, as they were set or removed last.",
+    "reviews": "What people said of executions, of each person the last word; notes by reference.",
     "contents": "Texts that events refer to, each stored once.",
     "events": "Events as stored; the view event_log shows them readably.",
 }
@@ -76,6 +78,10 @@ _COLUMNS = {
         "run": "empty: the baseline was removed",
         "by": "who said so, as user@host",
     },
+    "reviews": {
+        "passed": "whether the person says that the execution passes",
+        "by": "who said so, as user@host",
+    },
     "event_log": {
         "seq": "order of arrival in this file",
         "stream": "what the event is about: run/<id>, or the journal of a process",
@@ -103,6 +109,7 @@ _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "tool_calls": {"sort_desc": "called_at", "facets": ["tool", "rule"]},
     "assertions": {"facets": ["outcome", "kind", "failure_code"]},
     "tests": {"facets": ["suite_name", "test", "target"]},
+    "review_log": {"sort_desc": "at", "facets": ["passed", "status", "by", "test", "target"]},
     "event_log": {"sort_desc": "seq", "facets": ["type", "stream"]},
     # How the store works inside: there, but not in the way.
     "events": {"hidden": True},

@@ -12,7 +12,7 @@ from kindlm.cli.history import existing_history
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["no_execution", "report_options"]
+__all__ = ["misused", "no_execution", "report_options"]
 
 
 def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
@@ -33,4 +33,11 @@ def no_execution(wanted: str, run: str) -> KindlmError:
         ErrorCode.CONFIG_NOT_FOUND,
         f"The run {run} has no execution {wanted!r}.",
         f"List its executions: kindlm report {run} --format json",
+    )
+
+
+def misused(message: str, command: str) -> KindlmError:
+    """Return the error that a command was given what does not go together."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR, message, f"How it is used: kindlm {command} --help"
     )

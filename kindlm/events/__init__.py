@@ -41,6 +41,8 @@ from kindlm.events.execution import (
 from kindlm.events.journal import (
     BaselineRemoved,
     BaselineSet,
+    ContentsPurged,
+    ReviewRecorded,
     RunLabelled,
     RunSealed,
 )
@@ -82,6 +84,7 @@ __all__ = [
     "CallAnswered",
     "CallFailed",
     "ContentRef",
+    "ContentsPurged",
     "Data",
     "Event",
     "EvidenceData",
@@ -97,6 +100,7 @@ __all__ = [
     "ProviderPaced",
     "ProviderRequested",
     "ProviderResponded",
+    "ReviewRecorded",
     "RunAborted",
     "RunFinished",
     "RunInterrupted",

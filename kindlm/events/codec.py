@@ -19,7 +19,14 @@ from kindlm.events.calls import (
     ProviderResponded,
 )
 from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
-from kindlm.events.journal import BaselineRemoved, BaselineSet, RunLabelled, RunSealed
+from kindlm.events.journal import (
+    BaselineRemoved,
+    BaselineSet,
+    ContentsPurged,
+    ReviewRecorded,
+    RunLabelled,
+    RunSealed,
+)
 from kindlm.events.run import RunAborted, RunFinished, RunInterrupted, RunResumed, RunStarted
 from kindlm.events.suite import SuiteSkipped, SuiteStarted
 from kindlm.events.tools import ToolCalled, ToolSimulated
@@ -52,7 +59,9 @@ Event = Annotated[
     | BaselineSet
     | BaselineRemoved
     | RunLabelled
-    | RunSealed,
+    | ReviewRecorded
+    | RunSealed
+    | ContentsPurged,
     Field(discriminator="type"),
 ]
 """Any event, told apart by its `type`."""

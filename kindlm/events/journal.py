@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kindlm.events.base import Payload
+from pydantic import Field
+
+from kindlm.events.base import Authored, Payload
 from kindlm_store import HeadOf
 
 __all__ = [
     "BaselineRemoved",
     "BaselineSet",
+    "ContentsPurged",
+    "ReviewRecorded",
     "RunLabelled",
     "RunSealed",
 ]
@@ -21,6 +25,20 @@ class RunLabelled(Payload):
     type: Literal["run.labelled"] = "run.labelled"
     run: str
     label: str | None = None
+    by: str
+
+
+class ReviewRecorded(Payload):
+    """A person said whether an execution passes. Of the same person, the last word counts. Journal.
+
+    Of a conversation that later runs look at again, the execution is the one that held it.
+    """
+
+    type: Literal["review.recorded"] = "review.recorded"
+    run: str
+    execution: int = Field(description="its number in the run, from 1")
+    passed: bool
+    note: Authored | None = Field(default=None, description="why")
     by: str
 
 
@@ -50,4 +68,17 @@ class BaselineRemoved(Payload):
     project: str
     suite: str
     label: str | None = None
+    by: str
+
+
+class ContentsPurged(Payload):
+    """Texts were erased for good. Journal.
+
+    The pattern that they matched is not recorded: it may be what was to be forgotten.
+    """
+
+    type: Literal["contents.purged"] = "contents.purged"
+    texts: int = Field(description="how many were erased")
+    runs: list[str] = Field(default=[], description="only texts of these runs; none: of any")
+    matching: bool = Field(default=False, description="only texts that matched a pattern")
     by: str

@@ -90,6 +90,25 @@ SELECT s.name, reason.value, count(*)
   JOIN suites s ON s.id = e.suite, json_each(e.warnings) reason
  WHERE e.run = ? AND e.status = 'skipped'
  GROUP BY s.ordinal, reason.value
+# What was said of a conversation is said of every execution that looks at it.
+REVIEWS = """
+SELECT v.passed, CASE WHEN v.note_ref IS NOT NULL THEN coalesce(n.body, '(erased)') END AS note,
+       v."by", v.at
+  FROM executions e
+  JOIN reviews v ON v.execution = e.source
+  LEFT JOIN contents n ON n.ref = v.note_ref
+ WHERE e.id = ?
+ ORDER BY v.at, v.event
+"""
+
+REVIEWED = """
+SELECT count(DISTINCT e.id) AS executions,
+       count(DISTINCT CASE WHEN v.passed <> (e.status = 'passed') THEN e.id END) AS disputed
+  FROM executions e
+  JOIN reviews v ON v.execution = e.source
+ WHERE e.run = ?
+"""
+
 """
 
 SKIPPED_ASSERTIONS = """

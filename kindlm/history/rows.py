@@ -19,6 +19,7 @@ __all__ = [
     "AssertionView",
     "CallView",
     "ExecutionView",
+    "ReviewView",
     "RunInfo",
     "SuiteView",
     "Summary",
@@ -177,6 +178,16 @@ class ToolCallView:
 
     `problems` say what was wrong with it: arguments that break the tool's schema, no answer for it.
     """
+
+@dataclass(frozen=True, slots=True)
+class ReviewView:
+    """What a person said of an execution, as `user@host`; `at` is UTC, ISO 8601."""
+
+    passed: bool
+    note: str | None
+    by: str
+    at: str
+
 
     attempt: int
     position: int

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.history import queries
 from kindlm.history.groups import Shard, read_shard
@@ -21,6 +21,7 @@ from kindlm.history.rows import (
     AssertionView,
     CallView,
     ExecutionView,
+    ReviewView,
     RunInfo,
     SuiteView,
     Summary,
@@ -33,6 +34,13 @@ from kindlm.suite import Gate
 from kindlm_store import is_held
 
 __all__ = ["RunView"]
+
+
+class Reviewed(NamedTuple):
+    """How many executions people reviewed; of how many somebody says it is not as recorded."""
+
+    executions: int
+    disputed: int
 
 
 class RunView:
@@ -95,6 +103,11 @@ class RunView:
     def tested_nothing(self) -> bool:
         """Whether no execution was tested: filters, skips, or an empty plan."""
         return self.summary.executions.tested == 0
+    @cached_property
+    def reviewed(self) -> Reviewed:
+        """How many executions of the run people reviewed."""
+        return Reviewed(*self._db.execute(queries.REVIEWED, (self.id,)).fetchone())
+
 
     @cached_property
     def missing(self) -> int:
@@ -173,6 +186,11 @@ class RunView:
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of an execution's last attempt."""
         return self._tool_calls(execution, execution.attempt)
+
+    def reviews(self, execution: ExecutionView) -> list[ReviewView]:
+        """Return what people said of an execution, of each the last word, in order of time."""
+        rows = self._db.execute(queries.REVIEWS, (execution.id,))
+        return [ReviewView(bool(row["passed"]), row["note"], row["by"], row["at"]) for row in rows]
 
     def all_tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of all attempts of an execution."""

@@ -11,6 +11,7 @@ from kindlm.projections.baselines import BASELINES
 from kindlm.projections.calls import PROVIDER_CALLS
 from kindlm.projections.executions import EXECUTIONS
 from kindlm.projections.gates import GATES
+from kindlm.projections.reviews import REVIEWS
 from kindlm.projections.runs import RUNS
 from kindlm.projections.suites import SUITES
 from kindlm.projections.tools import TOOL_CALLS
@@ -27,5 +28,6 @@ PROJECTIONS = (
     ASSERTIONS,
     GATES,
     BASELINES,
+    REVIEWS,
     VIEWS,
 )

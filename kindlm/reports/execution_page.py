@@ -6,9 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from kindlm.history.masking import Mask, mask_of, masked, source_text
-from kindlm.history.rows import AssertionView, CallView, ExecutionView, SuiteView, ToolCallView
+from kindlm.history.rows import (
+    AssertionView,
+    CallView,
+    ExecutionView,
+    ReviewView,
+    SuiteView,
+    ToolCallView,
+)
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Outcome
+from kindlm.outcome import Outcome, Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
 from kindlm.reports.page import Page, Part, mark
@@ -41,6 +48,7 @@ def render_execution(
     _write_error(execution, page, mask, verbose=options.verbose)
     shown = _Assertions(suite, execution, tool_calls, page, mask, verbose=options.verbose)
     shown.write(assertions)
+    _write_reviews(view.reviews(execution), page, mask)
 
 
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
@@ -191,6 +199,19 @@ class _Assertions:
     def __init__(
         self,
         suite: SuiteView,
+def _write_reviews(reviews: Sequence[ReviewView], page: Page, mask: Mask) -> None:
+    if not reviews:
+        return
+    page.heading("Reviews")
+    for review in reviews:
+        status = Status.PASSED if review.passed else Status.FAILED
+        when = f"{review.at[:10]} {review.at[11:16]} UTC"
+        facts = (f"  {one_line(review.by)}, {when}", "dim")
+        page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
+        if review.note is not None:
+            page.line(visible(bounded(mask.text(review.note), _VALUE)), indent=4)
+
+
         execution: ExecutionView,
         tool_calls: Sequence[ToolCallView],
         page: Page,

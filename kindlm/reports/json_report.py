@@ -17,6 +17,7 @@ from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import (
     AssertionView,
     ExecutionView,
+    ReviewView,
     SuiteView,
     Summary,
     TestView,
@@ -62,7 +63,7 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     yield "schemaVersion", SCHEMA_VERSION
     yield "kindlm", __version__
     yield "run", _run(view)
-    yield "summary", _summary(view.summary)
+    yield "summary", _summary(view)
     yield (
         "gates",
         {
@@ -113,7 +114,8 @@ def _shard(shard: Shard | None) -> dict[str, Any] | None:
     }
 
 
-def _summary(summary: Summary) -> dict[str, Any]:
+def _summary(view: RunView) -> dict[str, Any]:
+    summary: Summary = view.summary
     executions = summary.executions
     return {
         "tests": _counts(summary.tests),
@@ -128,6 +130,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "latencyAvgMs": summary.latency_average_ms,
     }
 
+        "reviews": view.reviewed._asdict(),
 
 def _counts(counts: StatusCounts) -> dict[str, int]:
     return {
@@ -210,6 +213,16 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
 
 
 def _error(execution: ExecutionView, mask: Mask) -> dict[str, Any] | None:
+        "reviews": [_review(review, mask) for review in view.reviews(execution)],
+    }
+
+
+def _review(review: ReviewView, mask: Mask) -> dict[str, Any]:
+    return {
+        "verdict": Status.PASSED if review.passed else Status.FAILED,
+        "note": None if review.note is None else mask.text(review.note),
+        "by": review.by,
+        "at": review.at,
     if execution.error_code is None:
         return None
     return {

@@ -101,6 +101,9 @@ def _totals(view: RunView) -> Iterator[tuple[str, str]]:
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
     yield "cost", _cost(view, summary)
+    if view.reviewed.executions:
+        reviewed = f"{count(view.reviewed.executions, 'execution')} reviewed"
+        yield "reviews", f"{reviewed}, {view.reviewed.disputed:,} of them disputed"
     times = [] if info.duration_ms is None else [duration(info.duration_ms)]
     if summary.latency_average_ms is not None:
         times.append(f"mean latency {duration(summary.latency_average_ms)}")

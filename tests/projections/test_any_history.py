@@ -31,6 +31,7 @@ from kindlm.events import (
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
+    ReviewRecorded,
     RunAborted,
     RunFinished,
     RunInterrupted,
@@ -317,7 +318,15 @@ def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
 
 runs = st.sampled_from(["0", "1", "unknown"])
 journal_events = st.one_of(
-    st.builds(RunLabelled, run=runs, label=words, by=words),
+    st.builds(RunLabelled, run=runs, label=st.none() | words, by=words),
+    st.builds(
+        ReviewRecorded,
+        run=runs,
+        execution=st.integers(1, 3),
+        passed=st.booleans(),
+        note=st.none() | authored,
+        by=words,
+    ),
     st.builds(RunSealed, run=runs, head=words),
     st.builds(BaselineSet, project=words, suite=words, run=runs, label=st.none() | words, by=words),
     st.builds(BaselineRemoved, project=words, suite=words, by=words),

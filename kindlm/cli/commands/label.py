@@ -21,11 +21,13 @@ def label_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Give a run a name. A run has one: the last that it was given."""
+    from kindlm.cli.console import fail
     from kindlm.cli.labelling import label_run, remove_label
+    from kindlm.cli.reading import misused
 
     del verbose
     if (name is None) is not remove:
-        raise typer.BadParameter("Give either a NAME or --remove.")
+        fail([misused("A run is given a NAME, or it is taken away with --remove.", "label")])
     if name is None:
         remove_label(db, run)
     else:

@@ -1,0 +1,102 @@
+"""Reviews: what `kindlm review` records of a person's verdict, and the report of agreement."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kindlm.cli.console import fail, note
+from kindlm.cli.history import open_history, or_fail
+from kindlm.cli.journal import author, journal_event, new_journal, open_journal
+from kindlm.cli.options import ListFormat
+from kindlm.cli.reading import no_execution, report_options
+from kindlm.cli.run_list import parse_since
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import ReviewRecorded
+from kindlm.history.agreement import compare_reviews
+from kindlm.history.reviews import conversation_of, last_review, reviewed_executions
+from kindlm.history.rows import ExecutionView
+from kindlm.history.run_view import RunView
+from kindlm.history.runs import find_run
+from kindlm.outcome import Status
+from kindlm.reports.agreement_json import agreement_json
+from kindlm.reports.agreement_page import write_agreement
+from kindlm_store import Text
+
+__all__ = ["record_review", "report_agreement"]
+
+
+def record_review(
+    database: Path | None, wanted: str, number: str, passed: bool, text: str | None
+) -> None:
+    """Record what the user says of an execution; tell what kindlm and the user had said."""
+    with open_journal(database) as (log, db):
+        run = or_fail(find_run(db, wanted))
+        execution = RunView(db, run).execution(number)
+        if execution is None:
+            fail([no_execution(number, run)])
+        if execution.status in (None, Status.SKIPPED):
+            fail([_nothing_to_review(execution)])
+        conversation = conversation_of(db, execution.id)
+        by = author()
+        before = last_review(db, conversation.id, by)
+        payload = ReviewRecorded(
+            run=conversation.run,
+            execution=conversation.number,
+            passed=passed,
+            note=Text(text) if text else None,
+            by=by,
+        )
+        log.append(new_journal(), [journal_event(payload, before.at if before else None)])
+    _tell(execution, by, passed)
+    if before is not None and before.passed is not passed:
+        note(f"You said that it {_word(before.passed)} before: that stays in the log.")
+    if conversation.id != execution.id:
+        note(f"Its conversation is that of {conversation.id}: the review is of both.")
+
+
+def report_agreement(
+    database: Path | None,
+    wanted: str | None,
+    *,
+    suite: str | None,
+    since: str | None,
+    form: ListFormat,
+    verbose: bool,
+) -> None:
+    """Write whether judges and people agree, of all that was reviewed or of a part of it."""
+    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    with open_history(database) as db:
+        run = None if wanted is None else or_fail(find_run(db, wanted))
+        found = reviewed_executions(db, run=run, suite=suite, since=start)
+    if form is ListFormat.JSON:
+        sys.stdout.write(agreement_json(compare_reviews(found)))
+    elif found:
+        options = report_options(database, verbose=verbose)
+        write_agreement(compare_reviews(found), sys.stdout, options)
+    else:
+        note(
+            "No execution like that is reviewed. Review one: kindlm review RUN EXECUTION pass|fail"
+        )
+
+
+def _tell(execution: ExecutionView, by: str, passed: bool) -> None:
+    status = execution.status
+    assert status is not None
+    agrees = status is (Status.PASSED if passed else Status.FAILED)
+    recorded = ", as it was recorded" if agrees else f"; it was recorded as {status}"
+    note(f"{execution.id}: {by} says that it {_word(passed)}{recorded}.")
+
+
+def _word(passed: bool) -> str:
+    return "passes" if passed else "fails"
+
+
+def _nothing_to_review(execution: ExecutionView) -> KindlmError:
+    how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The execution {execution.id} {how}: there is nothing to review.",
+        "Choose one that came to its end.",
+    )

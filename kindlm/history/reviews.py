@@ -1,0 +1,194 @@
+"""What people said of executions, beside what was recorded: the material of their agreement.
+
+A review is about a conversation. Where a later run looked at the same conversation again, with
+another judge or other checks, it is compared with what that run found.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kindlm.history.rows import ReviewView
+from kindlm.outcome import Outcome, Status
+
+__all__ = [
+    "Conversation",
+    "JudgedCriterion",
+    "ReviewedExecution",
+    "conversation_of",
+    "last_review",
+    "reviewed_executions",
+]
+
+_NOT_PASSED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+
+_CONVERSATION = """
+SELECT e.source, o.run, o.number
+  FROM executions e
+  LEFT JOIN executions o ON o.id = e.source
+ WHERE e.id = ?
+"""
+
+_LAST = """
+SELECT passed, NULL AS note, "by", at FROM reviews WHERE execution = ? AND "by" = ?
+"""
+
+# Of a conversation that several runs looked at, the newest execution: what is judged as of now.
+_EXECUTIONS = """
+WITH looked_at AS (
+  SELECT e.*, s.name AS suite_name,
+         row_number() OVER (PARTITION BY e.source ORDER BY r.started_at DESC, e.id) AS age
+    FROM runs r
+    JOIN executions e ON e.run = r.id
+    JOIN suites s ON s.id = e.suite
+   WHERE (r.id IN (SELECT run FROM reviews) OR r.source_run IS NOT NULL)
+     AND e.source IN (SELECT execution FROM reviews)
+     AND e.status IS NOT NULL
+     AND (:run IS NULL OR r.id = :run)
+     AND (:suite IS NULL OR s.name = :suite)
+     AND (:since IS NULL OR r.started_at >= :since))
+SELECT id, run, number, source, suite_name, test, target, repeat, attempt, status, error_code
+  FROM looked_at WHERE age = 1
+ ORDER BY started_at, id
+"""
+
+_REVIEWS = """
+SELECT v.passed, CASE WHEN v.note_ref IS NOT NULL THEN coalesce(n.body, '(erased)') END AS note,
+       v."by", v.at
+  FROM reviews v
+  LEFT JOIN contents n ON n.ref = v.note_ref
+ WHERE v.execution = ?
+ ORDER BY v.at, v.event
+"""
+
+# Of several passes of one judge, and of their retries, every call has the same model.
+_ASSERTIONS = """
+SELECT a.kind, a.label, a.outcome, a.score, a.threshold,
+       (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
+         WHERE c.execution = a.execution AND c.attempt = a.attempt
+           AND c.purpose = 'judge' AND c.assertion = a.position
+         ORDER BY c.status = 'responded' DESC, c.call LIMIT 1) AS judge
+  FROM assertions a
+ WHERE a.execution = ? AND a.attempt = ?
+ ORDER BY a.position
+"""
+
+
+class Conversation(NamedTuple):
+    """The execution that held a conversation; `id` is that of the execution."""
+
+    id: str
+    run: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCriterion:
+    """What a judge said of an execution; `passed` is None if it gave no verdict."""
+
+    label: str
+    judge: str | None
+    score: float | None
+    threshold: float | None
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedExecution:
+    """An execution that people reviewed, with what judges said of it.
+
+    `checks_failed` tells that something else than a judge failed, or could not be decided.
+    """
+
+    id: str
+    run: str
+    number: int
+    suite: str
+    test: str
+    target: str
+    repeat: int
+    status: Status
+    error_code: str | None
+    reviews: tuple[ReviewView, ...]
+    criteria: tuple[JudgedCriterion, ...]
+    checks_failed: bool
+
+    @property
+    def people(self) -> bool | None:
+        """Whether it passes, as most people who reviewed it say; None if they are divided."""
+        passed = sum(review.passed for review in self.reviews)
+        failed = len(self.reviews) - passed
+        return None if passed == failed else passed > failed
+
+    @property
+    def recorded(self) -> bool | None:
+        """Whether it passed, as it was recorded; None if it errored."""
+        return {Status.PASSED: True, Status.FAILED: False}.get(self.status)
+
+
+def conversation_of(db: sqlite3.Connection, execution: str) -> Conversation:
+    """Return the execution that held the conversation that an execution looks at."""
+    source, run, number = db.execute(_CONVERSATION, (execution,)).fetchone()
+    if run is None:
+        # That run is not in this history; its id and the number are in the name.
+        run, _, number = source.rpartition("-")
+    return Conversation(source, run, int(number))
+
+
+def last_review(db: sqlite3.Connection, conversation: str, by: str) -> ReviewView | None:
+    """Return what somebody said of a conversation last, without the note."""
+    row = db.execute(_LAST, (conversation, by)).fetchone()
+    return None if row is None else ReviewView(bool(row[0]), *row[1:])
+
+
+def reviewed_executions(
+    db: sqlite3.Connection,
+    *,
+    run: str | None = None,
+    suite: str | None = None,
+    since: str | None = None,
+) -> list[ReviewedExecution]:
+    """Return what people reviewed, in the order it was tested.
+
+    Args:
+        db: A read-only connection.
+        run: Only what this run has of it.
+        suite: Only executions of the suites of this name.
+        since: Only executions of runs that began then or later, UTC, ISO 8601.
+    """
+    wanted = {"run": run, "suite": suite, "since": since}
+    return [_reviewed(db, row) for row in db.execute(_EXECUTIONS, wanted).fetchall()]
+
+
+def _reviewed(db: sqlite3.Connection, row: sqlite3.Row) -> ReviewedExecution:
+    reviews = db.execute(_REVIEWS, (row["source"],))
+    assertions = db.execute(_ASSERTIONS, (row["id"], row["attempt"])).fetchall()
+    return ReviewedExecution(
+        id=row["id"],
+        run=row["run"],
+        number=row["number"],
+        suite=row["suite_name"],
+        test=row["test"],
+        target=row["target"],
+        repeat=row["repeat"],
+        status=Status(row["status"]),
+        error_code=row["error_code"],
+        reviews=tuple(ReviewView(bool(r["passed"]), r["note"], r["by"], r["at"]) for r in reviews),
+        criteria=tuple(_criterion(one) for one in assertions if one["kind"] == "judge"),
+        checks_failed=any(
+            one["outcome"] in _NOT_PASSED for one in assertions if one["kind"] != "judge"
+        ),
+    )
+
+
+def _criterion(row: sqlite3.Row) -> JudgedCriterion:
+    outcome = Outcome(row["outcome"])
+    return JudgedCriterion(
+        label=row["label"],
+        judge=row["judge"],
+        score=row["score"],
+        threshold=row["threshold"],
+        passed={Outcome.PASSED: True, Outcome.FAILED: False}.get(outcome),
+    )

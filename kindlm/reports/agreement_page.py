@@ -1,0 +1,180 @@
+"""Whether judges and people agree, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TextIO
+
+from kindlm.history.agreement import SUBSTANTIAL, Comparison, PeopleAndJudges, Trust
+from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
+from kindlm.history.statistics import wilson_interval
+from kindlm.reports.figures import percent, score
+from kindlm.reports.page import Page, mark
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
+
+__all__ = ["write_agreement"]
+
+_LISTED = 50
+_NOTE = 500
+_COLORS = {Trust.TRUSTED: "green", Trust.NOT_TRUSTED: "red", Trust.UNDECIDED: "yellow"}
+
+
+def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions) -> None:
+    """Write what people and judges say of the same executions, and where they differ."""
+    page = Page(out, options)
+    reviewed = f"{count(found.reviewed, 'execution')} reviewed"
+    people = count(len(found.people), "person", "people")
+    page.line((reviewed, "bold"), f" by {people}", hang=2)
+    for judge in found.judges:
+        _write_judge(judge, page)
+    if not found.judges:
+        page.heading("Judges")
+        page.line("Nothing that was reviewed tells anything of a judge.", indent=2, hang=2)
+    if found.left_out:
+        executions = count(found.left_out, "execution")
+        left_out = f"Left out: {executions} that judges did not decide, or pass while others fail."
+        page.line((left_out, "dim"), indent=2, hang=2)
+    _write_criteria(found, page)
+    _write_verdicts(found, page)
+    _write_list("Disagreements", found.disagreements, page)
+    _write_list("People are divided", found.divided, page)
+
+
+def _write_judge(judge: Comparison, page: Page) -> None:
+    name = one_line(judge.judge or "of unknown model")
+    page.heading(f"Judge {name}: {count(judge.reviews, 'execution')}")
+    _write_table(judge, "judge", page)
+    page.line((_sentence(judge), _COLORS[judge.trust]), indent=2, hang=2)
+
+
+def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
+    if not found.criteria:
+        return
+    page.heading("Criteria")
+    several = len({criterion.judge for criterion in found.criteria}) > 1
+    for criterion in found.criteria:
+        table = criterion.table
+        judge = f" · {one_line(criterion.judge or 'unknown judge')}" if several else ""
+        page.line(f"{one_line(criterion.criterion or '')}{judge}", indent=2, hang=2)
+        passes, fails = table.judge_passed_only, table.person_passed_only
+        facts = [
+            f"{_agreed(criterion)} agree",
+            _kappa(criterion),
+            *([f"the judge passes {passes} that people fail"] if passes else []),
+            *([f"it fails {fails} that people pass"] if fails else []),
+        ]
+        page.line(", ".join(facts), (f"  {_short(criterion)}", _COLORS[criterion.trust]), indent=4)
+
+
+def _write_verdicts(found: PeopleAndJudges, page: Page) -> None:
+    if found.verdicts is None:
+        return
+    executions = count(found.verdicts.reviews, "execution")
+    page.heading(f"Verdicts of kindlm, judges and all other checks: {executions}")
+    _write_table(found.verdicts, "kindlm", page)
+    if found.errored:
+        errored = f"Left out: {count(found.errored, 'execution')} that errored."
+        page.line((errored, "dim"), indent=2, hang=2)
+
+
+def _write_table(compared: Comparison, who: str, page: Page) -> None:
+    """Write the confusion table, and the figures that are made of it."""
+    table = compared.table
+    head, rows = ("people pass", "people fail"), (f"{who} passes", f"{who} fails")
+    width = max(map(len, rows))
+    page.line((" " * width + "".join(f"  {column}" for column in head), "dim"), indent=2)
+    cells = (
+        (table.both_passed, table.judge_passed_only),
+        (table.person_passed_only, table.both_failed),
+    )
+    for name, numbers in zip(rows, cells, strict=True):
+        shown = "".join(f"  {number:>11,}" for number in numbers)
+        page.line((name.ljust(width), "dim"), shown, indent=2)
+    interval = wilson_interval(table.both_passed + table.both_failed, compared.reviews)
+    low, high = map(percent, interval or (0.0, 1.0))
+    rate = f"{percent(table.observed)} (95 % interval: {low} to {high})"
+    page.fields([("agree", f"{_agreed(compared)}, {rate}"), ("kappa", _figure(compared))], indent=2)
+
+
+def _agreed(compared: Comparison) -> str:
+    return f"{compared.table.both_passed + compared.table.both_failed} of {compared.reviews}"
+
+
+def _kappa(compared: Comparison) -> str:
+    return "no kappa" if compared.table.kappa is None else f"kappa {_figure(compared)}"
+
+
+def _figure(compared: Comparison) -> str:
+    kappa, interval = compared.table.kappa, compared.interval
+    if kappa is None or interval is None:
+        return "none: chance alone would agree"
+    return f"{score(kappa)} (95 % interval: {score(interval[0])} to {score(interval[1])})"
+
+
+def _sentence(judge: Comparison) -> str:
+    """Return what to think of a judge, and what to do."""
+    if judge.trust is Trust.TRUSTED:
+        return f"It can be trusted: it agrees with people, kappa is at least {SUBSTANTIAL:.2f}."
+    if judge.trust is Trust.NOT_TRUSTED:
+        return (
+            f"It can not be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements say what"
+            " its criteria and rubrics leave open."
+        )
+    if judge.table.kappa is None:
+        always, other = ("passed", "failed") if judge.table.both_passed else ("failed", "passed")
+        return (
+            f"Nobody can tell yet: all of these {always} for the judge and for people. Review"
+            f" executions that {other}."
+        )
+    if judge.needed is None:
+        return f"Nobody can tell: kappa is about {SUBSTANTIAL:.2f}, the least to be trusted."
+    more = count(judge.needed, "more review", "more reviews")
+    return f"Too few reviews to tell whether it can be trusted. About {more} would tell."
+
+
+def _short(criterion: Comparison) -> str:
+    if criterion.trust is Trust.UNDECIDED and criterion.needed is not None:
+        return f"needs about {count(criterion.needed, 'more review', 'more reviews')}"
+    return str(criterion.trust)
+
+
+def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Page) -> None:
+    if not executions:
+        return
+    page.heading(title)
+    for execution in executions[:_LISTED]:
+        _write_execution(execution, page)
+    more = len(executions) - _LISTED
+    if more > 0:
+        page.line(f"… and {more:,} more: kindlm review --agreement --format json", indent=2)
+
+
+def _write_execution(execution: ReviewedExecution, page: Page) -> None:
+    said = {True: ", people pass it", False: ", people fail it", None: ""}[execution.people]
+    page.line(
+        mark(execution.status),
+        f" {one_line(execution.test)} · {one_line(execution.target)} · repeat {execution.repeat}",
+        (f"  {execution.status}{said}", "dim"),
+        indent=2,
+        hang=2,
+    )
+    page.fields(list(_facts(execution)), indent=4)
+    page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
+
+
+def _facts(execution: ReviewedExecution) -> Iterator[tuple[str, str]]:
+    for criterion in execution.criteria:
+        yield "judge", f"{_scored(criterion)}  {one_line(criterion.label)}"
+    if execution.checks_failed:
+        yield "checks", "others than judges failed"
+    for review in execution.reviews:
+        note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
+        yield one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"
+
+
+def _scored(criterion: JudgedCriterion) -> str:
+    if criterion.score is None or criterion.threshold is None:
+        return "no score"
+    return f"{score(criterion.score)}, needs {score(criterion.threshold)}"

@@ -1,0 +1,142 @@
+"""What reviews tell of judges, of criteria and of recorded verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindlm.history.agreement import Trust, compare_reviews
+from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
+from kindlm.history.rows import ReviewView
+from kindlm.outcome import Status
+
+
+def judged(passed: bool | None, label: str = "Is kind", judge: str | None = "j1") -> Any:
+    return JudgedCriterion(label, judge, score=0.9, threshold=0.8, passed=passed)
+
+
+def reviewed(
+    people: str, *criteria: JudgedCriterion, checks_failed: bool = False, **fields: Any
+) -> ReviewedExecution:
+    """An execution that people, each a letter of `people`, pass (y) or fail (n)."""
+    decided = [criterion.passed for criterion in criteria]
+    failed = checks_failed or False in decided
+    status = Status.FAILED if failed else Status.ERRORED if None in decided else Status.PASSED
+    reviews = tuple(
+        ReviewView(word == "y", None, f"person{place}", "2026-01-01T00:00:00.000000Z")
+        for place, word in enumerate(people)
+    )
+    values: dict[str, Any] = {"status": status, "error_code": None} | fields
+    return ReviewedExecution(
+        id="k3f-1",
+        run="k3f",
+        number=1,
+        suite="support",
+        test="greets",
+        target="gpt",
+        repeat=1,
+        reviews=reviews,
+        criteria=criteria,
+        checks_failed=checks_failed,
+        **values,
+    )
+
+
+def cells(compared: Any) -> tuple[int, ...]:
+    table = compared.table
+    return (
+        table.both_passed,
+        table.judge_passed_only,
+        table.person_passed_only,
+        table.both_failed,
+    )
+
+
+def test_the_confusion_table_of_a_judge() -> None:
+    found = compare_reviews(
+        [reviewed("y", judged(True))] * 4
+        + [reviewed("n", judged(True))] * 3
+        + [reviewed("y", judged(False))] * 2
+        + [reviewed("n", judged(False))]
+    )
+    (judge,) = found.judges
+    assert cells(judge) == (4, 3, 2, 1)
+    assert (judge.judge, judge.criterion, judge.reviews) == ("j1", None, 10)
+    assert found.verdicts is not None
+    assert cells(found.verdicts) == (4, 3, 2, 1)
+    assert len(found.disagreements) == 5
+
+
+def test_most_people_decide_and_where_they_are_divided_nobody_does() -> None:
+    found = compare_reviews(
+        [reviewed("yny", judged(True)), reviewed("nny", judged(True)), reviewed("yn", judged(True))]
+    )
+    (judge,) = found.judges
+    assert cells(judge) == (1, 1, 0, 0)
+    assert len(found.divided) == 1
+    assert found.people == ("person0", "person1", "person2")
+
+
+def test_what_only_checks_failed_tells_nothing_of_a_judge_that_passes_it() -> None:
+    found = compare_reviews(
+        [
+            reviewed("n", judged(True), checks_failed=True),
+            reviewed("y", judged(True), checks_failed=True),
+            reviewed("n", judged(True), error_code="ENGINE_MAX_TURNS", status=Status.ERRORED),
+            reviewed("n", judged(False), checks_failed=True),
+        ]
+    )
+    (judge,) = found.judges
+    assert cells(judge) == (0, 0, 0, 1)
+    assert found.left_out == 3
+    assert found.errored == 1
+    assert found.verdicts is not None
+    assert cells(found.verdicts) == (0, 0, 1, 2)
+
+
+def test_criteria_are_told_apart() -> None:
+    found = compare_reviews(
+        [
+            reviewed("n", judged(True, "Is kind"), judged(False, "Is short")),
+            reviewed("y", judged(True, "Is kind"), judged(True, "Is short")),
+        ]
+    )
+    kind, short = found.criteria
+    assert (kind.criterion, cells(kind)) == ("Is kind", (1, 0, 0, 0))
+    assert (short.criterion, cells(short)) == ("Is short", (1, 0, 0, 1))
+    (judge,) = found.judges
+    assert cells(judge) == (1, 0, 0, 1)
+
+
+def test_judges_are_told_apart() -> None:
+    found = compare_reviews([reviewed("y", judged(True)), reviewed("y", judged(True, judge=None))])
+    assert [(one.judge, cells(one)) for one in found.judges] == [
+        ("", (1, 0, 0, 0)),
+        ("j1", (1, 0, 0, 0)),
+    ]
+
+
+def test_executions_without_a_judge_count_for_verdicts() -> None:
+    found = compare_reviews([reviewed("y"), reviewed("n", checks_failed=True)])
+    assert (found.judges, found.criteria, found.left_out) == ((), (), 0)
+    assert found.verdicts is not None
+    assert cells(found.verdicts) == (1, 0, 0, 1)
+
+
+def test_a_judge_that_could_not_decide_is_left_out() -> None:
+    found = compare_reviews([reviewed("y", judged(None))])
+    assert (found.judges, found.left_out, found.errored) == ((), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("agreed", "differed", "trust"),
+    [(60, 2, Trust.TRUSTED), (10, 1, Trust.UNDECIDED), (30, 25, Trust.NOT_TRUSTED)],
+)
+def test_whom_to_trust(agreed: int, differed: int, trust: Trust) -> None:
+    executions = [
+        reviewed("yn"[number % 2], judged(number % 2 == 0)) for number in range(agreed)
+    ] + [reviewed("yn"[number % 2], judged(number % 2 == 1)) for number in range(differed)]
+    (judge,) = compare_reviews(executions).judges
+    assert judge.trust is trust
+    assert judge.needed == 0 if trust is not Trust.UNDECIDED else judge.needed
