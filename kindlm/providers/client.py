@@ -18,13 +18,27 @@ from kindlm.providers.quota import quotas
 from kindlm.providers.refusals import WRITTEN_AS, refused_parameters
 from kindlm.providers.wire import UnreadableReply, Wire, WireRequest, parse_json
 
-__all__ = ["HttpAnswer", "NoAnswer", "Transport", "WireClient"]
+__all__ = [
+    "MAX_BODY_BYTES",
+    "AnswerTooLong",
+    "HttpAnswer",
+    "NoAnswer",
+    "Transport",
+    "WireClient",
+]
+
+MAX_BODY_BYTES = 10_000_000
+"""An answer is read to here, as those of agents are: none of a model is longer."""
 
 _OK = 200
 
 
 class NoAnswer(Exception):  # noqa: N818 - it names what happened
     """No whole HTTP answer came; the cause says why."""
+
+
+class AnswerTooLong(Exception):  # noqa: N818 - it names what happened
+    """An answer has more than `MAX_BODY_BYTES`, packed or unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,10 @@ class Transport(Protocol):
     """Carries JSON to one provider."""
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status; raise `NoAnswer` without one."""
+        """Post a body and return the answer whatever its status.
+
+        Raise `NoAnswer` without one, and `AnswerTooLong` for one that is not read to its end.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -70,6 +87,8 @@ class WireClient:
             return Err(failures.of_timeout(self._endpoint, request.timeout_s))
         except NoAnswer as error:
             return Err(failures.of_network(self._endpoint, error))
+        except AnswerTooLong:
+            return Err(failures.of_excess(self._endpoint, MAX_BODY_BYTES))
 
     async def aclose(self) -> None:
         """Close all connections."""

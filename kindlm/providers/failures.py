@@ -122,6 +122,16 @@ def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
     )
 
 
+def of_excess(endpoint: Endpoint, limit: int) -> KindlmError:
+    """Return the error of an answer with more bytes than are read of any."""
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{endpoint.title} sent more than {limit // 1_000_000} MB",
+        f"Check that providers.{endpoint.provider}.baseUrl is the API itself, or lower maxTokens",
+    )
+
+
 def of_reply(endpoint: Endpoint, status: int, body: str, reason: str) -> KindlmError:
     """Return the error of an answer that came whole and cannot be read."""
     return _error(

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import httpx
+
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.http_client import UNREACHABLE, ClientPool
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient
+from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.ollama_host import host_url
 from kindlm.providers.ollama_wire import WIRE
@@ -89,19 +91,31 @@ class _Transport:
         self._pool = ClientPool()
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status; raise `NoAnswer` without one."""
+        """Post a body and return the answer whatever its status; see `client.Transport`."""
+        url = self._base_url + path
         with self._pool.borrow() as client:
             try:
-                response = await client.post(
-                    self._base_url + path, content=body, headers=self._headers
-                )
+                sending = client.stream("POST", url, content=body, headers=self._headers)
+                async with sending as response:
+                    content = await _content(response)
             except UNREACHABLE as error:
                 raise NoAnswer from error
-        return HttpAnswer(response.status_code, response.headers, response.text)
+        text = content.decode(response.encoding or "utf-8", "replace")
+        return HttpAnswer(response.status_code, response.headers, text)
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._pool.aclose()
+
+
+async def _content(response: httpx.Response) -> bytes:
+    pieces, size = list[bytes](), 0
+    async for piece in response.aiter_bytes():
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise AnswerTooLong
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:

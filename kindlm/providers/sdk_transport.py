@@ -18,14 +18,14 @@ import asyncio
 import functools
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 from urllib.request import getproxies
 
 import aiohttp
 import httpx2
 
-from kindlm.providers.client import HttpAnswer, NoAnswer
+from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer
 from kindlm.providers.request_form import RequestForm, form_of
 
 __all__ = ["AsyncSdk", "SdkTransport", "silence_sdk_logs", "tls_context"]
@@ -40,6 +40,8 @@ timeout of theirs, whatever they raise without a response is a matter of the net
 # Both as the SDKs' own clients have it.
 _CONNECTIONS = 1000
 _KEPT_ALIVE_S = 5.0
+
+_CHUNK_BYTES = 65_536
 
 
 class AsyncSdk(Protocol):
@@ -75,6 +77,7 @@ class SdkTransport:
         failure: type[Exception],
     ) -> None:
         self._connect = connect
+        http_client.event_hooks = {"response": [_bound]}
         self._sdk = connect(http_client)
         self._options = {"headers": headers}
         self._failure = failure
@@ -84,7 +87,7 @@ class SdkTransport:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status; raise `NoAnswer` without one."""
+        """Post a body and return the answer whatever its status; see `client.Transport`."""
         try:
             form = await self._form(path) if self._direct else None
             if form is not None:
@@ -92,6 +95,8 @@ class SdkTransport:
             return _http_answer(await self._post(self._sdk, path, body))
         except (self._failure, *_UNREACHABLE) as error:
             response = getattr(error, "response", None)
+            if response is None and isinstance(error.__cause__, AnswerTooLong):
+                raise AnswerTooLong from error
             if response is None:
                 raise NoAnswer from error
             return _http_answer(response)
@@ -134,7 +139,8 @@ class SdkTransport:
         async with self._session.post(
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:
-            content = await response.read()
+            pieces = response.content.iter_chunked(_CHUNK_BYTES)
+            content = b"".join([piece async for piece in _within_bounds(pieces)])
         return HttpAnswer(response.status, response.headers, _text(response, content))
 
 
@@ -175,8 +181,43 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
     headers = response.headers
     if "Content-Encoding" not in headers and "charset" not in headers.get("Content-Type", ""):
         return content.decode("utf-8", "replace")
-    raw = list(response.raw_headers)
-    return httpx2.Response(response.status, headers=raw, content=content).text
+    # Unpacked piece by piece: a few bytes may stand for a thousand times as many.
+    packed = (content[at : at + _CHUNK_BYTES] for at in range(0, len(content), _CHUNK_BYTES))
+    whole = httpx2.Response(response.status, headers=list(response.raw_headers), content=packed)
+    unpacked = bytearray()
+    for piece in whole.iter_bytes():
+        unpacked += piece
+        if len(unpacked) > MAX_BODY_BYTES:
+            raise AnswerTooLong
+    return unpacked.decode(whole.encoding or "utf-8", "replace")
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Let what the SDK reads of an answer have an end."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    response.stream = _BoundedStream(response.stream)
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The body of an answer, as it is read by the SDK."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return _within_bounds(self._stream)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise AnswerTooLong
+        yield piece
 
 
 def _http_answer(response: httpx2.Response) -> HttpAnswer:

@@ -13,7 +13,7 @@ from typing import Any
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Embedding
 from kindlm.providers import failures
-from kindlm.providers.client import HttpAnswer, NoAnswer, Transport
+from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import UnreadableReply, error_message, parse_json, token_count
 from kindlm.transcript import Usage
@@ -80,6 +80,8 @@ class WireEmbedder:
             return Err(failures.of_timeout(self._endpoint, timeout_s))
         except NoAnswer as error:
             return Err(self._advise(failures.of_network(self._endpoint, error)))
+        except AnswerTooLong:
+            return Err(failures.of_excess(self._endpoint, MAX_BODY_BYTES))
         latency_ms = (time.perf_counter() - started) * 1000
         if answer.status != _OK:
             told = (answer.status, answer.headers, answer.text)
