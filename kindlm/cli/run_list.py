@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,16 +30,25 @@ class ListedRun:
     """A run and what became of it.
 
     `status` is passed, failed, interrupted, aborted, running, or killed: not ended, and nobody
-    is at it any more.
+    is at it any more. `passed_now` is the verdict by today's rules, None where there is none, or
+    it was not computed.
     """
 
     row: RunRow
     status: str
+    passed_now: bool | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether today's rules give another verdict than the one that was told then."""
+        return self.passed_now is not None and self.passed_now is not self.row.passed
 
 
-def describe_runs(rows: Iterable[RunRow], database: Path) -> list[ListedRun]:
-    """Return the runs with their status as of now."""
-    return [ListedRun(row, _status(row, database)) for row in rows]
+def describe_runs(
+    rows: Iterable[RunRow], database: Path, verdicts: Mapping[str, bool]
+) -> list[ListedRun]:
+    """Return the runs with their status as of now; `verdicts` are those of today's rules."""
+    return [ListedRun(row, _status(row, database), verdicts.get(row.id)) for row in rows]
 
 
 def parse_since(text: str, now: datetime) -> Result[str]:
@@ -75,6 +84,7 @@ def runs_json(runs: Sequence[ListedRun]) -> str:
             "startedAt": run.row.started_at,
             "status": run.status,
             "passed": run.row.passed,
+            "passedNow": run.passed_now,
             "executions": {"passed": run.row.passed_executions, "total": run.row.executions},
             "gates": {"passed": run.row.gates_passed, "total": run.row.gates},
             "costUsd": run.row.cost_usd,
@@ -105,6 +115,10 @@ def _status(row: RunRow, database: Path) -> str:
     return "running" if is_held(database, f"run/{row.id}") else "killed"
 
 
+def _now(run: ListedRun) -> str:
+    return "passed" if run.passed_now else "failed"
+
+
 def _cells(run: ListedRun) -> tuple[str, ...]:
     row = run.row
     when = datetime.fromisoformat(row.started_at).astimezone()
@@ -115,7 +129,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         one_line(row.id),
         one_line(row.label or ""),
         when.strftime("%Y-%m-%d %H:%M"),
-        run.status,
+        f"{run.status} ({_now(run)} now)" if run.differs else run.status,
         f"{row.passed_executions}/{row.executions}",
         f"{row.gates_passed}/{row.gates}" if row.gates else "",
         "" if row.cost_usd is None else f"${row.cost_usd:.4f}",

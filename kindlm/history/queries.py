@@ -84,22 +84,18 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
  ORDER BY 1
 """
 
-SKIPPED = """
-SELECT s.name, reason.value, count(*)
-  FROM executions e
-  JOIN suites s ON s.id = e.suite, json_each(e.warnings) reason
- WHERE e.run = ? AND e.status = 'skipped'
- GROUP BY s.ordinal, reason.value
 # What was said of a conversation is said of every execution that looks at it.
 REVIEWS = """
-SELECT v.passed, CASE WHEN v.note_ref IS NOT NULL THEN coalesce(n.body, '(erased)') END AS note,
+SELECT v.passed, n.body AS note,
        v."by", v.at
   FROM executions e
   JOIN reviews v ON v.execution = e.source
-  LEFT JOIN contents n ON n.ref = v.note_ref
+  LEFT JOIN shown_texts n ON n.ref = v.note_ref
  WHERE e.id = ?
  ORDER BY v.at, v.event
 """
+
+GATES_THEN = "SELECT suite AS suite_id, name, passed, actual FROM gates WHERE run = ?"
 
 REVIEWED = """
 SELECT count(DISTINCT e.id) AS executions,
@@ -109,6 +105,12 @@ SELECT count(DISTINCT e.id) AS executions,
  WHERE e.run = ?
 """
 
+SKIPPED = """
+SELECT s.name, reason.value, count(*)
+  FROM executions e
+  JOIN suites s ON s.id = e.suite, json_each(e.warnings) reason
+ WHERE e.run = ? AND e.status = 'skipped'
+ GROUP BY s.ordinal, reason.value
 """
 
 SKIPPED_ASSERTIONS = """

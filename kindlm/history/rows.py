@@ -19,6 +19,7 @@ __all__ = [
     "AssertionView",
     "CallView",
     "ExecutionView",
+    "GateThen",
     "ReviewView",
     "RunInfo",
     "SuiteView",
@@ -91,6 +92,16 @@ class SuiteView:
         if not self.passed:
             return Status.FAILED
         return Status.PASSED if self.executions.tested else Status.SKIPPED
+
+
+@dataclass(frozen=True, slots=True)
+class GateThen:
+    """What a gate of a suite said when the run ended, as the user was told."""
+
+    suite_id: str
+    name: str
+    passed: bool
+    actual: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +184,6 @@ class AssertionView:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallView:
-    """A tool call with its answer; `call` is the model's answer that asked for it.
-
-    `problems` say what was wrong with it: arguments that break the tool's schema, no answer for it.
-    """
-
-@dataclass(frozen=True, slots=True)
 class ReviewView:
     """What a person said of an execution, as `user@host`; `at` is UTC, ISO 8601."""
 
@@ -188,6 +192,13 @@ class ReviewView:
     by: str
     at: str
 
+
+@dataclass(frozen=True, slots=True)
+class ToolCallView:
+    """A tool call with its answer; `call` is the model's answer that asked for it.
+
+    `problems` say what was wrong with it: arguments that break the tool's schema, no answer for it.
+    """
 
     attempt: int
     position: int

@@ -21,6 +21,7 @@ from kindlm.history.rows import (
     AssertionView,
     CallView,
     ExecutionView,
+    GateThen,
     ReviewView,
     RunInfo,
     SuiteView,
@@ -99,15 +100,15 @@ class RunView:
         info = self.info
         return read_shard(self._db, info.project, info.shard, info.group_id)
 
-    @property
-    def tested_nothing(self) -> bool:
-        """Whether no execution was tested: filters, skips, or an empty plan."""
-        return self.summary.executions.tested == 0
     @cached_property
     def reviewed(self) -> Reviewed:
         """How many executions of the run people reviewed."""
         return Reviewed(*self._db.execute(queries.REVIEWED, (self.id,)).fetchone())
 
+    @property
+    def tested_nothing(self) -> bool:
+        """Whether no execution was tested: filters, skips, or an empty plan."""
+        return self.summary.executions.tested == 0
 
     @cached_property
     def missing(self) -> int:
@@ -129,6 +130,18 @@ class RunView:
     def fulfilled(self) -> bool:
         """The verdict by today's rules: every suite passes, and something was tested."""
         return self.complete and not self.tested_nothing and all(s.passed for s in self.suites)
+
+    @property
+    def told_otherwise(self) -> bool:
+        """Whether the user was told another verdict when the run ended than today's rules give."""
+        return self.info.passed is not None and self.info.passed is not self.passed
+
+    @cached_property
+    def gates_then(self) -> dict[tuple[str, str], GateThen]:
+        """What the gates said when the run ended, by suite (its id) and name; {} before."""
+        rows = self._db.execute(queries.GATES_THEN, (self.id,)).fetchall()
+        gates = [GateThen(**{**dict(row), "passed": bool(row["passed"])}) for row in rows]
+        return {(gate.suite_id, gate.name): gate for gate in gates}
 
     @property
     def status(self) -> str:
@@ -183,14 +196,14 @@ class RunView:
         rows = self._db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
         return [_assertion(row) for row in rows]
 
-    def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
-        """Return the tool calls of an execution's last attempt."""
-        return self._tool_calls(execution, execution.attempt)
-
     def reviews(self, execution: ExecutionView) -> list[ReviewView]:
         """Return what people said of an execution, of each the last word, in order of time."""
         rows = self._db.execute(queries.REVIEWS, (execution.id,))
         return [ReviewView(bool(row["passed"]), row["note"], row["by"], row["at"]) for row in rows]
+
+    def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
+        """Return the tool calls of an execution's last attempt."""
+        return self._tool_calls(execution, execution.attempt)
 
     def all_tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of all attempts of an execution."""

@@ -193,12 +193,6 @@ def _write_error(execution: ExecutionView, page: Page, mask: Mask, *, verbose: b
         page.line((visible(bounded(mask.text(execution.trace), _TEXT)), "dim"), indent=4)
 
 
-class _Assertions:
-    """Writes every assertion with what it saw and where."""
-
-    def __init__(
-        self,
-        suite: SuiteView,
 def _write_reviews(reviews: Sequence[ReviewView], page: Page, mask: Mask) -> None:
     if not reviews:
         return
@@ -212,6 +206,12 @@ def _write_reviews(reviews: Sequence[ReviewView], page: Page, mask: Mask) -> Non
             page.line(visible(bounded(mask.text(review.note), _VALUE)), indent=4)
 
 
+class _Assertions:
+    """Writes every assertion with what it saw and where."""
+
+    def __init__(
+        self,
+        suite: SuiteView,
         execution: ExecutionView,
         tool_calls: Sequence[ToolCallView],
         page: Page,

@@ -68,7 +68,7 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
         "gates",
         {
             "passed": all(gate.passed for suite in view.suites for gate in suite.gates),
-            "results": [gate for suite in view.suites for gate in _gates(suite)],
+            "results": [gate for suite in view.suites for gate in _gates(view, suite)],
         },
     )
 
@@ -90,6 +90,7 @@ def _run(view: RunView) -> dict[str, Any]:
             for suite in view.suites
         ],
         "status": view.status,
+        "statusThen": _word(info.passed),
         "mode": info.mode,
         "sourceRun": info.source_run,
         "startedAt": info.started_at,
@@ -128,9 +129,9 @@ def _summary(view: RunView) -> dict[str, Any]:
         "judgeCostUsd": summary.judge_cost_usd,
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
+        "reviews": view.reviewed._asdict(),
     }
 
-        "reviews": view.reviewed._asdict(),
 
 def _counts(counts: StatusCounts) -> dict[str, int]:
     return {
@@ -142,16 +143,24 @@ def _counts(counts: StatusCounts) -> dict[str, int]:
     }
 
 
-def _gates(suite: SuiteView) -> Iterator[dict[str, Any]]:
+def _gates(view: RunView, suite: SuiteView) -> Iterator[dict[str, Any]]:
     for gate in suite.gates:
+        then = view.gates_then.get((suite.id, gate.name))
         yield {
             "suite": suite.name,
             "name": gate.name,
             "threshold": gate.threshold,
             "actual": gate.actual,
             "passed": gate.passed,
+            "passedThen": then.passed if then else None,
             "message": gate.message,
         }
+
+
+def _word(passed: bool | None) -> Status | None:
+    if passed is None:
+        return None
+    return Status.PASSED if passed else Status.FAILED
 
 
 def _errors(view: RunView) -> list[dict[str, Any]]:
@@ -209,20 +218,20 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
         "finishReason": execution.finish_reason,
         "warnings": [mask.text(warning) for warning in execution.warnings],
         "assertions": [_assertion(masked(assertion, mask)) for assertion in assertions],
-    }
-
-
-def _error(execution: ExecutionView, mask: Mask) -> dict[str, Any] | None:
         "reviews": [_review(review, mask) for review in view.reviews(execution)],
     }
 
 
 def _review(review: ReviewView, mask: Mask) -> dict[str, Any]:
     return {
-        "verdict": Status.PASSED if review.passed else Status.FAILED,
+        "verdict": _word(review.passed),
         "note": None if review.note is None else mask.text(review.note),
         "by": review.by,
         "at": review.at,
+    }
+
+
+def _error(execution: ExecutionView, mask: Mask) -> dict[str, Any] | None:
     if execution.error_code is None:
         return None
     return {

@@ -18,6 +18,7 @@ from kindlm.reports.totals_page import (
     write_gates,
     write_missing,
     write_skipped,
+    write_then,
     write_tolerated,
     write_totals,
 )
@@ -130,10 +131,7 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
     color = "bold green" if verdict.passed else "bold red"
     reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
     page.line((verdict.word, color), f": {reasons}", hang=2)
-    told = view.info.passed
-    if told is not None and told is not verdict.passed:
-        then = "passed" if told else "failed"
-        page.line(f"When the run ended, it was told as {then}.", indent=2)
+    write_then(view, page)
     page.blank()
     if not listed:
         all_tests = f"kindlm show {view.id} --verbose"

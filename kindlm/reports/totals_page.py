@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from kindlm.history.rows import Summary, TestView
@@ -19,6 +20,7 @@ __all__ = [
     "write_gates",
     "write_missing",
     "write_skipped",
+    "write_then",
     "write_tolerated",
     "write_totals",
 ]
@@ -77,6 +79,21 @@ def write_skipped(view: RunView, page: Page) -> None:
         skipped = count(number, f"{one_line(kind)} assertion")
         said = one_line(message or "(erased)")
         page.line(f"{skipped} of {one_line(suite)}: {said}", indent=2, hang=2)
+
+
+def write_then(view: RunView, page: Page) -> None:
+    """Say what users were told when the run ended, where today's rules say something else."""
+    if view.told_otherwise:
+        then = "passed" if view.info.passed else "failed"
+        page.line((f"When the run ended, it was told as {then}.", "yellow"), indent=2, hang=2)
+    for suite in view.suites:
+        for gate in suite.gates:
+            then_gate = view.gates_then.get((suite.id, gate.name))
+            if then_gate is None or then_gate.passed is gate.passed:
+                continue
+            told = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
+            was = f"{'passed' if told.passed else 'failed'} then: {comparison(told)}"
+            page.line((f"Gate {gate.name} of {one_line(suite.name)} {was}.", "yellow"), indent=2)
 
 
 def write_totals(view: RunView, page: Page) -> None:

@@ -34,12 +34,13 @@ def runs_command(
     from kindlm.cli.history import existing_history, open_history, or_fail
     from kindlm.cli.run_list import describe_runs, parse_since, runs_json, runs_table
     from kindlm.history.runs import list_runs
+    from kindlm.history.verdicts_now import verdicts_now
 
     del verbose
     start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
     with open_history(db) as connection:
         rows = list_runs(connection, limit=limit, suite=suite, since=start)
-        runs = describe_runs(rows, existing_history(db).database)
+        runs = describe_runs(rows, existing_history(db).database, verdicts_now(connection, rows))
     if form is ListFormat.JSON:
         sys.stdout.write(runs_json(runs))
         return
