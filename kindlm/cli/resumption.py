@@ -43,12 +43,18 @@ def no_selection(options: TestOptions) -> KindlmError | None:
     )
 
 
-def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> TestOptions:
-    """Return the options of the run's first session, with what is given anew for this one."""
+def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Result[TestOptions]:
+    """Return the options of the run's first session, with what is given anew for this one.
+
+    An error if its files are not in this project.
+    """
     recorded = unfinished.options
-    return replace(
+    paths = tuple(root / path for path in recorded.paths)
+    if gone := [path for path in paths if not path.exists()]:
+        return Err(_not_here(unfinished.run, gone))
+    now = replace(
         options,
-        paths=tuple(root / path for path in recorded.paths),
+        paths=paths,
         suite=recorded.suite,
         tests=tuple(recorded.tests),
         tags=tuple(recorded.tags),
@@ -62,6 +68,7 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Tes
         max_cost_usd=_given(options.max_cost_usd, recorded.max_cost_usd),
         max_rpm=_given(options.max_rpm, recorded.max_rpm),
     )
+    return Ok(now)
 
 
 def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Result[RunRequest]:
@@ -186,6 +193,15 @@ def _other_tests(run: str, now: RecordedSuite, before: RecordedSuite) -> KindlmE
 def _test(key: tuple[str, str]) -> str:
     name, target = key
     return f"{name!r} on {target!r}"
+
+
+def _not_here(run: str, gone: Sequence[Path]) -> KindlmError:
+    names = ", ".join(str(path) for path in gone[:5])
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"Run {run} can not be resumed here: there is no {names}.",
+        "Go to the project that it began in, and resume it there; or put the files back.",
+    )
 
 
 def _refused(run: str, what: str, differences: Sequence[str]) -> KindlmError:

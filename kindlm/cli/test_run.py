@@ -72,7 +72,7 @@ def run_tests(options: TestOptions) -> int:
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     unfinished = _unfinished(options) if options.resume is not None else None
     if unfinished is not None:
-        options = as_recorded(options, unfinished, project.root)
+        options = or_fail(as_recorded(options, unfinished, project.root))
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
     loaded = or_fail(load_paths(options.paths, project.root))

@@ -190,6 +190,21 @@ def test_a_run_is_resumed_by_any_of_its_names(
     assert "mine" in stdout
 
 
+def test_a_run_of_another_project_is_not_resumed_here(
+    workspace: Workspace, server: LoopbackServer, tmp_path: Path
+) -> None:
+    write_orders(workspace, server, 3)
+    kill_when_held(workspace, server, "k1")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".kindlm").mkdir()
+    process = workspace.start("test", "--db", str(workspace.database), "--resume", cwd=elsewhere)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "can not be resumed here" in stderr
+    assert "Go to the project that it began in" in stderr
+
+
 def test_options_that_follow_resume_are_not_taken_for_a_run(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
