@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "MAX_CONCURRENCY",
+    "MAX_REPEAT",
     "DatabaseOption",
     "DiffFormat",
     "FailOnOption",
@@ -16,6 +18,10 @@ __all__ = [
     "RunArgument",
     "VerboseOption",
 ]
+
+# As in kindlm.yaml, whose schema takes too long to load where only help is asked for.
+MAX_REPEAT = 100
+MAX_CONCURRENCY = 32
 
 
 class ListFormat(StrEnum):

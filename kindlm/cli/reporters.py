@@ -1,4 +1,7 @@
-"""Which reports a run writes, and where: `--reporter NAME[=FILE]`, `-o FILE`."""
+"""Which reports a run writes, and where: `--reporter NAME[=FILE]`, `-o FILE`.
+
+The file `-` is standard output, where a report goes that names no file.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from kindlm.reports.registry import Report, ReportOptions, find_report
 
 __all__ = ["Reporter", "is_history", "parse_reporters", "spare", "write_reports"]
 
+_STDOUT = "-"
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 
 
@@ -40,11 +44,11 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
             return found
         if named and not file:
             return Err(_no_file_name(name))
-        reporters.append(Reporter(found.value, Path(file) if file else None))
+        reporters.append(Reporter(found.value, Path(file) if file not in ("", _STDOUT) else None))
     homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
     if len(homeless) > 1:
         return Err(_two_on_stdout([reporters[index].report.name for index in homeless]))
-    if output is not None:
+    if output is not None and str(output) != _STDOUT:
         if not homeless:
             return Err(_no_use_for(output))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
@@ -56,11 +60,13 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
 def spare(
     reporters: Sequence[Reporter], database: Path, suites: Iterable[Path] = ()
 ) -> Result[None]:
-    """Return an error if a report would take the place of the history or of a suite."""
+    """Return an error if a report would take the place of the history, a suite or a folder."""
     kept = {os.path.realpath(suite): "a suite" for suite in suites}
     for reporter in reporters:
         if reporter.file is None:
             continue
+        if reporter.file.is_dir():
+            return Err(_a_folder(reporter.report.name, reporter.file))
         is_kept = is_history(reporter.file, database)
         what = "the history" if is_kept else kept.get(os.path.realpath(reporter.file))
         if what is not None:
@@ -114,6 +120,14 @@ def _kept(report: str, file: Path, what: str) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"The {report} report would be written over {what}: {file}.",
         "Name another file.",
+    )
+
+
+def _a_folder(report: str, file: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The {report} report can not be written to {file}: it is a folder.",
+        "Name a file in it.",
     )
 
 

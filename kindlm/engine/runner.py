@@ -160,8 +160,10 @@ def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
         yield
         return
     reason = f"the run took longer than {limits.max_time_s:g} s (--max-time)"
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(limits.max_time_s, partial(stop.abort, reason, cut_off=True))
+    over = partial(stop.abort, reason, cut_off=True)
+    if limits.max_time_s <= 0:
+        over()
+    timer = asyncio.get_running_loop().call_later(limits.max_time_s, over)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,41 @@ def test_a_label_is_no_name_of_another_run(kindlm, label):
     assert outcome.code == 1
     assert "can not be a label" in outcome.err
     assert not Path(".kindlm/kindlm.db").exists()
+
+
+def test_a_dash_is_standard_output(kindlm, here):
+    assert kindlm("init", ".").code == 0
+    for arguments in (["json=-"], ["json", "-o", "-"]):
+        outcome = kindlm("test", "--reporter", *arguments)
+        assert json.loads(outcome.out)["schemaVersion"] == 1
+    assert not Path("-").exists()
+    assert isinstance(parse_reporters(["json=-", "junit"], None), Err)
+
+
+@pytest.mark.parametrize("arguments", [["--reporter", "json=out"], ["-o", "out"]])
+def test_a_report_that_would_be_a_folder_is_refused_before_anything_runs(kindlm, arguments):
+    assert kindlm("init", ".").code == 0
+    Path("out").mkdir()
+    outcome = kindlm("test", *arguments)
+    assert outcome.code == 1
+    assert "it is a folder" in outcome.err
+    assert not Path(".kindlm/kindlm.db").exists()
+
+
+def test_options_have_the_limits_of_the_configuration(kindlm):
+    schema = json.loads(kindlm("schema").out)
+    limits = schema["$defs"]["DefaultsConfig"]["properties"]
+    assert kindlm("init", ".").code == 0
+    for option, key in (("--runs", "repeat"), ("--concurrency", "concurrency")):
+        most = limits[key]["maximum"]
+        assert str(most) in kindlm("test", option, str(most + 1)).err
+        assert kindlm("test", option, str(most), "--dry-run").code == 0
+
+
+def test_a_run_without_any_time_starts_nothing(kindlm):
+    assert kindlm("init", ".").code == 0
+    outcome = kindlm("test", "--max-time", "0", "--reporter", "json")
+    assert outcome.code == 1
+    report = json.loads(outcome.out)
+    assert report["run"]["status"] == "aborted"
+    assert not any(test["executions"] for test in report["tests"])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import MAX_CONCURRENCY, MAX_REPEAT, DatabaseOption
 
 __all__ = ["test_command"]
 
@@ -46,7 +46,8 @@ def test_command(
         bool, typer.Option("--failed", help="Only tests that failed when they last ran.")
     ] = False,
     runs: Annotated[
-        int | None, typer.Option("--runs", metavar="N", min=1, help="Repeats of each test.")
+        int | None,
+        typer.Option("--runs", metavar="N", min=1, max=MAX_REPEAT, help="Repeats of each test."),
     ] = None,
     gate: Annotated[
         str | None,
@@ -54,7 +55,14 @@ def test_command(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
+        typer.Option(
+            "--concurrency",
+            "-j",
+            metavar="N",
+            min=1,
+            max=MAX_CONCURRENCY,
+            help="Executions at once.",
+        ),
     ] = None,
     timeout: Annotated[
         int | None,
@@ -99,7 +107,10 @@ def test_command(
     ] = None,
     force_resume: Annotated[
         bool,
-        typer.Option("--force-resume", help="Resume although the configuration has changed."),
+        typer.Option(
+            "--force-resume",
+            help="Resume although the configuration has changed; its tests must be the same.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and what it may cost; call nothing.")
@@ -109,7 +120,7 @@ def test_command(
         typer.Option(
             "--reporter",
             metavar="NAME[=FILE]",
-            help="terminal, json or junit; repeatable.",
+            help="terminal, json or junit; repeatable. The file - is standard output.",
         ),
     ] = None,
     output: Annotated[
