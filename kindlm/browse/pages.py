@@ -24,6 +24,7 @@ VIEW_DESCRIPTIONS = {
     "review_log": "What people said of executions: of each person the last word, with its note.",
     "active_baselines": "The run that each suite is compared with: the one that was set last.",
     "event_log": "The event log itself: the only truth, everything else is computed from it.",
+    "shown_texts": "Texts as the other views show them: `[erased]` stands for what was purged.",
     "content_texts": "Texts that events refer to; an erased text is empty.",
 }
 _TABLE_DESCRIPTIONS = {

@@ -25,6 +25,7 @@ from kindlm.cli.commands.import_ import import_command
 from kindlm.cli.commands.init import init_command
 from kindlm.cli.commands.label import label_command
 from kindlm.cli.commands.merge import merge_command
+from kindlm.cli.commands.purge import purge_command
 from kindlm.cli.commands.rebuild import rebuild_command
 from kindlm.cli.commands.report import report_command
 from kindlm.cli.commands.rescore import rescore_command
@@ -59,6 +60,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "merge": merge_command,
     "verify": verify_command,
     "rebuild": rebuild_command,
+    "purge": purge_command,
     "schema": schema_command,
 }
 

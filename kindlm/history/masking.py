@@ -16,6 +16,7 @@ from typing import Any, overload
 
 from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
+from kindlm.projections.views import ERASED
 
 __all__ = ["Mask", "mask_of", "masked", "source_text"]
 
@@ -27,10 +28,12 @@ def source_text(
 ) -> str | None:
     """Return the text that a range of evidence is of, None if it is not there any more."""
     if source == "output":
-        return execution.output
+        return None if execution.output == ERASED else execution.output
     match = _ARGUMENTS.fullmatch(source)
     index = int(match[1]) if match else len(tool_calls)
     if index >= len(tool_calls) or tool_calls[index].arguments is None:
+        return None
+    if tool_calls[index].arguments == ERASED:
         return None
     return _as_recorded(tool_calls[index].arguments)
 

@@ -1,4 +1,7 @@
-"""The SQL that `RunView` reads with: one statement for each kind of row, texts joined in."""
+"""The SQL that `RunView` reads with: one statement for each kind of row, texts joined in.
+
+A text that was purged reads `[erased]`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.p
 SUITES = """
 SELECT s.*, c.body AS error, h.body AS hint
   FROM suites s
-  LEFT JOIN contents c ON c.ref = s.error_ref
-  LEFT JOIN contents h ON h.ref = s.hint_ref
+  LEFT JOIN shown_texts c ON c.ref = s.error_ref
+  LEFT JOIN shown_texts h ON h.ref = s.hint_ref
  WHERE s.run = ? ORDER BY s.ordinal
 """
 
@@ -31,9 +34,9 @@ SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.statu
        e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
        e.finish_reason, e.warnings
   FROM executions e
-  LEFT JOIN contents o ON o.ref = e.output_ref
-  LEFT JOIN contents x ON x.ref = e.error_ref
-  LEFT JOIN contents t ON t.ref = e.trace_ref
+  LEFT JOIN shown_texts o ON o.ref = e.output_ref
+  LEFT JOIN shown_texts x ON x.ref = e.error_ref
+  LEFT JOIN shown_texts t ON t.ref = e.trace_ref
 """
 
 OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
@@ -45,11 +48,11 @@ SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.b
        a.failure_code, m.body AS message, a.evidence, r.body AS reasoning, t.body AS trace,
        a.duration_ms, a.line
   FROM assertions a
-  LEFT JOIN contents x ON x.ref = a.expected_ref
-  LEFT JOIN contents y ON y.ref = a.actual_ref
-  LEFT JOIN contents m ON m.ref = a.message_ref
-  LEFT JOIN contents r ON r.ref = a.reasoning_ref
-  LEFT JOIN contents t ON t.ref = a.trace_ref
+  LEFT JOIN shown_texts x ON x.ref = a.expected_ref
+  LEFT JOIN shown_texts y ON y.ref = a.actual_ref
+  LEFT JOIN shown_texts m ON m.ref = a.message_ref
+  LEFT JOIN shown_texts r ON r.ref = a.reasoning_ref
+  LEFT JOIN shown_texts t ON t.ref = a.trace_ref
  WHERE a.execution = ? AND a.attempt = ?
  ORDER BY a.position
 """
@@ -58,8 +61,8 @@ TOOL_CALLS = """
 SELECT t.attempt, t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response,
        t.problems
   FROM tool_calls t
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
-  LEFT JOIN contents r ON r.ref = t.response_ref
+  LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
+  LEFT JOIN shown_texts r ON r.ref = t.response_ref
  WHERE t.execution = :execution AND (:attempt IS NULL OR t.attempt = :attempt)
  ORDER BY t.attempt, t.position
 """
@@ -69,9 +72,9 @@ SELECT c.attempt, c.call, c.purpose, c.provider, c.model, c.reported_model, c.st
        t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd,
        c.error_code, c.http_status, x.body AS error, c.retry_in_ms, r.body AS raw
   FROM provider_calls c
-  LEFT JOIN contents t ON t.ref = c.text_ref
-  LEFT JOIN contents x ON x.ref = c.error_ref
-  LEFT JOIN contents r ON r.ref = c.raw_ref
+  LEFT JOIN shown_texts t ON t.ref = c.text_ref
+  LEFT JOIN shown_texts x ON x.ref = c.error_ref
+  LEFT JOIN shown_texts r ON r.ref = c.raw_ref
  WHERE c.execution = ?
  ORDER BY c.attempt, c.call
 """
@@ -118,7 +121,7 @@ SELECT s.name, a.kind, m.body, count(*)
   FROM executions e
   JOIN suites s ON s.id = e.suite
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-  LEFT JOIN contents m ON m.ref = a.message_ref
+  LEFT JOIN shown_texts m ON m.ref = a.message_ref
  WHERE e.run = ? AND a.outcome = 'skipped'
  GROUP BY s.ordinal, a.kind, m.body
 """

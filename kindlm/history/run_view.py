@@ -247,7 +247,7 @@ class RunView:
         return {**message, "text": self._text(message["text"]["$ref"])}
 
     def _text(self, ref: str) -> str | None:
-        row = self._db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
+        row = self._db.execute("SELECT body FROM shown_texts WHERE ref = ?", (ref,)).fetchone()
         return row[0] if row else None
 
     def _suite(self, row: sqlite3.Row) -> SuiteView:

@@ -1,5 +1,7 @@
 """Views: what a person reads in Datasette or asks in SQL. Texts are joined in, sums are made.
 
+A text that was purged reads `[erased]`.
+
 Of an execution with several attempts the views show the last one; `spend` has that of all.
 """
 
@@ -7,7 +9,12 @@ from __future__ import annotations
 
 from kindlm_store import Projection
 
-__all__ = ["VIEWS"]
+__all__ = ["ERASED", "VIEWS"]
+
+ERASED = "[erased]"
+"""What is shown in the place of a text that was purged."""
+
+_SHOWN_TEXTS = f"SELECT ref, coalesce(body, '{ERASED}') AS body FROM contents"  # noqa: S608
 
 _EXECUTION_LOG = """
 SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
@@ -16,8 +23,8 @@ SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.
        e.cost_then_usd, e.source, e.started_at, e.finished_at
   FROM executions e
   JOIN suites s ON s.id = e.suite
-  LEFT JOIN contents o ON o.ref = e.output_ref
-  LEFT JOIN contents x ON x.ref = e.error_ref
+  LEFT JOIN shown_texts o ON o.ref = e.output_ref
+  LEFT JOIN shown_texts x ON x.ref = e.error_ref
 """
 
 _TOOL_CALL_LOG = """
@@ -26,8 +33,8 @@ SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status
   FROM tool_calls t
   JOIN executions e ON e.id = t.execution AND e.attempt = t.attempt
   JOIN suites s ON s.id = e.suite
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
-  LEFT JOIN contents r ON r.ref = t.response_ref
+  LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
+  LEFT JOIN shown_texts r ON r.ref = t.response_ref
 """
 
 _ASSERTION_LOG = """
@@ -37,10 +44,10 @@ SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.positi
   FROM assertions a
   JOIN executions e ON e.id = a.execution AND e.attempt = a.attempt
   JOIN suites s ON s.id = e.suite
-  LEFT JOIN contents m ON m.ref = a.message_ref
-  LEFT JOIN contents x ON x.ref = a.expected_ref
-  LEFT JOIN contents y ON y.ref = a.actual_ref
-  LEFT JOIN contents r ON r.ref = a.reasoning_ref
+  LEFT JOIN shown_texts m ON m.ref = a.message_ref
+  LEFT JOIN shown_texts x ON x.ref = a.expected_ref
+  LEFT JOIN shown_texts y ON y.ref = a.actual_ref
+  LEFT JOIN shown_texts r ON r.ref = a.reasoning_ref
 """
 
 _PROVIDER_CALL_LOG = """
@@ -50,9 +57,9 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
        c.retry_in_ms, r.body AS raw, c.requested_at
   FROM provider_calls c
   JOIN executions e ON e.id = c.execution
-  LEFT JOIN contents t ON t.ref = c.text_ref
-  LEFT JOIN contents x ON x.ref = c.error_ref
-  LEFT JOIN contents r ON r.ref = c.raw_ref
+  LEFT JOIN shown_texts t ON t.ref = c.text_ref
+  LEFT JOIN shown_texts x ON x.ref = c.error_ref
+  LEFT JOIN shown_texts r ON r.ref = c.raw_ref
 """
 
 _TESTS = """
@@ -107,10 +114,11 @@ SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS lab
 
 VIEWS = Projection(
     name="views",
-    version=4,
+    version=5,
     tables=(),
     handlers={},
     views={
+        "shown_texts": _SHOWN_TEXTS,
         "execution_log": _EXECUTION_LOG,
         "tool_call_log": _TOOL_CALL_LOG,
         "assertion_log": _ASSERTION_LOG,

@@ -160,7 +160,7 @@ class _Conversation:
         if head:
             self._page.blank()
             self._page.line((role, "bold cyan"), indent=2)
-        shown = "(erased)" if text is None else bounded(self._mask.text(text), _TEXT)
+        shown = "[erased]" if text is None else bounded(self._mask.text(text), _TEXT)
         self._page.line(visible(shown).rstrip("\n"), indent=4)
 
     def _tool(self, used: ToolCallView) -> None:
@@ -271,7 +271,7 @@ class _Assertions:
             return
         text = source_text(evidence["source"], self._execution, self._tool_calls)
         if text is None:
-            yield "(erased)"
+            yield "[erased]"
             return
         shown, start, end = self._mask.text(text), evidence["start"], evidence["end"]
         yield one_line(shown[max(start - _CONTEXT, 0) : start])

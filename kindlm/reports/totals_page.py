@@ -77,7 +77,7 @@ def write_skipped(view: RunView, page: Page) -> None:
         page.line(f"{executions} of {one_line(suite)}: {one_line(reason)}", indent=2, hang=2)
     for suite, kind, message, number in assertions:
         skipped = count(number, f"{one_line(kind)} assertion")
-        said = one_line(message or "(erased)")
+        said = one_line(message or "[erased]")
         page.line(f"{skipped} of {one_line(suite)}: {said}", indent=2, hang=2)
 
 

@@ -1,0 +1,287 @@
+"""What `kindlm purge` does: texts are erased for good, and the chains of all events still hold.
+
+Names of tests, labels and numbers are part of the events themselves, and stay.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from kindlm.cli.console import fail, note, warn
+from kindlm.cli.history import or_fail
+from kindlm.cli.journal import author, new_journal, open_journal
+from kindlm.cli.run_list import parse_since
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.events import ContentsPurged, new_event
+from kindlm.history.runs import find_run
+from kindlm.patterns import PatternError, searches
+from kindlm.wording import count, listed
+from kindlm_store import (
+    Append,
+    Erasable,
+    Erased,
+    EventLog,
+    LockHeldError,
+    OpenError,
+    StreamLock,
+    is_held,
+)
+
+__all__ = ["Selection", "ask", "purge"]
+
+_PATTERN_S = 2.0
+"""Seconds that a pattern may take in one text."""
+
+_LEVELS = 3
+"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
+
+_NAMED = 3
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+_OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
+
+# A journal is written by one process; one that says something of another run, too, is left alone.
+_REVIEWS = """
+SELECT DISTINCT stream FROM event_log
+ WHERE type = 'review.recorded' AND json_extract(data, '$.run') = :run
+EXCEPT
+SELECT stream FROM event_log
+ WHERE type = 'review.recorded' AND json_extract(data, '$.run') <> :run
+"""
+
+_BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which texts are to be erased: of one run, of runs of an age, that match; at least one."""
+
+    run: str | None
+    older_than: str | None
+    matching: str | None
+
+
+def purge(
+    database: Path | None, selection: Selection, confirm: Callable[[str], bool] | None
+) -> None:
+    """Erase texts, once `confirm` was asked and agrees; without it nobody is asked."""
+    if problem := _contradiction(selection):
+        fail([problem])
+    matches = _matcher(selection.matching) if selection.matching is not None else None
+    with open_journal(database) as (log, db):
+        runs = _runs(log, db, selection)
+        try:
+            found = log.erasable(None if runs is None else _streams(db, runs), matches)
+            size = log.path.stat().st_size
+            if not found.refs:
+                note(f"There is nothing to erase{_shared(found)}.")
+                return
+            _warn_of_baselines(db, runs or [])
+            what = f"{count(len(found.refs), 'text')}{_of(runs)} will be erased for good"
+            if confirm is not None and not confirm(f"{what}{_shared(found)}."):
+                note("Nothing was erased.")
+                return
+            erased = _erase(log, found, runs, matching=matches is not None)
+        except PatternError as error:
+            fail([_unusable(selection.matching or "", error)])
+        except LockHeldError as error:
+            fail([_going_on(str(error))])
+        except OpenError as error:
+            fail([_unwritable(error)])
+        _tell(log, found, erased, size)
+        if matches is not None:
+            _warn_of_names(db, runs, matches)
+
+
+def ask(question: str) -> bool:
+    """Ask whether to go on; end the command if nobody is there to be asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fail([_nobody_to_ask(question)])
+    note(question)
+    return typer.confirm("Erase them?", err=True)
+
+
+def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: bool) -> Erased:
+    def record(texts: int) -> Append:
+        payload = ContentsPurged(texts=texts, runs=runs or [], matching=matching, by=author())
+        return Append(new_journal(), [new_event(payload)])
+
+    with ExitStack() as locks:
+        for stream in sorted(found.streams or ()):
+            head = log.head(stream)
+            # Nothing can be appended to those that are sealed; a run is not to go on meanwhile.
+            if stream.startswith("run/") and head is not None and not head.sealed:
+                locks.enter_context(StreamLock(log.path, stream))
+        return log.erase(found, record)
+
+
+def _runs(log: EventLog, db: sqlite3.Connection, selection: Selection) -> list[str] | None:
+    """Return the runs whose texts are meant; None for those of any."""
+    if selection.run is not None:
+        run = or_fail(find_run(db, selection.run))
+        if is_held(log.path, f"run/{run}"):
+            fail([_going_on(f"run {run} is being recorded")])
+        return [run]
+    if selection.older_than is None:
+        return None
+    before = parse_since(selection.older_than, datetime.now(UTC))
+    if isinstance(before, Err):
+        fail([_no_age(selection.older_than)])
+    runs = [row[0] for row in db.execute(_OLDER, (before.value,))]
+    going_on = [run for run in runs if is_held(log.path, f"run/{run}")]
+    for run in going_on:
+        warn(f"Run {run} is being recorded: it is left alone.")
+    return [run for run in runs if run not in going_on]
+
+
+def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
+    """Return the streams of runs, and the journals with what people noted of them alone."""
+    journals = (row[0] for run in runs for row in db.execute(_REVIEWS, {"run": run}))
+    return [*(f"run/{run}" for run in runs), *journals]
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a text matches, as it is or as the JSON in it says it."""
+
+    def matches(text: str) -> bool:
+        return any(
+            searches(pattern, reading, time.monotonic() + _PATTERN_S) for reading in _readings(text)
+        )
+
+    return matches
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text, and what it says once the escapes of JSON are undone."""
+    yield text
+    for _ in range(_LEVELS):
+        unescaped = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+        if unescaped == text:
+            return
+        # Halves of characters that JSON wrote apart come together again.
+        text = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _CONTROLS.get(escape, escape)
+
+
+def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
+    freed = max(0, size - log.path.stat().st_size)
+    smaller = f"; the file is {freed / 1024:,.0f} KiB smaller" if freed else ""
+    note(f"{count(erased.texts, 'text')} erased{_shared(found)}{smaller}.")
+    if not erased.emptied:
+        warn(
+            "Another program reads the history: what was erased may be in its write-ahead log.",
+            "Once that has ended, purge again, or run any command that writes.",
+        )
+    note("Backups, exports and other copies of the history still hold it.")
+
+
+def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
+    chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in set(runs)]
+    if chosen:
+        warn(
+            f"Baselines are among them: {listed(chosen[:_NAMED], len(chosen))}.",
+            "Nothing can be compared with their texts afterwards. Choose others:"
+            " kindlm baseline set",
+        )
+
+
+def _warn_of_names(
+    db: sqlite3.Connection, runs: list[str] | None, matches: Callable[[str], bool]
+) -> None:
+    """Say how many events match themselves: in names, labels and warnings, which stay."""
+    chosen = None if runs is None else {f"run/{run}" for run in runs}
+    rows = db.execute("SELECT stream, data FROM event_log")
+    number = sum(
+        1 for stream, data in rows if (chosen is None or stream in chosen) and matches(data)
+    )
+    if number:
+        warn(
+            f"{count(number, 'event')} match, too, in the names of tests or tools, in labels or"
+            " warnings.",
+            "Those are part of the chain and can not be erased.",
+        )
+
+
+def _of(runs: list[str] | None) -> str:
+    if runs is None:
+        return ""
+    return f" of run {runs[0]}" if len(runs) == 1 else f" of {count(len(runs), 'run')}"
+
+
+def _shared(found: Erasable) -> str:
+    if not found.shared:
+        return ""
+    return f"; {found.shared:,} more stay, since other runs refer to them"
+
+
+def _contradiction(selection: Selection) -> KindlmError | None:
+    if selection.run is not None and selection.older_than is not None:
+        message = "--run and --older-than exclude each other."
+    elif (selection.run, selection.older_than, selection.matching) == (None, None, None):
+        message = "What is to be erased?"
+    else:
+        return None
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        message,
+        "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others.",
+    )
+
+
+def _nobody_to_ask(question: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Nothing was erased: there is nobody to ask. {question}",
+        "To erase without being asked: --yes",
+    )
+
+
+def _no_age(text: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--older-than {text!r} is no age.",
+        "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
+    )
+
+
+def _unusable(pattern: str, error: PatternError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--matching {pattern!r} can not be used: {error}.",
+        "Nothing was erased. Write another regular expression.",
+    )
+
+
+def _going_on(reason: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"Nothing was erased: {reason}.",
+        "Wait until it has ended, then purge again.",
+    )
+
+
+def _unwritable(error: OpenError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The history {error.reason}.",
+        "Check the disk, and run it again: what was recorded as erased is erased.",
+    )

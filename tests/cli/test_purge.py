@@ -1,0 +1,186 @@
+"""`kindlm purge`: what was said is gone for good, what happened stays."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm_store import StreamLock
+
+SECRET = "jane.roe@example.com"
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    """Two finished runs of the same test; only the first was told an address."""
+    for run, user in (("aaaa2222", f"I am {SECRET}."), ("bbbb3333", "Hello!")):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        writer.execution(user=user, output=f"You said: {user}", assertions=(make.failed(),))
+        writer.finish()
+    return history
+
+
+def on_disk(path: Path) -> bytes:
+    files = [path, path.with_name(path.name + "-wal")]
+    return b"".join(file.read_bytes() for file in files if file.exists())
+
+
+def texts_of(recorded: Any) -> list[str | None]:
+    with closing(recorded.log.reader()) as reader:
+        return [row[0] for row in reader.execute("SELECT body FROM contents")]
+
+
+def purges(recorded: Any) -> list[dict[str, Any]]:
+    return [event.data for event in recorded.log.read(types=["contents.purged"])]
+
+
+def test_a_run_loses_what_it_alone_said(kindlm: Any, recorded: Any) -> None:
+    assert SECRET.encode() in on_disk(recorded.path)
+    outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert outcome.code == 0, outcome.err
+    assert "more stay, since other runs refer to them" in outcome.err
+    assert SECRET.encode() not in on_disk(recorded.path)
+    assert kindlm("verify", "--db", recorded.path).code == 0
+    (purge,) = purges(recorded)
+    assert (purge["runs"], purge["matching"]) == (["aaaa2222"], False)
+    assert purge["texts"] == texts_of(recorded).count(None) > 0
+    shown = kindlm("show", "aaaa", "1", "--db", recorded.path).out
+    assert "[erased]" in shown
+    assert "You are kind." in shown
+    report = json.loads(kindlm("report", "aaaa", "--format", "json", "--db", recorded.path).out)
+    assert report["tests"][0]["executions"][0]["output"] == "[erased]"
+    other = kindlm("show", "bbbb", "1", "--db", recorded.path).out
+    assert "[erased]" not in other
+
+
+def test_a_rebuild_gives_the_same_afterwards(kindlm: Any, recorded: Any) -> None:
+    kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    before = kindlm("report", "aaaa", "--format", "json", "--db", recorded.path).out
+    assert kindlm("rebuild", "--db", recorded.path).code == 0
+    assert kindlm("report", "aaaa", "--format", "json", "--db", recorded.path).out == before
+
+
+@pytest.mark.parametrize("pattern", [r"jane\.roe@", r"(?i)JANE\.ROE", "@example"])
+def test_by_pattern_whoever_said_it(kindlm: Any, recorded: Any, pattern: str) -> None:
+    outcome = kindlm("purge", "--matching", pattern, "--yes", "--db", recorded.path)
+    assert outcome.code == 0
+    assert SECRET.encode() not in on_disk(recorded.path)
+    assert purges(recorded) == [
+        {"texts": 3, "runs": [], "matching": True, "by": purges(recorded)[0]["by"]}
+    ]
+    assert "Hello!" in texts_of(recorded)
+
+
+@pytest.mark.parametrize("hidden", ["J\\u00fcrgen", '"J\\\\u00fcrgen"', "Jürgen", "J\\u00FCrgen"])
+def test_a_pattern_finds_what_json_escapes(
+    kindlm: Any, history: Any, make: Any, hidden: str
+) -> None:
+    writer = history.run()
+    writer.suite(tests=[make.planned()])
+    writer.execution(output=hidden)
+    writer.finish()
+    kindlm("purge", "--matching", "Jürgen", "--yes", "--db", history.path)
+    assert purges(history)[0]["texts"] == 2
+    assert hidden not in texts_of(history)
+
+
+def test_by_age(kindlm: Any, recorded: Any) -> None:
+    nothing = kindlm("purge", "--older-than", "90d", "--yes", "--db", recorded.path)
+    assert (nothing.code, purges(recorded)) == (0, [])
+    assert "nothing to erase" in nothing.err
+    assert kindlm("purge", "--older-than", "2999-01-01", "--yes", "--db", recorded.path).code == 0
+    assert set(texts_of(recorded)) == {None}
+    assert purges(recorded)[0]["runs"] == ["aaaa2222", "bbbb3333"]
+    assert kindlm("verify", "--db", recorded.path).code == 0
+
+
+def test_by_age_and_pattern(kindlm: Any, recorded: Any) -> None:
+    chosen = ("--older-than", "2999-01-01", "--matching", "Hello")
+    assert kindlm("purge", *chosen, "--yes", "--db", recorded.path).code == 0
+    assert not any("Hello" in (text or "") for text in texts_of(recorded))
+    assert any(SECRET in (text or "") for text in texts_of(recorded))
+
+
+def test_without_anybody_to_ask_nothing_is_erased(kindlm: Any, recorded: Any) -> None:
+    outcome = kindlm("purge", "--run", "aaaa", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "--yes" in outcome.err
+    assert (None in texts_of(recorded), purges(recorded)) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "What is to be erased?"),
+        (["--run", "aaaa", "--older-than", "1d"], "exclude each other"),
+        (["--older-than", "soon"], "no age"),
+        (["--matching", "("], "does not compile"),
+        (["--matching", "(x+x+)+y"], "took too long"),
+        (["--run", "zzzz"], "no run"),
+    ],
+)
+def test_what_makes_no_sense_erases_nothing(
+    kindlm: Any, recorded: Any, make: Any, arguments: list[str], told: str
+) -> None:
+    writer = recorded.run("cccc4444")
+    writer.suite(tests=[make.planned()])
+    writer.execution(output="x" * 5_000)
+    writer.finish()
+    outcome = kindlm("purge", *arguments, "--yes", "--db", recorded.path)
+    assert outcome.code == 1
+    assert told in outcome.err
+    assert None not in texts_of(recorded)
+
+
+def test_a_run_that_is_going_on_is_left_alone(kindlm: Any, recorded: Any) -> None:
+    with StreamLock(recorded.path, "run/aaaa2222"):
+        outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+        assert (outcome.code, None in texts_of(recorded)) == (1, False)
+        old = kindlm("purge", "--older-than", "2999-01-01", "--yes", "--db", recorded.path)
+        assert "being recorded" in old.err
+    assert purges(recorded)[0]["runs"] == ["bbbb3333"]
+
+
+def test_an_interrupted_run_can_be_purged(kindlm: Any, history: Any, make: Any) -> None:
+    writer = history.run()
+    writer.suite(tests=[make.planned(repeat=2)])
+    writer.execution(user=SECRET)
+    writer.interrupt()
+    assert kindlm("purge", "--run", "latest", "--yes", "--db", history.path).code == 0
+    assert SECRET.encode() not in on_disk(history.path)
+    assert kindlm("verify", "--db", history.path).code == 0
+
+
+def test_what_stays_in_names_is_said(kindlm: Any, history: Any, make: Any) -> None:
+    writer = history.run(label=f"for {SECRET}")
+    writer.suite(tests=[make.planned()])
+    writer.execution(user=SECRET)
+    writer.finish()
+    outcome = kindlm("purge", "--matching", "jane", "--yes", "--db", history.path)
+    assert outcome.code == 0
+    assert "1 event match" in outcome.err
+    assert "can not be erased" in outcome.err
+
+
+def test_a_baseline_among_them_is_told(kindlm: Any, recorded: Any) -> None:
+    kindlm("baseline", "set", "aaaa", "--db", recorded.path)
+    outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert "Baselines are among them: aaaa2222 of support" in outcome.err
+    compared = kindlm("baseline", "compare", "bbbb", "--db", recorded.path)
+    assert compared.code == 1
+    assert "purged" in compared.err
+
+
+def test_no_history_and_an_empty_one(kindlm: Any, recorded: Any, here: Path) -> None:
+    missing = kindlm("purge", "--run", "latest", "--yes", "--db", here / "none.db")
+    assert (missing.code, (here / "none.db").exists()) == (1, False)
+    assert "Nothing is recorded yet" in missing.err
+    empty = here / "empty.db"
+    sqlite3.connect(empty).close()
+    assert kindlm("purge", "--run", "latest", "--yes", "--db", empty).code == 1
