@@ -7,7 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from kindlm.engine.deadline import Deadline
+from kindlm.engine.pace import Pace
 from kindlm.engine.retry import call_with_retries, retry_delay
+from kindlm.engine.turns import Paces, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 Vector = dict[str, Any]
@@ -65,12 +68,16 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
         details = {"retryable": outcome == "retryable"}
         return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, outcome, details=details))
 
-    result = await call_with_retries(
-        lambda attempt: attempt,
-        once,
-        lambda *failure: None,
-        retries=retries,
-        deadline=float("inf"),
-        clock=Clock(),
-    )
+    clock = Clock()
+    paces = Paces(lambda callee: Pace(clock, lambda change: None, most=1))
+    async with Deadline(3600, clock) as deadline:
+        result = await call_with_retries(
+            lambda attempt: attempt,
+            once,
+            lambda *failure: None,
+            queue=Turns(paces, deadline).at(None),
+            retries=retries,
+            deadline=deadline,
+            clock=clock,
+        )
     return result, calls
