@@ -16,6 +16,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from kindlm.cli import console
+from kindlm.cli.commands.backup import backup_command
 from kindlm.cli.commands.baseline import baseline_app
 from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
@@ -58,6 +59,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "export": export_command,
     "import": import_command,
     "merge": merge_command,
+    "backup": backup_command,
     "verify": verify_command,
     "rebuild": rebuild_command,
     "purge": purge_command,

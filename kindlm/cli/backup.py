@@ -1,0 +1,97 @@
+"""What `kindlm backup` does: the history is copied while it is in use, and the copy is checked."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from kindlm.cli.console import fail
+from kindlm.cli.history import existing_history, fail_to_open
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.sealing import SEALED_HEADS
+from kindlm_store import OpenError, Verification, open_reader, verify_file
+
+__all__ = ["back_up"]
+
+_BESIDE = ("", "-wal", "-shm", "-journal")
+"""What SQLite may have beside a database, and the database itself."""
+
+
+def back_up(database: Path | None, file: Path) -> Verification:
+    """Copy the history to a new file and check the copy; end the command if that fails.
+
+    The file takes its name only once it is complete and checked.
+    """
+    source = existing_history(database).database
+    if any(_beside(file, end).exists() for end in _BESIDE):
+        fail([_is_there(file)])
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    try:
+        with closing(open_reader(source)) as reader:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _copy(reader, part)
+        checked = _checked(part)
+        if file.exists():
+            fail([_is_there(file)])
+        part.rename(file)
+    except OpenError as error:
+        if error.path == part:
+            fail([_unlike(str(error.reason))])
+        fail_to_open(error)
+    except (OSError, sqlite3.Error) as error:
+        fail([_unwritable(file, getattr(error, "strerror", None) or str(error))])
+    finally:
+        for end in _BESIDE:
+            with suppress(OSError):
+                _beside(part, end).unlink(missing_ok=True)
+    return checked
+
+
+def _copy(reader: sqlite3.Connection, part: Path) -> None:
+    """Copy one snapshot; whoever writes the history meanwhile goes on."""
+    # 0600: recorded conversations are nobody else's business.
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with closing(sqlite3.connect(part)) as target:
+        reader.backup(target)
+
+
+def _checked(part: Path) -> Verification:
+    found = verify_file(part, claims=SEALED_HEADS)
+    with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+        (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    if not found.ok:
+        fail([_unlike(found.problems[0].what)])
+    if sound != "ok":
+        fail([_unlike(sound)])
+    return found
+
+
+def _beside(file: Path, end: str) -> Path:
+    return file.with_name(file.name + end)
+
+
+def _is_there(file: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{file} is there already, and a backup replaces nothing.",
+        "Name a new file.",
+    )
+
+
+def _unlike(what: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"No backup was made, since the history is not as it was recorded: {what}.",
+        "See what is wrong: kindlm verify",
+    )
+
+
+def _unwritable(file: Path, reason: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The backup {file} can not be written: {reason}.",
+        "Make room on the disk, or name a file in another place.",
+    )
