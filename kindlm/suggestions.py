@@ -28,7 +28,7 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
 
 def hint_for(name: str, candidates: Iterable[str], known: str) -> str:
     """Return `Did you mean …?`, or the list of what there is."""
-    names = list(candidates)
+    names = list(dict.fromkeys(candidates))
     close = suggest(name, names)
     if close is not None:
         return f'Did you mean "{close}"?'

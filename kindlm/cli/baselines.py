@@ -82,7 +82,7 @@ def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> 
     if isinstance(found, Ok) or not path.is_file():
         return found
     reported = _reported_run(path)
-    return found if reported is None else find_run(db, reported)
+    return Err(_no_report(path)) if reported is None else find_run(db, reported)
 
 
 def _reported_run(path: Path) -> str | None:
@@ -96,6 +96,14 @@ def _reported_run(path: Path) -> str | None:
     run = report.get("run") if isinstance(report, dict) else None
     identity = run.get("id") if isinstance(run, dict) else None
     return identity if isinstance(identity, str) else None
+
+
+def _no_report(path: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.BASELINE_NOT_FOUND,
+        f"{str(path)!r} is no JSON report of a run.",
+        "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
+    )
 
 
 def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:

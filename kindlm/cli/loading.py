@@ -42,11 +42,15 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     for name in (_DEFAULT_FILE, _DEFAULT_FOLDER):
         if (folder / name).exists():
             return Ok((folder / name,))
+    above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
+    found = next((file for file in above if file.is_file()), None)
     return Err(
         KindlmError(
             ErrorCode.CONFIG_NOT_FOUND,
             f"There is no {_DEFAULT_FILE} and no folder {_DEFAULT_FOLDER}/ here.",
-            "Write a first suite: kindlm init",
+            "Write a first suite: kindlm init"
+            if found is None
+            else f"There is one above: name it, {os.path.relpath(found, folder)}",
         )
     )
 

@@ -125,7 +125,7 @@ class TestSet:
             (("nothing",), "There is no run"),
             (("run1", "--suite", "sales"), "Its suites are: support"),
             (("--suite", "sales"), "No run of suite 'sales' has finished"),
-            (("broken.json",), "There is no run"),
+            (("broken.json",), "is no JSON report of a run"),
         ],
     )
     def test_what_can_not_be_one_is_refused(

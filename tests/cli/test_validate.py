@@ -179,3 +179,15 @@ def test_a_secret_that_is_too_short_to_be_hidden_is_told_of(
     assert outcome.code == 0
     assert ("SHOP_TOKEN" in outcome.err) is warned
     assert value not in outcome.err
+
+
+def test_a_suite_above_is_named_where_there_is_none_here(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(here / "kindlm.yaml")
+    (here / "src" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(here / "src" / "deep")
+    for command in ("validate", "test"):
+        outcome = kindlm(command)
+        assert outcome.code == 1
+        assert str(Path("..", "..", "kindlm.yaml")) in outcome.err

@@ -23,6 +23,13 @@ def reasons(loaded: Any) -> list[tuple[str, str]]:
     return [(item.severity, item.error.details["reason"]) for item in loaded.diagnostics]
 
 
+def test_a_list_of_what_there_is_names_each_once(load: Any, minimal: str) -> None:
+    twice = minimal.replace("gpt-4o}]", "gpt-4o}, {id: gpt, provider: openai, model: x}]")
+    loaded = load(twice.replace("prompt: ask", "prompt: ask\n    models: [somebody]"))
+    hints = [item.error.hint for item in loaded.diagnostics]
+    assert "Ids of configured models: gpt" in hints
+
+
 ESCAPES = ["../secret.json", "sub/../../secret.json", "link.json", "linked/secret.json"]
 FORBIDDEN = ["/etc/hostname", "\\Windows\\x", "C:\\x", "C:x", "//server/share", "a\0b"]
 
