@@ -60,6 +60,10 @@ class Ports:
     answers: AnswerSource | None = None
 
 
+_LONG_PAUSE_S = 30.0
+"""A pause that somebody who looks on would take for a run that hangs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a run may take; None is no limit. `max_rpm` is calls a minute towards each callee."""
@@ -78,11 +82,13 @@ async def run_plan(
     limits: Limits = Limits(),
     earlier: Earlier = Earlier(),  # noqa: B008 - a value
     unpriced: Callable[[str], None] = lambda _: None,
+    held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
     `unpriced` is told of each model whose calls count for no limit of costs, since nobody knows
-    their price. Raises what the recorder raises when events can no longer be written.
+    their price, `held_up` of each provider or agent that wants to be left alone for long, and for
+    how many seconds. Raises what the recorder raises when events can no longer be written.
     """
 
     def used_up() -> None:
@@ -96,7 +102,7 @@ async def run_plan(
         used_up=used_up,
         unpriced=unpriced,
     )
-    paces = Paces(partial(_make_pace, ports, limits, plan))
+    paces = Paces(partial(_make_pace, ports, limits, plan, held_up))
     async with Clients(ports.clients, ports.embedders) as clients:
         doers = {
             planned.ordinal: _doers(planned.suite, clients, paces, budget, ports)
@@ -144,11 +150,19 @@ def _suite_limits(plan: Plan) -> dict[int, float]:
     }
 
 
-def _make_pace(ports: Ports, limits: Limits, plan: Plan, callee: Callee) -> Pace:
+def _make_pace(
+    ports: Ports,
+    limits: Limits,
+    plan: Plan,
+    held_up: Callable[[str, float], None],
+    callee: Callee,
+) -> Pace:
     name = callee.id if isinstance(callee, AgentTarget) else callee.name
 
     def changed(change: PaceChange) -> None:
         ports.recorder.record(paced_event(name, change))
+        if change.pause_s >= _LONG_PAUSE_S:
+            held_up(name, change.pause_s)
 
     most = max((planned.suite.concurrency for planned in plan.suites), default=1)
     return Pace(ports.clock, changed, max_rpm=limits.max_rpm, most=most)

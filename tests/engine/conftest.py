@@ -25,6 +25,7 @@ from kindlm.ports import (
     AgentReply,
     AgentRequest,
     BaselineLookup,
+    Checker,
     Embedder,
     ModelReply,
     ModelRequest,
@@ -193,8 +194,10 @@ class Bench:
         self.agent = QueueAgent()
         self.baselines: BaselineLookup = NoBaselines()
         self.embedder: Embedder | None = None
+        self.checker: Checker = CheckRunner()
         self.clock = HeldClock()
         self.finished: list[Finished] = []
+        self.held_up: list[tuple[str, float]] = []
 
     def queue(self, *outcomes: ModelReply | KindlmError | Exception) -> None:
         self.client.outcomes = list(outcomes)
@@ -209,13 +212,19 @@ class Bench:
             pricing=PriceTable,
             simulators=SimulatedTools,
             agents=lambda target: Ok(self.agent),
-            checker=CheckRunner(),
+            checker=self.checker,
             baselines=self.baselines,
             embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
         )
-        return await run_plan(make_plan(suites), ports, self.finished.append, stop or Stop())
+        return await run_plan(
+            make_plan(suites),
+            ports,
+            self.finished.append,
+            stop or Stop(),
+            held_up=lambda *told: self.held_up.append(told),
+        )
 
     def events(self, *types: str) -> list[RecordedEvent]:
         self.log.flush()

@@ -100,3 +100,18 @@ def test_a_stop_that_comes_with_the_last_execution_leaves_the_run_complete(bench
         return await running
 
     assert asyncio.run(stopped())
+
+
+def test_a_provider_that_wants_to_be_left_alone_for_long_is_told_of(bench, make):
+    limit = ErrorCode.PROVIDER_RATE_LIMIT
+    bench.queue(make.failure(limit, retryable=True, retry_after=60.0), make.reply("fine"))
+    asyncio.run(bench.run([make.suite(make.case(repeat=1))]))
+    assert bench.held_up == [("p", 60.0)]
+    assert [event.data["callee"] for event in bench.events("provider.paced")][:1] == ["p"]
+
+
+def test_a_short_pause_is_no_news(bench, make):
+    limit = ErrorCode.PROVIDER_RATE_LIMIT
+    bench.queue(make.failure(limit, retryable=True, retry_after=2.0), make.reply("fine"))
+    asyncio.run(bench.run([make.suite(make.case(repeat=1))]))
+    assert bench.held_up == []
