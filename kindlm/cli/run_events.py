@@ -37,6 +37,8 @@ def run_started(
     suites = [planned.suite for planned in plan.suites]
     return RunStarted(
         project=suites[0].project if suites else request.root.name,
+        mode=request.derived.mode if request.derived else "live",
+        source_run=request.derived.run if request.derived else None,
         planned=len(plan),
         label=request.label,
         group=request.group,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
@@ -12,7 +13,7 @@ from kindlm.events import RunOptions
 from kindlm.plan import Places, Selection
 from kindlm.suite import Suite
 
-__all__ = ["Resuming", "RunRequest", "SkippedSuite"]
+__all__ = ["Derived", "Resuming", "RunRequest", "SkippedSuite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,19 @@ class Resuming:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """That a run is made of what another one recorded.
+
+    Rescored, what was said then is checked again; replayed, what targets answered then is answered
+    again. `asks_judges` tells whether judges are asked what they were not asked then.
+    """
+
+    mode: Literal["rescored", "replayed"]
+    run: str
+    asks_judges: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """What is to be run. `environ` is the environment that providers and services see."""
 
@@ -48,6 +62,7 @@ class RunRequest:
     label: str | None = None
     group: str | None = None
     resuming: Resuming | None = None
+    derived: Derived | None = None
 
     @property
     def places(self) -> Places:

@@ -6,18 +6,18 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from kindlm.cli.cassettes import with_recorded_answers
-from kindlm.cli.run_request import RunRequest, SkippedSuite
+from kindlm.cli.run_request import Derived, RunRequest, SkippedSuite
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, KindlmError, Result
 from kindlm.plan import Plan, PlannedSuite, make_plan
-from kindlm.suite import Suite
+from kindlm.suite import Service, Suite
 
 __all__ = ["Served", "Tell", "serve_suites"]
 
@@ -86,21 +86,48 @@ async def _serve(
     lost: Callable[[KindlmError], None],
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
-    recorded = with_recorded_answers(planned, reader)
-    if isinstance(recorded, Err):
-        return recorded
-    for warning in recorded.value.warnings:
-        tell(warning)
-    suite = recorded.value.suite
-    services = bind_services(suite, environ=request.environ)
+    suite, derived = planned.suite, request.derived
+    if derived is None or derived.mode == "replayed":
+        recorded = with_recorded_answers(planned, reader)
+        if isinstance(recorded, Err):
+            return recorded
+        for warning in recorded.value.warnings:
+            tell(warning)
+        suite = recorded.value.suite
+    wanted = suite if derived is None else replace(suite, services=_called(suite, derived))
+    services = bind_services(wanted, environ=request.environ)
     if isinstance(services, Err):
         return services
     starting = start_services(services.value, request.environ, lost)
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
         return ports
-    selected = {case.case.name: case.targets for case in planned.cases if case.selected}
-    return bind_suite(suite, environ=request.environ, ports=ports.value, selected=selected)
+    return bind_suite(
+        suite,
+        environ=request.environ,
+        ports=ports.value,
+        selected={case.case.name: case.targets for case in planned.cases if case.selected},
+        # What is not called needs no address.
+        required=derived is None,
+    )
+
+
+def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
+    """Return the programs to start for a run that calls no target: those that serve its judges."""
+    if not derived.asks_judges:
+        return ()
+    judges = {
+        judge.provider
+        for case in suite.cases
+        for expectation in case.expectations
+        if (judge := suite.judge(expectation.params.get("model"))) is not None
+    }
+    urls = [suite.providers[name].base_url or "" for name in judges]
+    return tuple(
+        service
+        for service in suite.services
+        if any(f"serve.{service.name}." in url for url in urls)
+    )
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:

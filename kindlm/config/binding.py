@@ -34,6 +34,7 @@ class _Values:
 
     environ: Mapping[str, str]
     ports: Mapping[str, int] | None
+    required: bool = True
     missing: dict[str, dict[str, None]] = field(default_factory=dict)
     place: str = ""
 
@@ -46,6 +47,8 @@ class _Values:
             value = None if port is None else str(port)
         else:
             value = self.environ.get(rest)
+        if value is None and not self.required:
+            return f"{{{{{name}}}}}"
         if value is None:
             self.missing.setdefault(name, {})[self.place] = None
             return ""
@@ -58,6 +61,7 @@ def bind_suite(
     environ: Mapping[str, str],
     ports: Mapping[str, int],
     selected: Mapping[str, Collection[str]] | None = None,
+    required: bool = True,
 ) -> Result[Suite]:
     """Return the suite with environment variables and ports filled in.
 
@@ -69,11 +73,12 @@ def bind_suite(
         environ: environment variables.
         ports: the port of each service that was started, by name.
         selected: the targets of each selected case, by its name; all of them by default.
+        required: whether a variable without a value is an error; else its placeholder stays.
 
     Returns:
         The suite, or one error that names all variables without a value and where they are used.
     """
-    values = _Values(environ, ports)
+    values = _Values(environ, ports, required)
     is_used = [not case.skip and bool(_targets(case, selected)) for case in suite.cases]
     used = [case for case, wanted in zip(suite.cases, is_used, strict=True) if wanted]
     needed = _used_providers(suite, used, selected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kindlm.engine.calls import CallCounter
-from kindlm.engine.conversation import Conversation, first_messages, follow_ups
+from kindlm.engine.conversation import Conversation, first_messages, follow_ups, system_text
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.recording import (
@@ -21,6 +21,7 @@ from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallDat
 from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Cost, CostSource, Message, Role, Step, ToolUse, Transcript
+from kindlm_store.payload import scrub
 
 __all__ = ["AgentConversation"]
 
@@ -64,7 +65,7 @@ class AgentConversation:
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
-        self._transcript = Transcript(case.prompt.system or None)
+        self._transcript = Transcript(system_text(case))
         self._warnings: dict[str, None] = {}
         self._error: KindlmError | None = None
 
@@ -84,7 +85,7 @@ class AgentConversation:
                 await self._say(message.text)
 
     async def _say(self, user: str) -> None:
-        self._transcript = self._transcript.with_turn(user)
+        self._transcript = self._transcript.with_turn(scrub(user))
         request = AgentRequest(self._conversation, self._messages, self._suite.timeout_ms / 1000)
         result = await call_with_retries(
             self._record_sent,

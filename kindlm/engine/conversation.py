@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kindlm.engine.calls import Answered, Caller, Context
-from kindlm.engine.recording import json_text, problem_data, tool_call_data
+from kindlm.engine.recording import (
+    json_as_recorded,
+    json_text,
+    problem_data,
+    tool_call_data,
+)
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ToolCalled, ToolSimulated
 from kindlm.ports import (
@@ -27,6 +32,7 @@ from kindlm.ports import (
 )
 from kindlm.suite import Case, ModelTarget
 from kindlm.transcript import FinishReason, Message, Role, Step, ToolCall, ToolUse, Transcript
+from kindlm_store.payload import scrub
 
 __all__ = [
     "Conversation",
@@ -35,6 +41,7 @@ __all__ = [
     "ToolRecorder",
     "first_messages",
     "follow_ups",
+    "system_text",
 ]
 
 
@@ -63,6 +70,11 @@ class PastConversation:
 
     async def hold(self) -> None:
         """Do nothing."""
+
+
+def system_text(case: Case) -> str | None:
+    """Return the system text as a transcript holds it, None without one."""
+    return scrub(case.prompt.system) if case.prompt.system else None
 
 
 def first_messages(case: Case) -> tuple[Message, ...]:
@@ -124,6 +136,7 @@ class ToolRecorder:
             )
         )
         answer = await self._simulator.answer(call)
+        answer = replace(answer, response=json_as_recorded(answer.response))
         self._recorder.record(
             ToolSimulated(
                 index=index,
@@ -158,7 +171,7 @@ class ModelConversation:
         self._new: tuple[Message, ...] = ()
         self._after = 0
         self._calls_left = case.max_turns
-        self._transcript = Transcript(case.prompt.system or None)
+        self._transcript = Transcript(system_text(case))
         self._warnings: dict[str, None] = {}
         self._error: KindlmError | None = None
 
@@ -169,7 +182,7 @@ class ModelConversation:
 
     async def hold(self) -> None:
         """Hold the conversation to its end; its first messages are recorded already."""
-        self._transcript = self._transcript.with_turn(self._case.prompt.user)
+        self._transcript = self._transcript.with_turn(scrub(self._case.prompt.user))
         await self._until_answered()
         for message in follow_ups(self._case):
             if self._error is None and not self._calls_left:
@@ -177,7 +190,7 @@ class ModelConversation:
             if self._error is not None:
                 return
             self._say(message)
-            self._transcript = self._transcript.with_turn(message.text)
+            self._transcript = self._transcript.with_turn(scrub(message.text))
             await self._until_answered()
 
     async def _until_answered(self) -> None:

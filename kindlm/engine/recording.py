@@ -33,6 +33,7 @@ __all__ = [
     "error_text",
     "failure_facts",
     "fingerprint",
+    "json_as_recorded",
     "json_text",
     "message_data",
     "paced_event",
@@ -107,7 +108,7 @@ def as_recorded(reply: Reply) -> Reply:
             replace(
                 use,
                 call=_call_as_recorded(use.call),
-                response=_json_as_recorded(use.response),
+                response=json_as_recorded(use.response),
             )
             for use in reply.tool_uses
         )
@@ -137,6 +138,13 @@ def answer_facts(
         "raw": Text(reply.raw) if keep_raw and recorded is None else None,
         "warnings": list(reply.warnings),
     }
+
+
+def json_as_recorded(value: Any) -> Any:
+    """Return a JSON value without the characters that can not be stored."""
+    written = json_text(value).body
+    stored = scrub(written)
+    return value if stored == written else json.loads(stored)
 
 
 def failure_facts(
@@ -230,15 +238,9 @@ def _call_as_recorded(call: ToolCall) -> ToolCall:
         call,
         id=scrub(call.id),
         name=scrub(call.name),
-        arguments=_json_as_recorded(call.arguments),
+        arguments=json_as_recorded(call.arguments),
         malformed=None if call.malformed is None else scrub(call.malformed),
     )
-
-
-def _json_as_recorded(value: Any) -> Any:
-    written = json_text(value).body
-    stored = scrub(written)
-    return value if stored == written else json.loads(stored)
 
 
 def _as_written(message: Message) -> str:

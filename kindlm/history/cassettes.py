@@ -36,10 +36,10 @@ SELECT a.body AS arguments, r.body AS response
   LEFT JOIN contents a ON a.ref = t.arguments_ref
   LEFT JOIN contents r ON r.ref = t.response_ref
  WHERE t.tool = :tool AND (t.execution, t.attempt) = (
-         SELECT e.id, e.attempt
+         SELECT e.source, e.source_attempt
            FROM executions e
            JOIN suites s ON s.id = e.suite
-           JOIN tool_calls c ON c.execution = e.id AND c.attempt = e.attempt
+           JOIN tool_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
           WHERE s.run = :run AND s.project = :project AND s.name = :suite
             AND e.test = :test AND c.tool = :tool
           ORDER BY e.status IS NOT 'passed', e.number

@@ -40,7 +40,21 @@ SELECT max(1 - a.score), sum(a.outcome = 'skipped')
  WHERE e.suite = ? AND a.kind = 'drift'
 """
 
-_SPEND = "SELECT sum(cost_usd), sum(unknown_costs) FROM spend WHERE suite = ?"
+# What was recorded in another run counts with what it cost there: gates judge what a run did.
+_SPEND = """
+SELECT sum(cost_usd), coalesce(sum(unknown_costs), 0),
+       sum(CASE WHEN purpose <> 'test' THEN cost_then_usd END),
+       coalesce(sum(CASE WHEN purpose <> 'test' THEN unknown_costs_then END), 0)
+  FROM spend WHERE suite = ?
+"""
+
+_SPENT_THEN = """
+SELECT sum(e.cost_then_usd),
+       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL
+                    AND r.mode IN ('rescored', 'replayed')), 0)
+  FROM executions e JOIN runs r ON r.id = e.run
+ WHERE e.suite = ?
+"""
 
 _NARROWED = "SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite = ? AND NOT selected)"
 
@@ -55,7 +69,7 @@ def suite_metrics(db: sqlite3.Connection, suite: str) -> SuiteMetrics:
     executions, latency = _counts(db, suite)
     schema, pii, keyword = db.execute(_FAILURES, (suite,)).fetchone()
     drift, drift_skipped = db.execute(_DRIFT, (suite,)).fetchone()
-    cost, unknown_costs = db.execute(_SPEND, (suite,)).fetchone()
+    cost, unknown_costs = _spend(db, suite)
     return SuiteMetrics(
         executions=executions,
         schema_failures=schema or 0,
@@ -64,11 +78,18 @@ def suite_metrics(db: sqlite3.Connection, suite: str) -> SuiteMetrics:
         judge_average=db.execute(_JUDGE, (suite,)).fetchone()[0],
         drift_maximum=drift,
         cost_usd=cost,
-        unknown_costs=unknown_costs or 0,
+        unknown_costs=unknown_costs,
         latency_average_ms=latency,
         narrowed=bool(db.execute(_NARROWED, (suite,)).fetchone()[0]),
         drift_skipped=drift_skipped or 0,
     )
+
+
+def _spend(db: sqlite3.Connection, suite: str) -> tuple[float | None, int]:
+    cost, unknown, judges_then, unknown_judges = db.execute(_SPEND, (suite,)).fetchone()
+    then, unknown_then = db.execute(_SPENT_THEN, (suite,)).fetchone()
+    known = [usd for usd in (cost, judges_then, then) if usd is not None]
+    return sum(known) if known else None, unknown + unknown_judges + unknown_then
 
 
 def _counts(db: sqlite3.Connection, suite: str) -> tuple[StatusCounts, float | None]:

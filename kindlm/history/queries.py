@@ -32,7 +32,7 @@ EXECUTIONS = """
 SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.status, e.messages,
        o.body AS output, e.error_code, e.error_number, x.body AS error, e.hint, t.body AS trace,
        e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
-       e.finish_reason, e.warnings
+       e.finish_reason, e.warnings, e.cost_then_usd, e.source, e.source_attempt
   FROM executions e
   LEFT JOIN shown_texts o ON o.ref = e.output_ref
   LEFT JOIN shown_texts x ON x.ref = e.error_ref
@@ -57,26 +57,33 @@ SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.b
  ORDER BY a.position
 """
 
+# The conversation may be one of another run: then its calls are told as those of the last attempt.
 TOOL_CALLS = """
-SELECT t.attempt, t.position, t.call, t.tool, a.body AS arguments, t.rule, r.body AS response,
-       t.problems
-  FROM tool_calls t
+SELECT CASE WHEN e.source = e.id THEN t.attempt ELSE e.attempt END AS attempt, t.position, t.call,
+       t.tool, a.body AS arguments, t.rule, r.body AS response, t.problems
+  FROM executions e
+  JOIN tool_calls t ON t.execution = e.source
+   AND (t.attempt = e.source_attempt OR (e.source = e.id AND :all_attempts))
   LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
   LEFT JOIN shown_texts r ON r.ref = t.response_ref
- WHERE t.execution = :execution AND (:attempt IS NULL OR t.attempt = :attempt)
- ORDER BY t.attempt, t.position
+ WHERE e.id = :execution
+ ORDER BY 1, t.position
 """
 
 CALLS = """
-SELECT c.attempt, c.call, c.purpose, c.provider, c.model, c.reported_model, c.status, c.messages,
-       t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd,
-       c.error_code, c.http_status, x.body AS error, c.retry_in_ms, r.body AS raw
-  FROM provider_calls c
+SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt, c.call,
+       c.purpose, c.provider, c.model, c.reported_model, c.status, c.messages, t.body AS text,
+       c.finish_reason, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.error_code,
+       c.http_status, x.body AS error, c.retry_in_ms, r.body AS raw, c.recorded_in,
+       c.cost_then_usd
+  FROM executions e
+  JOIN provider_calls c ON c.execution IN (e.id, e.source)
+   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
   LEFT JOIN shown_texts t ON t.ref = c.text_ref
   LEFT JOIN shown_texts x ON x.ref = c.error_ref
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
- WHERE c.execution = ?
- ORDER BY c.attempt, c.call
+ WHERE e.id = ?
+ ORDER BY 1, c.call
 """
 
 UNPRICED = """
@@ -133,6 +140,11 @@ SELECT purpose <> 'test' AS judging, sum(cost_usd) AS cost_usd,
        sum(unknown_costs) AS unknown_costs, sum(input_tokens) AS input_tokens,
        sum(output_tokens) AS output_tokens
   FROM spend WHERE run = ? GROUP BY judging
+"""
+
+SPENT_THEN = """
+SELECT (SELECT sum(cost_then_usd) FROM executions WHERE run = :run) AS cost_usd,
+       (SELECT sum(cost_then_usd) FROM spend WHERE run = :run AND purpose <> 'test') AS judges_usd
 """
 
 MEANS = """

@@ -137,7 +137,11 @@ class TestView:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionView:
-    """One execution, as its last attempt left it. `status` is None if it never finished."""
+    """One execution, as its last attempt left it. `status` is None if it never finished.
+
+    `source` is the execution that held the conversation: itself, unless that was in another run.
+    What the answers cost there is `cost_then_usd`.
+    """
 
     id: str
     suite_id: str
@@ -161,6 +165,9 @@ class ExecutionView:
     cost_source: str | None
     finish_reason: str | None
     warnings: tuple[str, ...]
+    cost_then_usd: float | None
+    source: str
+    source_attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +219,11 @@ class ToolCallView:
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """A call of a model, with what was sent anew and what came back."""
+    """A call of a model, with what was sent anew and what came back.
+
+    `recorded_in` is set if nobody was called: the call of another run that was answered so, and
+    cost `cost_then_usd`.
+    """
 
     attempt: int
     call: int
@@ -233,11 +244,17 @@ class CallView:
     error: str | None
     retry_in_ms: float | None
     raw: str | None
+    recorded_in: str | None
+    cost_then_usd: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The run in numbers, of all calls, judges apart; None where nobody reported a number."""
+    """The run in numbers, of all calls, judges apart; None where nobody reported a number.
+
+    `cost_then_usd` and `judge_cost_then_usd` are what answers cost that were recorded in another
+    run, and cost nothing now.
+    """
 
     tests: StatusCounts
     executions: StatusCounts
@@ -249,3 +266,5 @@ class Summary:
     input_tokens: int | None
     output_tokens: int | None
     latency_average_ms: float | None
+    cost_then_usd: float | None
+    judge_cost_then_usd: float | None

@@ -80,18 +80,22 @@ class RunView:
             for row in self._db.execute(queries.SPEND, (self.id,)).fetchall()
         }
         cost, judging = spend.get(False), spend.get(True)
+        nobody_called = 0.0 if self.info.mode == "rescored" else None
         means = self._db.execute(queries.MEANS, {"run": self.id}).fetchone()
+        then = self._db.execute(queries.SPENT_THEN, {"run": self.id}).fetchone()
         return Summary(
             tests=sum((suite.tests for suite in self.suites), StatusCounts()),
             executions=sum((suite.executions for suite in self.suites), StatusCounts()),
             judge_average=means["judge"],
             drift_maximum=means["drift"],
-            cost_usd=cost["cost_usd"] if cost else None,
+            cost_usd=cost["cost_usd"] if cost else nobody_called,
             judge_cost_usd=judging["cost_usd"] if judging else None,
             unknown_costs=sum(row["unknown_costs"] or 0 for row in spend.values()),
             input_tokens=_total(row["input_tokens"] for row in spend.values()),
             output_tokens=_total(row["output_tokens"] for row in spend.values()),
             latency_average_ms=means["latency"],
+            cost_then_usd=then["cost_usd"],
+            judge_cost_then_usd=then["judges_usd"],
         )
 
     @cached_property
@@ -203,11 +207,11 @@ class RunView:
 
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of an execution's last attempt."""
-        return self._tool_calls(execution, execution.attempt)
+        return self._tool_calls(execution, all_attempts=False)
 
     def all_tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of all attempts of an execution."""
-        return self._tool_calls(execution, None)
+        return self._tool_calls(execution, all_attempts=True)
 
     def calls(self, execution: ExecutionView) -> list[CallView]:
         """Return all model calls of an execution, of every attempt, retries and judges too."""
@@ -220,8 +224,8 @@ class RunView:
         """Return the messages the conversation began with, their texts filled in."""
         return tuple(self._filled(message) for message in execution.messages)
 
-    def _tool_calls(self, execution: ExecutionView, attempt: int | None) -> list[ToolCallView]:
-        wanted = {"execution": execution.id, "attempt": attempt}
+    def _tool_calls(self, execution: ExecutionView, *, all_attempts: bool) -> list[ToolCallView]:
+        wanted = {"execution": execution.id, "all_attempts": all_attempts}
         return [
             ToolCallView(
                 attempt=row["attempt"],
@@ -238,7 +242,7 @@ class RunView:
 
     def _problems(self, column: str | None) -> tuple[str, ...]:
         found = json.loads(column) if column else []
-        return tuple(self._text(problem["message"]["$ref"]) or "(erased)" for problem in found)
+        return tuple(self._text(problem["message"]["$ref"]) or "" for problem in found)
 
     def _messages(self, column: str) -> tuple[dict[str, Any], ...]:
         return tuple(self._filled(message) for message in json.loads(column))

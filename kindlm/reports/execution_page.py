@@ -77,10 +77,14 @@ def _figures(execution: ExecutionView) -> Iterator[str]:
         yield duration(execution.latency_ms)
     if execution.input_tokens is not None:
         yield f"{execution.input_tokens:,} tokens in, {execution.output_tokens or 0:,} out"
-    if execution.cost_usd is not None:
+    if execution.cost_then_usd is not None:
+        yield f"{money(execution.cost_then_usd)} when it was recorded ({execution.cost_source})"
+    elif execution.cost_usd is not None:
         yield f"{money(execution.cost_usd)} ({execution.cost_source})"
     elif execution.answers:
         yield "cost unknown"
+    if execution.source != execution.id:
+        yield f"conversation of {execution.source}"
     if execution.finish_reason:
         yield f"finish reason {execution.finish_reason}"
 
@@ -144,6 +148,10 @@ class _Conversation:
         facts = [f"call {call.call}", f"{one_line(call.provider)} {model}"]
         if call.latency_ms is not None:
             facts.append(duration(call.latency_ms))
+        if call.recorded_in is not None:
+            then = call.cost_then_usd
+            cost = "cost unknown" if then is None else money(then)
+            facts.append(f"answer of {call.recorded_in} ({cost} then)")
         self._page.blank()
         self._page.line((who, "bold cyan"), (f"  {', '.join(facts)}", "dim"), indent=2, hang=2)
         if call.status is None:

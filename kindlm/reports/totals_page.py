@@ -140,7 +140,15 @@ def _cost(view: RunView, summary: Summary) -> str:
         if more := len(view.unpriced_models) - len(named):
             models += f" and {more:,} more"
         parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
-    return ", ".join(parts) or "none"
+    return (", ".join(parts) or "none") + _then(summary)
+
+
+def _then(summary: Summary) -> str:
+    """Return what answers of another run cost there, as it follows what was spent now."""
+    parts = [] if summary.cost_then_usd is None else [money(summary.cost_then_usd)]
+    if summary.judge_cost_then_usd is not None:
+        parts.append(f"judges {money(summary.judge_cost_then_usd)}")
+    return f"; when it was recorded {', '.join(parts)}" if parts else ""
 
 
 def _gate_mark(gate: GateResult) -> Part:

@@ -1,0 +1,96 @@
+"""`kindlm rescore`: check recorded conversations again, by the suite as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.ending import ending_at_once
+from kindlm.cli.options import DatabaseOption
+
+__all__ = ["rescore_command"]
+
+
+def rescore_command(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id or its beginning, or a label. Default: the newest live one.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="The suite to check by; repeatable. Default: the file of the run.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All live runs that finished; a new run for each.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="With --all, only runs since then: 30d, 12h, 2026-01-31."),
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", "-s", metavar="NAME", help="Only this suite.")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="USD", min=0, help="Stop when judges cost more."),
+    ] = None,
+    reporter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reporter", metavar="NAME[=FILE]", help="terminal, json or junit; repeatable."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where the report goes."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="A name for the new run.")
+    ] = None,
+    db: DatabaseOption = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Show bodies, tries, timing and traces of what failed."),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")
+    ] = False,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
+    ] = False,
+) -> None:
+    """Check recorded conversations by the suite as it is now: the tested model is not called."""
+    with ending_at_once():
+        from kindlm.cli.request import TestOptions
+        from kindlm.cli.rescoring import rescore, rescore_all
+
+    options = TestOptions(
+        paths=tuple(config or ()),
+        suite=suite,
+        concurrency=concurrency,
+        max_cost_usd=max_cost,
+        reporters=tuple(reporter or ()),
+        output=output,
+        label=label,
+        database=db,
+        verbose=verbose,
+        progress=not (no_progress or quiet),
+        warnings=not quiet,
+    )
+    code = rescore_all(since, options) if everything else rescore(run, options)
+    raise typer.Exit(code)

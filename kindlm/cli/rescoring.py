@@ -1,0 +1,246 @@
+"""What `kindlm rescore` does: check again, by today's files, what recorded runs said."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from kindlm.cli.baselines import named_run
+from kindlm.cli.console import fail, make_console, note, set_verbose, show
+from kindlm.cli.history import fail_to_open, open_history, or_fail
+from kindlm.cli.loading import Loaded, load_paths
+from kindlm.cli.project import Project, find_project
+from kindlm.cli.reporters import parse_reporters, spare
+from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.run_list import parse_since
+from kindlm.cli.run_request import Derived, RunRequest
+from kindlm.cli.session import new_run_id
+from kindlm.cli.test_run import record_run, report_run
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import RunOptions
+from kindlm.history.run_view import RunView
+from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
+from kindlm.plan import Selection
+from kindlm.suite import Case, Suite
+from kindlm.wording import count
+from kindlm_store import OpenError, open_reader
+
+__all__ = ["rescore", "rescore_all"]
+
+
+def rescore(wanted: str | None, options: TestOptions) -> int:
+    """Check one run again, as a new run; report it and return the exit code.
+
+    `wanted` names the run, by default the newest live one that finished. The suites are those of
+    its files, or of the files that the options name.
+    """
+    set_verbose(options.verbose)
+    console = make_console()
+    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    with open_history(options.database) as db:
+        run = or_fail(named_run(db, None if wanted == "latest" else wanted, options.suite))
+        source = or_fail(read_source(db, run, options.suite))
+    loaded = or_fail(load_paths(options.paths or _files(source, project.root), project.root))
+    or_fail(spare(reporters, project.database, loaded.files))
+    _tell_loaded(loaded, options, console)
+    rescoring = or_fail(_rescoring(source, loaded, project, options, console))
+    if options.warnings:
+        note(rescoring.describe(), console)
+    new = new_run_id()
+    record_run(rescoring.request, new, console, progress=options.progress)
+    return report_run(rescoring.request, new, reporters, options, console)
+
+
+def rescore_all(since: str | None, options: TestOptions) -> int:
+    """Check all live runs again that finished since then; return 1 if one does not pass now."""
+    set_verbose(options.verbose)
+    console = make_console()
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    with open_history(options.database) as db:
+        runs = live_runs(db, since=start, suite=options.suite)
+        sources = [(run, read_source(db, run, options.suite)) for run in runs]
+    if not sources:
+        fail([_no_runs()], console)
+    passed = 0
+    for number, (run, source) in enumerate(sources, start=1):
+        note(f"{number} of {len(sources)}: run {run}", console)
+        passed += _rescore_one(source, project, options, console)
+    sys.stdout.write(f"{count(len(sources), 'run')} rescored: {passed:,} pass now.\n")
+    return 0 if passed == len(sources) else 1
+
+
+def _rescore_one(
+    source: Result[SourceRun], project: Project, options: TestOptions, console: Console
+) -> bool:
+    """Check one of many runs again, say in a line what came out, and return whether it passes."""
+    if isinstance(source, Err):
+        show([source.error], console)
+        return False
+    loaded = load_paths(options.paths or _files(source.value, project.root), project.root)
+    if isinstance(loaded, Err):
+        show([loaded.error], console)
+        return False
+    rescoring = _rescoring(source.value, loaded.value, project, options, console)
+    if isinstance(rescoring, Err):
+        show([rescoring.error], console)
+        return False
+    new = new_run_id()
+    record_run(rescoring.value.request, new, console, progress=options.progress)
+    return _tell_result(source.value, new, project.database)
+
+
+def _tell_result(source: SourceRun, new: str, database: Path) -> bool:
+    try:
+        reader = open_reader(database)
+    except OpenError as error:
+        fail_to_open(error)
+    with closing(reader):
+        view = RunView(reader, new)
+        counts = view.summary.executions
+        then = "passed" if source.passed else "failed"
+        sys.stdout.write(
+            f"{source.id} → {new}  {then} → {view.status}  "
+            f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
+        )
+        sys.stdout.flush()
+        return view.passed
+
+
+@dataclass(frozen=True, slots=True)
+class _Rescoring:
+    """The request of a rescored run, and how its tests differ from those that were recorded."""
+
+    source: str
+    request: RunRequest
+    again: int
+    new: int
+    gone: int
+
+    def describe(self) -> str:
+        """Return what is done, in a line."""
+        parts = [f"Run {self.source} is checked again: {count(self.again, 'test')} of it"]
+        if self.new:
+            parts.append(f"{count(self.new, 'new test')} without anything recorded")
+        if self.gone:
+            parts.append(f"{count(self.gone, 'test')} that is not there any more left out")
+        return "; ".join(parts) + "."
+
+
+def _rescoring(
+    source: SourceRun, loaded: Loaded, project: Project, options: TestOptions, console: Console
+) -> Result[_Rescoring]:
+    """Return the request of the new run, or why nothing of the source can be checked again."""
+    request = make_request(loaded, project, replace(options, suite=None), console)
+    if isinstance(request, Err):
+        return request
+    recorded = {(suite.project, suite.name): suite for suite in source.suites}
+    pairs = [
+        (suite, recorded[suite.project, suite.name])
+        for suite in request.value.suites
+        if (suite.project, suite.name) in recorded
+    ]
+    only = {key for now, then in pairs for key in _chosen(now, then)}
+    defined = {(now.name, case, target) for now, _ in pairs for case, target in _tests(now)}
+    then = {
+        (suite.name, *test)
+        for suite in source.suites
+        for test, found in suite.tests.items()
+        if found.selected
+    }
+    if not only & then:
+        return Err(_nothing_left(source, request.value))
+    return Ok(
+        _Rescoring(
+            source.id,
+            replace(
+                request.value,
+                suites=[_repeated(now, before) for now, before in pairs],
+                skipped=[each for each in loaded.skipped if each.path in _paths(source)],
+                selection=Selection(only=frozenset(only)),
+                options=_recorded(loaded, project, options),
+                derived=Derived("rescored", source.id),
+            ),
+            again=len(only & then),
+            new=len(only - then),
+            gone=len(then - defined),
+        )
+    )
+
+
+def _chosen(now: Suite, then: SourceSuite) -> Iterator[tuple[str, str, str]]:
+    """Yield the tests that the run selected, and those that it did not know."""
+    for case, target in _tests(now):
+        recorded = then.tests.get((case, target))
+        if recorded is None or recorded.selected:
+            yield now.name, case, target
+
+
+def _tests(suite: Suite) -> Iterator[tuple[str, str]]:
+    for case in suite.cases:
+        for target in case.targets:
+            yield case.name, target
+
+
+def _repeated(now: Suite, then: SourceSuite) -> Suite:
+    """Return the suite with as many repeats of each test as the run recorded."""
+    return replace(now, cases=tuple(_with_repeats(case, then) for case in now.cases))
+
+
+def _with_repeats(case: Case, then: SourceSuite) -> Case:
+    recorded = (then.tests.get((case.name, target)) for target in case.targets)
+    return replace(case, repeat=max((test.repeats or 1 for test in recorded if test), default=1))
+
+
+def _recorded(loaded: Loaded, project: Project, options: TestOptions) -> RunOptions:
+    root = project.root
+    return RunOptions(
+        paths=[
+            str(file.relative_to(root) if file.is_relative_to(root) else file)
+            for file in (path.resolve() for path in loaded.files)
+        ],
+        suite=options.suite,
+        concurrency=options.concurrency,
+        max_cost_usd=options.max_cost_usd,
+    )
+
+
+def _files(source: SourceRun, root: Path) -> tuple[Path, ...]:
+    return tuple(root / path for path in _paths(source))
+
+
+def _paths(source: SourceRun) -> Mapping[str, None]:
+    return dict.fromkeys(suite.path for suite in source.suites)
+
+
+def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
+    shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
+    show(shown, console)
+
+
+def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
+    def names(suites: Sequence[Suite | SourceSuite]) -> str:
+        return ", ".join(repr(suite.name) for suite in suites) or "none"
+
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Nothing of run {source.id} can be checked again: none of its tests is defined any more.",
+        f"It tested {names(source.suites)}; the files hold {names(request.suites)}."
+        " Name the file of its suite: kindlm rescore RUN -c FILE",
+    )
+
+
+def _no_runs() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        "No finished run is like that.",
+        "All runs: kindlm runs",
+    )

@@ -1,0 +1,102 @@
+"""Answers of recorded calls, to be given again: those of judges when a run is rescored.
+
+A question is the same if its fingerprint is: provider, model, parameters and every character of its
+messages, but for the random boundary around the data. Asked several times, as by the passes of a
+judge, it gets the answers in the order in which they came then, each of them once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import deque
+from typing import NamedTuple
+
+from kindlm.errors import Ok, Result
+from kindlm.history.transcripts import tool_calls_of
+from kindlm.plan import Execution
+from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose
+from kindlm.transcript import Cost, CostSource, FinishReason, Usage
+
+__all__ = ["CallKey", "RecordedJudgements", "provenance", "read_reply"]
+
+_REPLY = """
+SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_reason,
+       c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.cost_source,
+       c.recorded_in, c.cost_then_usd, c.warnings
+  FROM provider_calls c
+  JOIN contents t ON t.ref = c.text_ref
+ WHERE c.execution = ? AND c.attempt = ? AND c.call = ? AND t.body IS NOT NULL
+"""
+
+_JUDGEMENTS = """
+SELECT c.fingerprint, c.execution, c.attempt, c.call
+  FROM suites s
+  JOIN executions e ON e.suite = s.id
+  JOIN provider_calls c ON c.execution = e.id AND c.attempt = e.attempt
+ WHERE s.run = ? AND s.project = ? AND s.name = ? AND e.test = ? AND e.target = ? AND e.repeat = ?
+   AND c.purpose <> 'test' AND c.status = 'responded'
+ ORDER BY c.call
+"""
+
+
+class CallKey(NamedTuple):
+    """A recorded call: the execution, its attempt, and the number of the call in it."""
+
+    execution: str
+    attempt: int
+    call: int
+
+
+def read_reply(db: sqlite3.Connection, key: CallKey) -> ModelReply | None:
+    """Return what a model answered, and where that was recorded first; None if it was purged."""
+    row = db.execute(_REPLY, key).fetchone()
+    if row is None:
+        return None
+    finish = row["finish_reason"]
+    return ModelReply(
+        text=row["text"],
+        raw="",
+        latency_ms=row["latency_ms"],
+        tool_calls=tuple(tool_calls_of(db, row["tool_calls"])),
+        usage=Usage(row["input_tokens"], row["output_tokens"]),
+        finish_reason=None if finish is None else FinishReason(finish),
+        model=row["reported_model"],
+        warnings=tuple(json.loads(row["warnings"] or "[]")),
+        recorded=provenance(row),
+    )
+
+
+def provenance(row: sqlite3.Row) -> Provenance:
+    """Return where the answer of a call was recorded first, and what it cost there."""
+    again = row["recorded_in"] is not None
+    usd = row["cost_then_usd"] if again else row["cost_usd"]
+    call = row["recorded_in"] or f"{row['execution']}.{row['attempt']}/{row['call']}"
+    return Provenance(call, Cost(usd, CostSource(row["cost_source"])))
+
+
+class RecordedJudgements:
+    """Gives judges of one execution the answers of an earlier run; a `ports.RecordedAnswers`.
+
+    What was not asked then, or got no answer, is for the judge itself.
+    """
+
+    def __init__(self, db: sqlite3.Connection, run: str, execution: Execution) -> None:
+        self._db = db
+        suite, case = execution.suite.suite, execution.case
+        key = (run, suite.project, suite.name, case.name, execution.target, execution.repeat)
+        self._calls: dict[str, deque[CallKey]] = {}
+        for fingerprint, *call in db.execute(_JUDGEMENTS, key):
+            self._calls.setdefault(fingerprint, deque()).append(CallKey(*call))
+
+    def answer(self, asked: Asked) -> Result[ModelReply] | None:
+        """Return the next answer to a question of a judge."""
+        calls = self._calls.get(asked.fingerprint)
+        if asked.purpose is Purpose.TEST or not calls:
+            return None
+        reply = read_reply(self._db, calls.popleft())
+        return None if reply is None else Ok(reply)
+
+    def agent(self) -> Agent | None:
+        """Return None: when a run is rescored, nobody talks to an agent."""
+        return None

@@ -1,0 +1,108 @@
+"""Runs that others are derived from: what they recorded of which tests."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm_store import is_held
+
+__all__ = ["SourceRun", "SourceSuite", "SourceTest", "live_runs", "read_source"]
+
+_RUN = "SELECT ended, passed FROM runs WHERE id = ?"
+
+_SUITES = """
+SELECT id, project, name, path FROM suites
+ WHERE run = ? AND error_code IS NULL AND (?2 IS NULL OR name = ?2)
+ ORDER BY ordinal
+"""
+
+# Repeats that ended; a conversation whose texts were purged can not be looked at again.
+_TESTS = """
+SELECT p.test, p.target, p.selected,
+       max(CASE WHEN e.status <> 'skipped' THEN e.repeat END) AS repeats,
+       count(CASE WHEN e.output_ref IS NOT NULL THEN 1 END) AS said,
+       count(CASE WHEN e.output_ref IS NOT NULL AND c.body IS NULL THEN 1 END) AS purged
+  FROM planned_tests p
+  LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target
+  LEFT JOIN contents c ON c.ref = e.output_ref
+ WHERE p.suite = ?
+ GROUP BY p.test, p.target
+"""
+
+_LIVE = """
+SELECT r.id FROM runs r
+ WHERE r.ended = 'finished' AND r.mode = 'live'
+   AND (:since IS NULL OR r.started_at >= :since)
+   AND (:suite IS NULL OR EXISTS (
+          SELECT 1 FROM suites s
+           WHERE s.run = r.id AND s.name = :suite AND s.error_code IS NULL))
+ ORDER BY r.started_at, r.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTest:
+    """A test as the run defined it; `repeats` is the number of the last one that ended."""
+
+    selected: bool
+    repeats: int | None
+    said: int
+    purged: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSuite:
+    """A suite of the run, with its tests by name and target."""
+
+    project: str
+    name: str
+    path: str
+    tests: Mapping[tuple[str, str], SourceTest]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRun:
+    """A run that another one can be derived from; `passed` is the verdict as it was told."""
+
+    id: str
+    passed: bool | None
+    suites: tuple[SourceSuite, ...]
+
+
+def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
+    """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
+    ended, passed = db.execute(_RUN, (run,)).fetchone()
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    if ended is None and is_held(file, f"run/{run}"):
+        return Err(_error(f"Run {run} still goes on.", "Wait until it has ended."))
+    suites = tuple(_suite(db, row) for row in db.execute(_SUITES, (run, suite)).fetchall())
+    tests = [test for each in suites for test in each.tests.values()]
+    if not any(test.repeats for test in tests):
+        of = "" if suite is None else f" of suite {suite!r}"
+        return Err(_error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs"))
+    if (purged := sum(test.purged for test in tests)) and purged == sum(t.said for t in tests):
+        message = f"The texts of run {run} were purged: what was said can not be looked at again."
+        return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
+    return Ok(SourceRun(run, None if passed is None else bool(passed), suites))
+
+
+def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -> list[str]:
+    """Return the live runs that finished, oldest first; `since` is UTC, ISO 8601."""
+    return [row[0] for row in db.execute(_LIVE, {"since": since, "suite": suite})]
+
+
+def _suite(db: sqlite3.Connection, row: sqlite3.Row) -> SourceSuite:
+    tests = {
+        (test["test"], test["target"]): SourceTest(
+            bool(test["selected"]), test["repeats"], test["said"], test["purged"]
+        )
+        for test in db.execute(_TESTS, (row["id"],))
+    }
+    return SourceSuite(row["project"], row["name"], row["path"], tests)
+
+
+def _error(message: str, hint: str) -> KindlmError:
+    return KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint)

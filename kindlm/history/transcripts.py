@@ -1,0 +1,255 @@
+"""Conversations of recorded runs, rebuilt as the values that checks look at.
+
+What was said stands in the tables of calls and tool calls, one row for each, texts by reference. A
+transcript is rebuilt from them step by step, as the engine made it: so whatever was checked when
+the run went on can be checked again, and comes out the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.plan import Execution
+from kindlm.ports import HeldConversation, NothingHeld
+from kindlm.transcript import (
+    Cost,
+    CostSource,
+    FinishReason,
+    Message,
+    Role,
+    Step,
+    ToolCall,
+    ToolProblem,
+    ToolProblemKind,
+    ToolUse,
+    Transcript,
+    Usage,
+)
+
+__all__ = ["RecordedTranscripts", "read_conversation", "tool_calls_of"]
+
+_SUITE = """
+SELECT id FROM suites WHERE run = ? AND project = ? AND name = ? AND error_code IS NULL
+"""
+
+_EXECUTION = """
+SELECT e.id, e.attempt, e.status
+  FROM executions e
+ WHERE e.suite = ? AND e.test = ? AND e.target = ? AND e.repeat = ?
+"""
+
+_HOW_IT_ENDED = """
+SELECT e.source, e.source_attempt, e.messages, e.warnings, e.error_code, x.body AS error, e.hint,
+       t.body AS trace
+  FROM executions e
+  LEFT JOIN contents x ON x.ref = e.error_ref
+  LEFT JOIN contents t ON t.ref = e.trace_ref
+ WHERE e.id = ?
+"""
+
+_CALLS = """
+SELECT c.call, c.try, c.purpose, c.status, c.messages, t.body AS text, c.tool_calls,
+       c.finish_reason, c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms,
+       c.cost_usd, c.cost_source, c.recorded_in, c.cost_then_usd
+  FROM provider_calls c
+  LEFT JOIN contents t ON t.ref = c.text_ref
+ WHERE c.execution = ? AND c.attempt = ?
+ ORDER BY c.call
+"""
+
+_TOOL_CALLS = """
+SELECT t.call, a.body AS arguments, t.rule, t.response_ref, r.body AS response, t.problems
+  FROM tool_calls t
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+  LEFT JOIN contents r ON r.ref = t.response_ref
+ WHERE t.execution = ? AND t.attempt = ?
+ ORDER BY t.position
+"""
+
+
+class _PurgedError(Exception):
+    """A text of the conversation is not there any more."""
+
+
+class RecordedTranscripts:
+    """Looks conversations of a run up; implements `ports.TranscriptSource`.
+
+    `db` is a read-only connection.
+    """
+
+    def __init__(self, db: sqlite3.Connection, run: str) -> None:
+        self._db = db
+        self._run = run
+
+    def find(self, execution: Execution) -> HeldConversation | NothingHeld:
+        """Return the conversation of the same test, target and repeat."""
+        suite = execution.suite.suite
+        row = self._db.execute(_SUITE, (self._run, suite.project, suite.name)).fetchone()
+        key = (row and row["id"], execution.case.name, execution.target, execution.repeat)
+        found = self._db.execute(_EXECUTION, key).fetchone()
+        if found is None:
+            return NothingHeld(f"run {self._run} has no conversation of it; run it: kindlm test")
+        if found["status"] in (None, "skipped"):
+            how = "skipped it" if found["status"] else "did not finish it"
+            return NothingHeld(f"run {self._run} {how}; run it: kindlm test")
+        held = read_conversation(self._db, found["id"])
+        now, then = 1 + len(execution.case.follow_ups), len(held.transcript.turns)
+        if held.error is None and now != then:
+            return NothingHeld(
+                f"its conversation has another length now ({then} → {now} messages of the user);"
+                " run it: kindlm test"
+            )
+        return held
+
+
+def read_conversation(db: sqlite3.Connection, execution: str) -> HeldConversation:
+    """Return what was said in an execution that ended, as its last attempt left it.
+
+    If texts of it were purged, that is its error.
+    """
+    row = db.execute(_HOW_IT_ENDED, (execution,)).fetchone()
+    place = (row["source"], row["source_attempt"])
+    source = f"{row['source']}.{row['source_attempt']}"
+    calls = db.execute(_CALLS, place).fetchall()
+    last = calls[-1]["call"] if calls else 0
+    try:
+        messages = tuple(_messages(db, row["messages"]))
+        transcript = _rebuild(db, messages, calls, db.execute(_TOOL_CALLS, place).fetchall())
+    except _PurgedError:
+        return HeldConversation(source, Transcript(), (), _purged(source), (), last)
+    warnings = tuple(json.loads(row["warnings"] or "[]"))
+    return HeldConversation(source, transcript, messages, _error(row), warnings, last)
+
+
+def tool_calls_of(db: sqlite3.Connection, column: str | None) -> Iterator[ToolCall]:
+    """Yield the tool calls of an answer; `column` is the one of the table of calls."""
+    for call in json.loads(column or "[]"):
+        written = _text(db, call["arguments"]["$ref"])
+        yield _tool_call(call, written)
+
+
+def _rebuild(
+    db: sqlite3.Connection,
+    messages: Sequence[Message],
+    calls: Sequence[sqlite3.Row],
+    tool_rows: Sequence[sqlite3.Row],
+) -> Transcript:
+    system = next((m.text for m in messages if m.role is Role.SYSTEM), None)
+    users = (m.text for m in messages if m.role is Role.USER)
+    transcript = Transcript(system).with_turn(next(users, ""))
+    used: dict[int, list[sqlite3.Row]] = {}
+    for row in tool_rows:
+        used.setdefault(row["call"], []).append(row)
+    for call in calls:
+        if call["purpose"] != "test":
+            continue
+        if call["try"] == 1:  # What is tried again is not said again.
+            for message in _messages(db, call["messages"]):
+                if message.role is Role.USER:
+                    transcript = transcript.with_turn(message.text)
+        step = _step(db, call, used.get(call["call"], []))
+        if step is not None:
+            transcript = transcript.with_step(step)
+    return transcript
+
+
+def _step(
+    db: sqlite3.Connection, call: sqlite3.Row, tool_rows: Sequence[sqlite3.Row]
+) -> Step | None:
+    """Return the step that an answer was; None without an answer, and while tools had to answer."""
+    if call["status"] != "responded":
+        return None
+    if call["text"] is None:
+        raise _PurgedError
+    asked = json.loads(call["tool_calls"] or "[]")
+    answered = [row for row in tool_rows if row["response_ref"] is not None]
+    if len(answered) < len(asked) or not (call["text"] or asked):
+        return None
+    finish = call["finish_reason"]
+    return Step(
+        text=call["text"],
+        tool_uses=tuple(
+            _tool_use(db, each, row) for each, row in zip(asked, answered, strict=False)
+        ),
+        usage=Usage(call["input_tokens"], call["output_tokens"]),
+        cost=_cost(call),
+        latency_ms=call["latency_ms"],
+        finish_reason=None if finish is None else FinishReason(finish),
+        model=call["reported_model"],
+    )
+
+
+def _tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row) -> ToolUse:
+    if row["arguments"] is None or row["response"] is None:
+        raise _PurgedError
+    return ToolUse(
+        _tool_call(call, row["arguments"]),
+        _parsed(row["response"]),
+        row["rule"],
+        tuple(
+            ToolProblem(ToolProblemKind(found["kind"]), _text(db, found["message"]["$ref"]))
+            for found in json.loads(row["problems"] or "[]")
+        ),
+    )
+
+
+def _tool_call(call: Mapping[str, Any], written: str) -> ToolCall:
+    arguments = None if call.get("malformed") else _parsed(written)
+    if not isinstance(arguments, dict):
+        # No JSON object as it was written, or none any more since something in it was taken out.
+        return ToolCall(call["id"], call["name"], {}, malformed=written)
+    return ToolCall(call["id"], call["name"], arguments)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _cost(call: sqlite3.Row) -> Cost:
+    recorded = call["recorded_in"] is not None
+    usd = call["cost_then_usd"] if recorded else call["cost_usd"]
+    return Cost(usd, CostSource(call["cost_source"]))
+
+
+def _messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
+    for message in json.loads(column):
+        yield Message(
+            Role(message["role"]),
+            _text(db, message["text"]["$ref"]),
+            tuple(
+                _tool_call(call, _text(db, call["arguments"]["$ref"]))
+                for call in message.get("tool_calls", ())
+            ),
+            message.get("tool_call_id"),
+            prefill=bool(message.get("prefill")),
+        )
+
+
+def _text(db: sqlite3.Connection, ref: str) -> str:
+    row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
+    if row is None or row[0] is None:
+        raise _PurgedError
+    return str(row[0])
+
+
+def _error(row: sqlite3.Row) -> KindlmError | None:
+    name = row["error_code"]
+    if name is None:
+        return None
+    code = ErrorCode.__members__.get(name, ErrorCode.UNKNOWN_ERROR)
+    return KindlmError(code, row["error"] or "(erased)", row["hint"], trace=row["trace"])
+
+
+def _purged(source: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"Texts of the conversation {source} were purged: it can not be looked at again.",
+        "Run the test again: kindlm test",
+    )
