@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from kindlm.cli.console import note, wants_color
+from kindlm.cli.options import ListFormat
 from kindlm.cli.table import aligned
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.runs import RunRow
+from kindlm.history.runs import RunRow, list_runs
 from kindlm.reports.untrusted import one_line
 from kindlm_store import is_held
 
-__all__ = ["ListedRun", "describe_runs", "parse_since", "runs_json", "runs_table"]
+__all__ = ["ListedRun", "describe_runs", "parse_since", "runs_json", "runs_table", "show_runs"]
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -42,6 +46,28 @@ class ListedRun:
     def differs(self) -> bool:
         """Whether today's rules give another verdict than the one that was told then."""
         return self.passed_now is not None and self.passed_now is not self.row.passed
+
+
+def show_runs(
+    db: sqlite3.Connection,
+    database: Path,
+    *,
+    limit: int,
+    suite: str | None,
+    since: str | None,
+    form: ListFormat,
+) -> None:
+    """Write the list of runs; `since` is UTC, ISO 8601."""
+    from kindlm.history.verdicts_now import verdicts_now
+
+    rows = list_runs(db, limit=limit, suite=suite, since=since)
+    runs = describe_runs(rows, database, verdicts_now(db, rows))
+    if form is ListFormat.JSON:
+        sys.stdout.write(runs_json(runs))
+    elif runs:
+        sys.stdout.write(runs_table(runs, color=wants_color(sys.stdout)))
+    else:
+        note("No run is like that. All runs: kindlm runs")
 
 
 def describe_runs(

@@ -15,6 +15,7 @@ import pytest
 from kindlm.history.baselines import output_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished, list_runs
+from kindlm.history.trends import TestIdentity, find_tests, read_trend
 
 SHORT, LONG = 10, 40
 TESTS = 5
@@ -46,6 +47,9 @@ QUESTIONS: dict[str, Question] = {
     "a run by its id": lambda db: find_run(db, RUN),
     "a run": whole_run,
     "an execution": whole_execution,
+    "a test over its newest runs": lambda db: (
+        read_trend(db, TestIdentity("shop", "support", "test 1", "gpt"), limit=5).points
+    ),
     "the output that a test is compared with": lambda db: output_of(
         db, RUN, "support", "test 1", "gpt"
     ),
@@ -110,4 +114,11 @@ def test_the_newest_run_of_a_suite_takes_one_look_at_each_run(
     steps_of: Callable[[Question], list[int]],
 ) -> None:
     short, long = steps_of(lambda db: latest_finished(db, "support"))
+    assert long < 1.2 * short * LONG / SHORT
+
+
+def test_the_tests_of_a_name_take_one_look_at_each_run(
+    steps_of: Callable[[Question], list[int]],
+) -> None:
+    short, long = steps_of(lambda db: find_tests(db, "test 1"))
     assert long < 1.2 * short * LONG / SHORT

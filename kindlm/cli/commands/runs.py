@@ -1,4 +1,4 @@
-"""`kindlm runs`: the recorded runs, newest first."""
+"""`kindlm runs`: the recorded runs, newest first, or one test over all of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ __all__ = ["runs_command"]
 
 
 def runs_command(
+    test: Annotated[
+        str | None,
+        typer.Option("--test", "-t", metavar="NAME", help="Show this test over time."),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
     suite: Annotated[
         str | None, typer.Option("--suite", "-s", help="Only runs of this suite.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="ID", help="Of a test: only on this target.")
     ] = None,
     since: Annotated[
         str | None,
@@ -26,25 +33,28 @@ def runs_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """List the recorded runs, newest first."""
-    import sys
+    """List the recorded runs, newest first, or show how a test did over time."""
     from datetime import UTC, datetime
 
-    from kindlm.cli.console import note, wants_color
     from kindlm.cli.history import existing_history, open_history, or_fail
-    from kindlm.cli.run_list import describe_runs, parse_since, runs_json, runs_table
-    from kindlm.history.runs import list_runs
-    from kindlm.history.verdicts_now import verdicts_now
+    from kindlm.cli.run_list import parse_since
 
     del verbose
+    if model is not None and test is None:
+        from kindlm.cli.console import fail
+        from kindlm.cli.reading import misused
+
+        fail([misused("--model goes with --test.", "runs")])
     start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
     with open_history(db) as connection:
-        rows = list_runs(connection, limit=limit, suite=suite, since=start)
-        runs = describe_runs(rows, existing_history(db).database, verdicts_now(connection, rows))
-    if form is ListFormat.JSON:
-        sys.stdout.write(runs_json(runs))
-        return
-    if not runs:
-        note("No run is like that. All runs: kindlm runs")
-        return
-    sys.stdout.write(runs_table(runs, color=wants_color(sys.stdout)))
+        if test is None:
+            from kindlm.cli.run_list import show_runs
+
+            database = existing_history(db).database
+            show_runs(connection, database, limit=limit, suite=suite, since=start, form=form)
+        else:
+            from kindlm.cli.trends import show_trends
+
+            show_trends(
+                connection, test, suite=suite, target=model, limit=limit, since=start, form=form
+            )

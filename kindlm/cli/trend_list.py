@@ -1,0 +1,151 @@
+"""Tests over time, as tables with sparklines and as JSON: `kindlm runs --test`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from kindlm.cli.sparkline import sparkline
+from kindlm.cli.table import aligned
+from kindlm.history.trends import Trend, TrendPoint
+from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.untrusted import one_line
+
+__all__ = ["trends_json", "trends_text"]
+
+_HEADER = (
+    "RUN",
+    "LABEL",
+    "WHEN",
+    "STATUS",
+    "PASSED",
+    "JUDGE",
+    "LATENCY",
+    "COST",
+    "MODEL",
+    "GIT",
+    "CHANGED",
+)
+_STATUS = _HEADER.index("STATUS")
+_COLORS = {"passed": "32", "failed": "31", "errored": "35"}
+_COMMIT = 8
+
+
+def trends_json(trends: Sequence[Trend]) -> str:
+    """Return the tests over time for programs."""
+    report = {"schemaVersion": 1, "tests": [_trend(trend) for trend in trends]}
+    return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
+    """Return the tests over time for people; `blocks` says whether a terminal shows them."""
+    return "\n".join("".join(_lines(trend, color, blocks)) for trend in trends)
+
+
+def _lines(trend: Trend, color: bool, blocks: bool) -> Iterator[str]:
+    test = trend.test
+    name = f"{one_line(test.name)} · {one_line(test.target)}"
+    yield f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
+    for title, line in _figures(trend, blocks):
+        yield f"  {title:<9}  {line}\n"
+    rows = aligned([_HEADER, *(_cells(point) for point in trend.points)])
+    if color:
+        for point, cells in zip(trend.points, rows[1:], strict=True):
+            paint = _COLORS.get(point.status, "33")
+            cells[_STATUS] = f"\x1b[{paint}m{cells[_STATUS]}\x1b[0m"
+    yield from ("  ".join(row).rstrip() + "\n" for row in rows)
+
+
+def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
+    """Yield a sparkline for each figure, the oldest run first, with the range that it shows."""
+    points = list(reversed(trend.points))
+    rates = [point.counts.pass_rate for point in points]
+    passed = sum(point.counts.passed for point in points)
+    tested = sum(point.counts.tested for point in points)
+    if tested:
+        share = f"{percent(passed / tested)}, {passed:,} of {tested:,}"
+        yield "pass rate", f"{sparkline(rates, 0, 1, blocks=blocks)}  {share}"
+    for title, values, low, figure in (
+        ("judge", [point.judge for point in points], 0.0, score),
+        ("latency", [point.latency_ms for point in points], 0.0, duration),
+        ("cost", [point.cost_usd for point in points], 0.0, money),
+    ):
+        known = [value for value in values if value is not None]
+        if not known:
+            continue
+        high = 1.0 if title == "judge" else max(known)
+        least, most = figure(min(known)), figure(max(known))
+        spread = least if least == most else f"{least} to {most}"
+        yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
+    yield from _flakiness(trend)
+
+
+def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
+    found = trend.flakiness
+    parts = []
+    if found.within is not None:
+        parts.append(f"{percent(found.within)} of pairs of repeats came out differently")
+    if found.between is not None:
+        parts.append(f"{percent(found.between)} of runs did not come out like the run before")
+    if parts:
+        yield "flaky", ", ".join(parts)
+
+
+def _cells(point: TrendPoint) -> tuple[str, ...]:
+    when = datetime.fromisoformat(point.started_at).astimezone()
+    counts = point.counts
+    ended = point.ended if point.ended in ("interrupted", "aborted") else None
+    remarks = [*((point.mode,) if point.mode != "live" else ()), *((ended,) if ended else ())]
+    return (
+        one_line(point.run),
+        one_line(point.label or ""),
+        when.strftime("%Y-%m-%d %H:%M"),
+        str(point.status),
+        f"{counts.passed}/{counts.tested}" if counts.tested else "-",
+        "" if point.judge is None else score(point.judge),
+        "" if point.latency_ms is None else duration(point.latency_ms),
+        "" if point.cost_usd is None else money(point.cost_usd),
+        one_line(", ".join(point.models), 40),
+        one_line((point.git_commit or "")[:_COMMIT]),
+        one_line(", ".join([*remarks, *point.changes])),
+    )
+
+
+def _trend(trend: Trend) -> dict[str, Any]:
+    test, flaky = trend.test, trend.flakiness
+    return {
+        "project": test.project,
+        "suite": test.suite,
+        "test": test.name,
+        "target": test.target,
+        "flakiness": {"within": flaky.within, "between": flaky.between},
+        "runs": [_point(point) for point in trend.points],
+    }
+
+
+def _point(point: TrendPoint) -> dict[str, Any]:
+    return {
+        "id": point.run,
+        "label": point.label,
+        "mode": point.mode,
+        "startedAt": point.started_at,
+        "ended": point.ended,
+        "status": point.status,
+        "executions": {
+            "passed": point.counts.passed,
+            "failed": point.counts.failed,
+            "errored": point.counts.errored,
+            "skipped": point.counts.skipped,
+        },
+        "passRate": point.counts.pass_rate,
+        "judgeAvg": point.judge,
+        "latencyAvgMs": point.latency_ms,
+        "costUsd": point.cost_usd,
+        "models": point.models,
+        "configHash": point.config_hash,
+        "git": {"branch": point.git_branch, "commit": point.git_commit, "dirty": point.git_dirty},
+        "kindlm": point.kindlm_version,
+        "changes": point.changes,
+    }

@@ -1,0 +1,222 @@
+"""A test over time: how it did in each of the runs that selected it, and what changed between."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from kindlm.history.statistics import Counts, Flakiness, flakiness
+from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.outcome import Status
+
+__all__ = ["TestIdentity", "Trend", "TrendPoint", "find_tests", "read_trend"]
+
+_SHORT = 8
+
+# By the primary key of planned_tests: a look for each suite that was run, whatever is in it.
+_EXACT = """
+SELECT s.project, s.name AS suite, p.test, p.target
+  FROM suites s
+  CROSS JOIN planned_tests p ON p.suite = s.id AND p.test = ?
+ WHERE s.project IS NOT NULL
+ GROUP BY s.project, s.name, p.test, p.target
+"""
+
+_NAMES = "SELECT DISTINCT test FROM planned_tests"
+
+# From the newest run on, so that as few runs are looked at as are wanted.
+_RUNS = """
+SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.mode,
+       r.started_at, r.ended, r.git_branch, r.git_commit, r.git_dirty, r.kindlm_version,
+       s.id AS suite, s.config_hash, p.pass_rate
+  FROM runs r
+  CROSS JOIN suites s ON s.run = r.id AND s.name = :suite AND s.project = :project
+  CROSS JOIN planned_tests p ON p.suite = s.id AND p.test = :test AND p.target = :target
+  LEFT JOIN run_labels l ON l.run = r.id
+ WHERE p.selected AND (:since IS NULL OR r.started_at >= :since)
+ ORDER BY r.started_at DESC, r.id
+ LIMIT :limit
+"""
+
+_COUNTS = """
+SELECT coalesce(sum(status = 'passed'), 0) AS passed, coalesce(sum(status = 'failed'), 0) AS failed,
+       coalesce(sum(status = 'errored'), 0) AS errored,
+       coalesce(sum(status = 'skipped' OR status IS NULL), 0) AS skipped,
+       avg(CASE WHEN answers > 0 THEN latency_ms END) AS latency_ms,
+       CASE WHEN count(cost_usd) = sum(answers > 0) THEN sum(cost_usd) END AS cost_usd
+  FROM executions WHERE suite = :suite AND test = :test AND target = :target
+"""
+
+_JUDGE = """
+SELECT avg(mean) FROM (
+  SELECT avg(a.score) AS mean
+    FROM executions e
+    JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+   WHERE e.suite = :suite AND e.test = :test AND e.target = :target
+     AND a.kind = 'judge' AND a.score IS NOT NULL
+   GROUP BY a.label)
+"""
+
+_MODELS = """
+SELECT DISTINCT coalesce(c.reported_model, c.model)
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.source
+ WHERE e.suite = :suite AND e.test = :test AND e.target = :target
+   AND c.purpose = 'test' AND c.status = 'responded'
+ ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TestIdentity:
+    """What identifies a test over runs."""
+
+    __test__ = False  # not a pytest class
+
+    project: str
+    suite: str
+    name: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """How a test did in one run.
+
+    `judge` is the mean over its criteria of their mean score, `latency_ms` the mean of its
+    executions, `cost_usd` their sum, None if a part is unknown. `models` are those that answered,
+    as they were reported. `changes` says what is another one than in the run before.
+    """
+
+    run: str
+    label: str | None
+    mode: str
+    started_at: str
+    ended: str | None
+    git_branch: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    kindlm_version: str | None
+    config_hash: str | None
+    counts: StatusCounts
+    pass_rate_min: float
+    judge: float | None
+    latency_ms: float | None
+    cost_usd: float | None
+    models: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """How the test came out in the run."""
+        return test_status(self.counts, self.pass_rate_min)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A test over its runs, the newest first."""
+
+    test: TestIdentity
+    points: tuple[TrendPoint, ...]
+
+    @property
+    def flakiness(self) -> Flakiness:
+        """How much the test disagrees with itself, in and between runs that were carried out.
+
+        Runs that were rescored or replayed say nothing new of the tested model.
+        """
+        live = (point.counts for point in reversed(self.points) if point.mode == "live")
+        return flakiness([Counts(counts.passed, counts.tested) for counts in live])
+
+
+def find_tests(
+    db: sqlite3.Connection, name: str, *, suite: str | None = None, target: str | None = None
+) -> list[TestIdentity]:
+    """Return the tests of a name; if there is none, those whose name contains it.
+
+    Letters of either case are the same in the latter.
+    """
+    found = list(_of_name(db, name))
+    if not found:
+        wanted = name.casefold()
+        names = [row[0] for row in db.execute(_NAMES) if wanted in row[0].casefold()]
+        found = [test for each in sorted(names) for test in _of_name(db, each)]
+    return [test for test in found if suite in (None, test.suite) and target in (None, test.target)]
+
+
+def read_trend(
+    db: sqlite3.Connection, test: TestIdentity, *, limit: int, since: str | None = None
+) -> Trend:
+    """Return how a test did in the newest runs that selected it.
+
+    Args:
+        db: A read-only connection.
+        test: Which one.
+        limit: At most so many runs.
+        since: Only runs that began then or later, UTC, ISO 8601.
+    """
+    wanted = {
+        "project": test.project,
+        "suite": test.suite,
+        "test": test.name,
+        "target": test.target,
+        "since": since,
+        # One more, to say what changed in the oldest of them.
+        "limit": limit + 1,
+    }
+    points = [_point(db, row, test) for row in db.execute(_RUNS, wanted).fetchall()]
+    return Trend(test, tuple(_with_changes(points))[:limit])
+
+
+def _of_name(db: sqlite3.Connection, name: str) -> Iterator[TestIdentity]:
+    for row in db.execute(_EXACT, (name,)):
+        yield TestIdentity(*row)
+
+
+def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> TrendPoint:
+    key = {"suite": row["suite"], "test": test.name, "target": test.target}
+    counts = db.execute(_COUNTS, key).fetchone()
+    return TrendPoint(
+        run=row["run"],
+        label=row["label"],
+        mode=row["mode"],
+        started_at=row["started_at"],
+        ended=row["ended"],
+        git_branch=row["git_branch"],
+        git_commit=row["git_commit"],
+        git_dirty=None if row["git_dirty"] is None else bool(row["git_dirty"]),
+        kindlm_version=row["kindlm_version"],
+        config_hash=row["config_hash"],
+        counts=StatusCounts(*counts[:4]),
+        pass_rate_min=row["pass_rate"],
+        judge=db.execute(_JUDGE, key).fetchone()[0],
+        latency_ms=counts["latency_ms"],
+        cost_usd=counts["cost_usd"],
+        models=tuple(found[0] for found in db.execute(_MODELS, key)),
+    )
+
+
+def _with_changes(points: Sequence[TrendPoint]) -> Iterator[TrendPoint]:
+    for newer, older in pairwise(points):
+        yield replace(newer, changes=tuple(_changes(older, newer)))
+    yield from points[-1:]
+
+
+def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
+    if before.config_hash != after.config_hash:
+        yield "config"
+    # Nobody answered: that is no other model.
+    if before.models and after.models and before.models != after.models:
+        yield f"model {', '.join(before.models)} → {', '.join(after.models)}"
+    if before.git_commit != after.git_commit:
+        yield f"git {_commit(before)} → {_commit(after)}"
+    elif after.git_dirty and not before.git_dirty:
+        yield "uncommitted changes"
+    if before.kindlm_version != after.kindlm_version:
+        yield f"kindlm {before.kindlm_version} → {after.kindlm_version}"
+
+
+def _commit(point: TrendPoint) -> str:
+    return (point.git_commit or "none")[:_SHORT]
