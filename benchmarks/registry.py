@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.comparison import comparison
+from benchmarks.diff import diff
 from benchmarks.figures import Benchmark
 from benchmarks.history import history
 from benchmarks.recorder import recorder
@@ -23,6 +24,7 @@ BENCHMARKS = (
     Benchmark("recorder", recorder),
     Benchmark("store", store),
     Benchmark("history", history),
+    Benchmark("diff", diff),
     Benchmark("server", server),
     Benchmark("comparison", comparison),
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
 from kindlm.cli.console import fail
-from kindlm.cli.git import commit_of
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import DiffFormat
 from kindlm.cli.project import regression_threshold
@@ -34,6 +35,8 @@ def compare_and_write(
     verbose: bool,
 ) -> bool:
     """Write how two runs differ; return whether that is what was hoped for."""
+    # Ten thousand tests are a million objects, and none of them is garbage before the end.
+    gc.disable()
     history = existing_history(database)
     if output is not None:
         or_fail(_spared(output, history.database))
@@ -42,7 +45,7 @@ def compare_and_write(
         options = replace(options, regression_threshold=threshold)
     shown = report_options(database, verbose=verbose)
     with open_history(database) as db:
-        pair = or_fail(find_pair(db, before, after, lambda name: commit_of(history.root, name)))
+        pair = or_fail(find_pair(db, before, after, partial(_commit, history.root)))
         diff = compare_runs(db, *pair, options)
         if options.test is not None and not diff.tests:
             fail([_no_test(options.test)])
@@ -54,6 +57,13 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
     """Write a comparison in one of its forms."""
     module = import_module(f"kindlm.reports.diff_{form.value}")
     module.write_diff(diff, out, options)
+
+
+def _commit(root: Path, revision: str) -> str | None:
+    # It knows the events of runs, which take longer to import than most comparisons to make.
+    from kindlm.cli.git import commit_of
+
+    return commit_of(root, revision)
 
 
 def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: ReportOptions) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import find_run
 
-__all__ = ["Revision", "RunPair", "find_pair"]
+__all__ = ["Revision", "RunPair", "find_pair", "run_before"]
 
 Revision: TypeAlias = Callable[[str], str | None]
 """Returns the full commit that a git revision names; None if there is no git, or no such name."""
@@ -91,6 +91,13 @@ def find_pair(
     return new if isinstance(new, Err) else Ok(RunPair(old.value, new.value))
 
 
+def run_before(db: sqlite3.Connection, run: str) -> str | None:
+    """Return the run that `previous` means beside a run; None if it is the first of its suites."""
+    (at,) = db.execute("SELECT started_at FROM runs WHERE id = ?", (run,)).fetchone()
+    found = db.execute(_EARLIER, {"of": run, "at": at}).fetchone()
+    return found[0] if found else None
+
+
 def _is_word(name: str) -> bool:
     return (
         name in ("previous", "baseline")
@@ -125,9 +132,8 @@ def _latest(db: sqlite3.Connection, name: str, skip: int, other: str | None) -> 
 
 
 def _earlier(db: sqlite3.Connection, other: str) -> Result[str]:
-    (at,) = db.execute("SELECT started_at FROM runs WHERE id = ?", (other,)).fetchone()
-    found = db.execute(_EARLIER, {"of": other, "at": at}).fetchone()
-    return Ok(found[0]) if found else Err(_nothing_before(other, _suites(db, other)))
+    found = run_before(db, other)
+    return Ok(found) if found else Err(_nothing_before(other, _suites(db, other)))
 
 
 def _baseline(db: sqlite3.Connection, other: str | None) -> Result[str]:

@@ -123,8 +123,7 @@ def _write_more(number: int, page: Page) -> None:
 
 
 def _write_line(diff: RunDiff, test: TestDiff, look: Look, page: Page) -> None:
-    several = len({found.key.suite for found in diff.tests}) > 1
-    suite = (f"  {one_line(test.key.suite)}", "dim") if several else ""
+    suite = (f"  {one_line(test.key.suite)}", "dim") if diff.has_several_suites else ""
     status = "" if look.listed else f"  {status_text(test)}"
     page.line(
         (look.sign, look.style),

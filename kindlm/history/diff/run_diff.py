@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from kindlm.history.comparison import Change
+from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour, usual
 from kindlm.history.diff.config import compare_configs
 from kindlm.history.diff.details import read_details
@@ -96,6 +97,7 @@ class RunDiff:
                 read.behaviour,
                 self.evidence.tests.get(read.key, TestEvidence(Change.NOT_RUN)),
                 read.key in self._failing,
+                self._added.get(read.key, AddedRepeats()).total,
             )
             for read in self._read
         )
@@ -111,12 +113,20 @@ class RunDiff:
     @cached_property
     def evidence(self) -> RunEvidence[QualifiedName]:
         """What all differences are worth, judged together."""
-        pairs = {read.key: _pair(read) for read in self._read if not _untested(read)}
         return judge_pair(
-            pairs,
+            self.pairs,
             fail_on=self.options.fail_on,
             regression_threshold=self.options.regression_threshold,
         )
+
+    @cached_property
+    def pairs(self) -> dict[QualifiedName, TestPair]:
+        """The tests with their counts on both sides, and the repeats that were added to AFTER."""
+        return {
+            read.key: _pair(read, self._added.get(read.key))
+            for read in self._read
+            if not _untested(read)
+        }
 
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
@@ -145,6 +155,11 @@ class RunDiff:
         if self.options.fail_on is FailOn.NEVER:
             return False
         return self.evidence.fails or bool(self.unloaded) or not self.compared
+
+    @cached_property
+    def has_several_suites(self) -> bool:
+        """Whether a test has to be told with its suite."""
+        return len({test.key.suite for test in self.tests}) > 1
 
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
@@ -176,6 +191,10 @@ class RunDiff:
         """Return what changed inside a test."""
         config = next((c for c in self.configs if c.suite == test.key.suite), None)
         return read_details(self._db, self.before, self.after, test, config)
+
+    @cached_property
+    def _added(self) -> dict[QualifiedName, AddedRepeats]:
+        return read_added(self._db, self.after.id)
 
     @cached_property
     def _failing(self) -> frozenset[QualifiedName]:
@@ -272,8 +291,13 @@ def _untested(read: _Read) -> bool:
     return not all(ran)
 
 
-def _pair(read: _Read) -> TestPair:
-    return TestPair(_side(read.before), _side(read.after), behaviour_changed=read.behaviour.any)
+def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
+    return TestPair(
+        _side(read.before),
+        _side(read.after),
+        added.counts if added else (),
+        behaviour_changed=read.behaviour.any,
+    )
 
 
 def _side(side: SideFigures | None) -> Side | None:
@@ -295,21 +319,31 @@ def _figures(test: PlannedSamples) -> SideFigures:
         status=test_status(counts, test.pass_rate_min),
         usual=found.sample.id if found else None,
         alike=found.alike if found else 0,
-        latency_ms=_mean(sample.latency_ms for sample in samples),
-        tokens=_mean(sample.tokens for sample in samples),
-        cost_usd=_mean(sample.cost_usd for sample in samples),
-        drift=_mean(sample.drift for sample in samples),
+        latency_ms=_mean([sample.latency_ms for sample in samples]),
+        tokens=_mean([sample.tokens for sample in samples]),
+        cost_usd=_mean([sample.cost_usd for sample in samples]),
+        drift=_mean([sample.drift for sample in samples]),
         scores=_scores(samples),
-        models=tuple(sorted({model for sample in samples for model in sample.models})),
+        models=_models(samples),
     )
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _mean(values: list[float | None]) -> float | None:
+    if len(values) == 1:
+        return values[0]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
+def _models(samples: Sequence[Sample]) -> tuple[str, ...]:
+    if len(samples) == 1:
+        return samples[0].models
+    return tuple(sorted({model for sample in samples for model in sample.models}))
+
+
 def _scores(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
+    if not any(sample.scores for sample in samples):
+        return {}
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
     return {
         name: tuple(sample.scores[name] for sample in samples if name in sample.scores)

@@ -8,7 +8,7 @@ crash, only the attempt that ended counts.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -72,7 +72,7 @@ SELECT test, target, ordinal, pass_rate FROM planned_tests WHERE suite = ? ORDER
 """
 
 _EXECUTIONS = """
-SELECT e.test, e.target, e.repeat, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
+SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
        e.output_tokens, e.cost_usd, e.answers, e.error_code
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
@@ -81,7 +81,7 @@ SELECT e.test, e.target, e.repeat, e.id, e.status, o.digest, e.latency_ms, e.inp
 
 # CROSS JOIN keeps the order of the tables: the tests come in the order of their index.
 _CALLS = """
-SELECT e.test, e.target, e.repeat, e.id, t.tool, a.digest
+SELECT e.id, t.tool, a.digest
   FROM executions e
  CROSS JOIN tool_calls t ON t.execution = e.id AND t.attempt = e.attempt
   LEFT JOIN contents a ON a.ref = t.arguments_ref
@@ -90,7 +90,7 @@ SELECT e.test, e.target, e.repeat, e.id, t.tool, a.digest
 """
 
 _CHECKS = """
-SELECT e.test, e.target, e.repeat, e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
+SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
   FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
    AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'drift'))
@@ -98,7 +98,7 @@ SELECT e.test, e.target, e.repeat, e.id, a.kind, a.label, a.outcome, a.failure_c
 """
 
 _MODELS = """
-SELECT e.test, e.target, e.repeat, e.id, c.reported_model
+SELECT e.id, c.reported_model
   FROM executions e CROSS JOIN provider_calls c ON c.execution = e.id AND c.attempt = e.attempt
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
    AND c.purpose = 'test' AND c.reported_model IS NOT NULL
@@ -106,37 +106,43 @@ SELECT e.test, e.target, e.repeat, e.id, c.reported_model
 """
 
 _Row = tuple[Any, ...]
-_Place = tuple[Any, ...]
 
 
 def read_samples(db: sqlite3.Connection, suite: str) -> Iterator[PlannedSamples]:
     """Yield the tests that a suite (by id) defined, ordered by name and target."""
-    parts = [_Grouped(_rows(db, query, suite), 4) for query in (_CALLS, _CHECKS, _MODELS)]
-    executions = _Grouped(_rows(db, _EXECUTIONS, suite), 2)
+    tests = groupby(_samples(db, suite), key=lambda found: found[0])
+    ran = next(tests, None)
     for name, target, ordinal, pass_rate in _rows(db, _PLANNED, suite):
-        samples = [
-            _sample(row, *(part.at(row[:4]) for part in parts))
-            for row in executions.at((name, target))
-        ]
+        # A run that was resumed with another configuration may hold what is not defined any more.
+        while ran is not None and ran[0] < (name, target):
+            ran = next(tests, None)
+        samples = []
+        if ran is not None and ran[0] == (name, target):
+            samples = [sample for _, sample in ran[1]]
+            ran = next(tests, None)
         yield PlannedSamples(name, target, ordinal, pass_rate, samples)
 
 
-class _Grouped:
-    """Rows in groups by their first columns, asked for in order."""
+def _samples(db: sqlite3.Connection, suite: str) -> Iterator[tuple[tuple[str, str], Sample]]:
+    parts = [_Parts(_rows(db, query, suite)) for query in (_CALLS, _CHECKS, _MODELS)]
+    for row in _rows(db, _EXECUTIONS, suite):
+        yield row[:2], _sample(row, *(part.of(row[2]) for part in parts))
 
-    def __init__(self, rows: Iterator[_Row], columns: int) -> None:
-        self._groups = groupby(rows, key=lambda row: row[:columns])
-        self._next = next(self._groups, None)
 
-    def at(self, place: _Place) -> list[_Row]:
-        """Return the rows of a place; places must be asked for in ascending order."""
-        while self._next is not None and self._next[0] < place:
-            self._next = next(self._groups, None)
-        if self._next is None or self._next[0] != place:
-            return []
-        rows = list(self._next[1])
-        self._next = next(self._groups, None)
-        return rows
+class _Parts:
+    """Rows about executions, asked for one execution after the other, in their order."""
+
+    def __init__(self, rows: Iterator[_Row]) -> None:
+        self._rows = rows
+        self._next = next(rows, None)
+
+    def of(self, execution: str) -> list[_Row]:
+        """Return the rows about an execution."""
+        found = []
+        while self._next is not None and self._next[0] == execution:
+            found.append(self._next)
+            self._next = next(self._rows, None)
+        return found
 
 
 def _rows(db: sqlite3.Connection, query: str, suite: str) -> Iterator[_Row]:
@@ -146,16 +152,16 @@ def _rows(db: sqlite3.Connection, query: str, suite: str) -> Iterator[_Row]:
 
 
 def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]) -> Sample:
-    _, _, _, identity, status, output, latency, tokens_in, tokens_out, cost, answers, error = row
+    _, _, identity, status, output, latency, tokens_in, tokens_out, cost, answers, error = row
     failures = {
         Failure(kind, label, code or outcome)
-        for _, _, _, _, kind, label, outcome, code, _ in checks
+        for _, kind, label, outcome, code, _ in checks
         if outcome in ("failed", "inconclusive")
     }
     if error is not None:
         failures.add(Failure("error", "", error))
-    scores = _means(checks, lambda kind: kind == "judge")
-    drifts = _means(checks, lambda kind: kind == "drift").values()
+    scores = _means(checks, "judge")
+    drifts = _means(checks, "drift").values()
     known = tokens_in is not None or tokens_out is not None
     return Sample(
         id=identity,
@@ -164,18 +170,18 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]
         latency_ms=latency if answers else None,
         tokens=(tokens_in or 0) + (tokens_out or 0) if known else None,
         cost_usd=cost,
-        calls=tuple(CallRef(tool, digest) for _, _, _, _, tool, digest in calls),
+        calls=tuple(CallRef(tool, digest) for _, tool, digest in calls),
         failures=frozenset(failures),
         scores=scores,
         drift=max((1 - mean for mean in drifts), default=None),
-        models=tuple(dict.fromkeys(row[4] for row in models)),
+        models=tuple(sorted({model for _, model in models})),
     )
 
 
-def _means(checks: list[_Row], wanted: Callable[[str], bool]) -> dict[str, float]:
+def _means(checks: list[_Row], wanted: str) -> dict[str, float]:
     """Return the mean score for each label: of a check after each turn there are several."""
     found: dict[str, list[float]] = {}
-    for _, _, _, _, kind, label, _, _, score in checks:
-        if score is not None and wanted(kind):
+    for _, kind, label, _, _, score in checks:
+        if score is not None and kind == wanted:
             found.setdefault(label, []).append(score)
     return {label: sum(scores) / len(scores) for label, scores in found.items()}

@@ -12,6 +12,7 @@ from kindlm.history.diff.behaviour import BehaviourChange
 from kindlm.history.diff.calls import CallChange
 from kindlm.history.diff.words import WordDiff
 from kindlm.history.evidence import Strength, TestEvidence
+from kindlm.history.statistics import Counts
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 
@@ -82,7 +83,8 @@ class SideFigures:
 class TestDiff:
     """What became of a test. A side is None where the run's suite does not define it.
 
-    `fails`: by what was asked for, this makes the exit code 1.
+    `fails`: by what was asked for, this makes the exit code 1. `added` are the repeats that
+    `kindlm settle` added to AFTER; the figures of AFTER do not have them.
     """
 
     __test__ = False  # not a pytest class
@@ -93,6 +95,7 @@ class TestDiff:
     behaviour: BehaviourChange
     evidence: TestEvidence
     fails: bool
+    added: Counts = Counts(0, 0)
 
     @property
     def change(self) -> Change:

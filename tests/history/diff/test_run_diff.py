@@ -135,6 +135,19 @@ def test_an_execution_that_was_begun_again_counts_once(history: History) -> None
     assert test.kind is Kind.UNCHANGED
 
 
+def test_what_ran_before_the_suite_was_changed_is_left_out(history: History) -> None:
+    record_run(history, "before", {"b": "+", "d": "+"})
+    resumed = history.run("after")
+    resumed.suite(tests=[Make.planned("b"), Make.planned("d")])
+    for test in "abcde":
+        resumed.execution(test, tools=((test, {}, {}),), assertions=(Make.failed(label=test),))
+    resumed.finish()
+    b, d = compared(history).tests
+    assert [b.key.name, d.key.name] == ["b", "d"]
+    assert [call.tool for call in compared(history).details(d).calls] == ["d"]
+    assert d.kind is Kind.REGRESSED
+
+
 @pytest.mark.parametrize(
     ("threshold", "change"), [(0.05, Change.REGRESSED), (0.3, Change.UNCHANGED)]
 )
