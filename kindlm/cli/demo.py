@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections import Counter
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -22,18 +22,17 @@ from kindlm.cli.session import new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunOptions
-from kindlm.history.rows import TestView
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
-from kindlm.reports.untrusted import visible
+from kindlm.reports.diff_terminal import write_diff
+from kindlm.reports.registry import ReportOptions
 from kindlm_store import open_reader
 
 __all__ = ["run_demo"]
 
 _GOOD_AGENT = "support"
 _CHANGED_AGENT = "support-changed"
-
-TestKey = tuple[str, str]
 
 
 def run_demo(folder: Path) -> int:
@@ -54,11 +53,11 @@ def run_demo(folder: Path) -> int:
     if not _has_finished(folder, after):
         return _cut_short(out)
 
+    out.print(Text("\n3  What changed: kindlm diff\n", style="bold"))
     with closing(open_reader(_database(folder))) as reader:
-        then, now = RunView(reader, before), RunView(reader, after)
-        _tell_verdicts(then, now, out)
-        _tell_changes(then, now, out)
-        as_told = then.passed and not now.passed
+        diff = compare_runs(reader, before, after, DiffOptions())
+        write_diff(diff, sys.stdout, _report_options())
+        as_told = diff.before.passed and not diff.after.passed and diff.fails
     _tell_next(folder, after, out)
     return 0 if as_told else 1
 
@@ -127,41 +126,10 @@ def _record(folder: Path, label: str) -> str:
     return run
 
 
-def _tell_verdicts(then: RunView, now: RunView, out: Console) -> None:
-    out.print(Text("\n3  What the tests say", style="bold"))
-    for label, view in (("before", then), ("after", now)):
-        counts = view.summary.executions
-        verdict, color = ("passed", "green") if view.passed else ("FAILED", "red")
-        line = Text(f"   {label:<7}")
-        line.append(verdict, style=f"bold {color}")
-        line.append(f"  {counts.passed} of {counts.tested} executions")
-        broken = [gate.name for suite in view.suites for gate in suite.gates if not gate.passed]
-        if broken:
-            line.append(f"; gates: {', '.join(broken)}")
-        out.print(line)
-
-
-def _tell_changes(then: RunView, now: RunView, out: Console) -> None:
-    """Show, test by test, which tools are called otherwise and what fails that did not."""
-    out.print(Text("\n4  What changed in behaviour", style="bold"))
-    earlier = {_key(test): test for test in then.tests()}
-    for test in now.tests():
-        before = earlier[_key(test)]
-        tools = (_usual_tools(then, before), _usual_tools(now, test))
-        failures = _failures(now, test) - _failures(then, before)
-        if tools[0] == tools[1] and not failures:
-            continue
-        out.print(Text(f"   {visible(test.name)} · {visible(test.target)}", style="bold"))
-        if tools[0] != tools[1]:
-            out.print(Text(f"     called before  {_arrows(tools[0])}", style="green"))
-            out.print(Text(f"     calls now      {_arrows(tools[1])}", style="red"))
-        for kind, label, code in sorted(failures):
-            out.print(Text(f"     ✗ {kind} {visible(label)}  {code}"))
-
-
 def _tell_next(folder: Path, run: str, out: Console) -> None:
     out.print(Text("\nLook closer", style="bold"))
     for command, what in (
+        (f"cd {folder} && kindlm diff", "what you have just read; html for a page: --format html"),
         (f"cd {folder} && kindlm browse", "the whole history, in Datasette"),
         (f"cd {folder} && kindlm show {run} 1", "one conversation with all its evidence"),
         (
@@ -170,32 +138,6 @@ def _tell_next(folder: Path, run: str, out: Console) -> None:
         ),
     ):
         out.print(Text.assemble("   ", (f"{command:<44}", "bold"), (f" {what}", "dim")))
-
-
-def _usual_tools(view: RunView, test: TestView) -> tuple[str, ...]:
-    """Return the tools that most executions of a test called, in order."""
-    sequences = Counter(
-        tuple(call.tool for call in view.tool_calls(execution))
-        for execution in view.executions(test)
-    )
-    return sequences.most_common(1)[0][0] if sequences else ()
-
-
-def _failures(view: RunView, test: TestView) -> set[tuple[str, str, str]]:
-    return {
-        (assertion.kind, assertion.label, assertion.failure_code or "")
-        for execution in view.executions(test)
-        for assertion in view.assertions(execution)
-        if assertion.outcome == "failed"
-    }
-
-
-def _arrows(tools: tuple[str, ...]) -> str:
-    return " → ".join(visible(tool) for tool in tools) or "no tool"
-
-
-def _key(test: TestView) -> TestKey:
-    return (test.name, test.target)
 
 
 def _agent_file(folder: Path) -> Path:
@@ -215,6 +157,11 @@ def _stdout() -> Console:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _report_options() -> ReportOptions:
+    columns = shutil.get_terminal_size().columns
+    return ReportOptions(color=wants_color(sys.stdout), width=columns)
 
 
 def _occupied(folder: Path) -> KindlmError:

@@ -120,8 +120,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     old, new = test.before, test.after
     if old is None or new is None:
         return
-    if rate := _rate(test):
-        yield "pass rate", rate
+    yield from _rate(test)
     for name, before, after, form in (
         ("latency", old.latency_ms, new.latency_ms, duration),
         ("tokens", old.tokens, new.tokens, _whole),
@@ -136,19 +135,18 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
         yield "model", " → ".join(sides)
 
 
-def _rate(test: TestDiff) -> str | None:
-    """Return how the pass rate changed, and how sure that is; None if there are no repeats."""
+def _rate(test: TestDiff) -> Iterator[tuple[str, str]]:
+    """Yield how the pass rate changed, and how sure that is; nothing if there are no repeats."""
     assert test.before is not None
     assert test.after is not None
     old, new = test.before.counts.pass_rate, test.after.counts.pass_rate
-    interval = test.evidence.interval
+    interval, p = test.evidence.interval, test.evidence.p_value
     repeated = min(test.before.counts.tested, test.after.counts.tested) > 1
     if old is None or new is None or old == new or interval is None or not repeated:
-        return None
-    shown = f"{percent(old)} → {percent(new)}, 95 % interval of the change: {points(interval)}"
-    return (
-        shown if test.evidence.p_value is None else f"{shown}; p = {p_value(test.evidence.p_value)}"
-    )
+        return
+    sure = "" if p is None else f", {p_value(p)}"
+    yield "pass rate", f"{percent(old)} → {percent(new)}{sure}"
+    yield "change", f"{points(interval)} (95 % interval)"
 
 
 def points(interval: tuple[float, float]) -> str:
@@ -158,8 +156,8 @@ def points(interval: tuple[float, float]) -> str:
 
 
 def p_value(p: float) -> str:
-    """Return a p-value with two digits that count."""
-    return "<0.0001" if p < 0.0001 else f"{p:.2g}"
+    """Return a p-value with two digits that count: `p = 0.016`, `p < 0.0001`."""
+    return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
 
 
 def _moved(before: float, after: float) -> bool:

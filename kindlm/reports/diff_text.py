@@ -166,9 +166,11 @@ def figure_text(figure: Figure) -> str:
     A change whose interval holds zero may be none at all.
     """
     form = _FORMS[figure.name]
+    if figure.before == figure.after:
+        return form(figure.after)
     shown = f"{form(figure.before)} → {form(figure.after)}"
     change = _relative(figure, figure.after - figure.before)
-    if change is None or figure.before == figure.after:
+    if change is None:
         return shown
     if figure.interval is None or figure.tests < _ENOUGH_TESTS:
         return f"{shown} ({change})"
@@ -189,11 +191,11 @@ def rate_text(diff: RunDiff) -> str | None:
         if test.compared and test.before and test.after
     ]
     before, after = (percent(fmean(side)) for side in zip(*rates, strict=True))
-    shown = f"{before} → {after}"
+    shown = before if before == after else f"{before} → {after}"
     if not paired.change or paired.interval is None or paired.tests < _ENOUGH_TESTS:
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
-    return f"{shown}, 95 % interval of the change: {points(paired.interval)}; p = {p}"
+    return f"{shown}, 95 % interval of the change: {points(paired.interval)}; {p}"
 
 
 def scope_text(diff: RunDiff) -> str:

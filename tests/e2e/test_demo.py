@@ -7,9 +7,10 @@ def test_it_shows_what_changed_in_behaviour(workspace):
     del workspace.env["OPENAI_API_KEY"]
     done = workspace.run("demo")
     assert done.returncode == 0, done.stderr
-    assert "called before  lookup_order → issue_refund" in done.stdout
-    assert "calls now      issue_refund" in done.stdout
+    assert "- lookup_order" in done.stdout
+    assert "amount  49.99 → 60.0" in done.stdout
     assert "TOOL_CALL_MISSING" in done.stdout
+    assert "REGRESSED: 2 tests got worse, confirmed" in done.stdout
     workspace.root = workspace.root / "kindlm-demo"
     verdicts = workspace.query("SELECT label, passed FROM runs ORDER BY started_at")
     assert verdicts == [("before", 1), ("after", 0)]
