@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from kindlm.cli.baseline_comparison_json import SuiteComparison, comparison_json
 from kindlm.cli.baselines import named_run, suites_of
 from kindlm.cli.console import fail, note, show, wants_color, warn
 from kindlm.cli.history import open_history, or_fail
+from kindlm.cli.options import ListFormat
 from kindlm.history.baselines import (
     Baseline,
     active_baseline,
@@ -45,26 +47,33 @@ _SIGNS: dict[Change, Part] = {
 
 
 def compare_with_baseline(
-    database: Path | None, wanted: str | None, suite: str | None, label: str | None, out: TextIO
+    database: Path | None,
+    wanted: str | None,
+    suite: str | None,
+    label: str | None,
+    form: ListFormat,
+    out: TextIO,
 ) -> bool:
     """Write how the tests of a run did against the baseline; return whether none got worse."""
     with open_history(database) as db:
         run = or_fail(named_run(db, wanted, suite))
         view = RunView(db, run)
-        page = Page(out, _options(out))
         if view.info.ended != "finished":
             warn(f"The run {run} is {view.status}: what it did not come to counts as not run.")
-        ok = _tell_unloaded(view, suite)
+        unloaded = _tell_unloaded(view, suite)
         suites = or_fail(suites_of(db, run, suite))
-        baselines = {key: _baseline(db, *key, label) for key in suites}
-        if not any(baselines.values()):
-            fail(no_baseline(name) for _, name in suites)
-        for (_, name), baseline in baselines.items():
-            if baseline is None:
-                note(f"{name}: no baseline.")
-            else:
-                ok = _compare(db, run, baseline, page) and ok
-        return ok
+        compared = [_compare(db, run, *key, label) for key in suites]
+    if all(one.baseline is None for one in compared):
+        fail(no_baseline(name) for _, name in suites)
+    fails = bool(unloaded) or any(one.fails for one in compared)
+    show([one.problem for one in compared if one.problem is not None])
+    if form is ListFormat.JSON:
+        out.write(comparison_json(run, compared, unloaded, fails=fails))
+    else:
+        page = Page(out, _options(out))
+        for one in compared:
+            _write_suite(run, one, page)
+    return not fails
 
 
 def _baseline(
@@ -75,36 +84,46 @@ def _baseline(
     return labelled_baseline(db, project, suite, label)
 
 
-def _tell_unloaded(view: RunView, suite: str | None) -> bool:
-    """Show the suites that could not be loaded; return whether there are none."""
+def _tell_unloaded(view: RunView, suite: str | None) -> list[str]:
+    """Warn of the suites that could not be loaded; return their names."""
     unloaded = [
-        row for row in view.suites if row.error_code is not None and suite in (None, row.name)
+        row.name for row in view.suites if row.error_code is not None and suite in (None, row.name)
     ]
-    for row in unloaded:
-        warn(f"{row.name}: the suite could not be loaded in run {view.id}.")
-    return not unloaded
+    for name in unloaded:
+        warn(f"{name}: the suite could not be loaded in run {view.id}.")
+    return unloaded
 
 
-def _compare(db: sqlite3.Connection, run: str, baseline: Baseline, page: Page) -> bool:
-    problem = corruption(db, baseline.run, baseline.suite)
+def _compare(
+    db: sqlite3.Connection, run: str, project: str, suite: str, label: str | None
+) -> SuiteComparison:
+    baseline = _baseline(db, project, suite, label)
+    if baseline is None:
+        return SuiteComparison(suite, None)
+    problem = corruption(db, baseline.run, suite)
     if problem is not None:
-        show([problem])
-        return False
-    compared = compare_tests(
-        results_of(db, baseline.run, baseline.suite), results_of(db, run, baseline.suite)
-    )
+        return SuiteComparison(suite, baseline, problem)
+    tests = compare_tests(results_of(db, baseline.run, suite), results_of(db, run, suite))
+    return SuiteComparison(suite, baseline, tests=tuple(tests))
+
+
+def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
+    baseline = compared.baseline
+    if baseline is None:
+        note(f"{compared.suite}: no baseline.")
+    if baseline is None or compared.problem is not None:
+        return
     label = f" ({one_line(baseline.label)})" if baseline.label else ""
     page.line(
         (one_line(baseline.suite), "bold"), f"  baseline {baseline.run}{label} → run {run}", hang=2
     )
     if baseline.run == run:
         page.line("The run is the baseline itself.", indent=2)
-    for test in compared:
+    for test in compared.tests:
         _write(test, page)
-    counts = Counter(test.change for test in compared)
+    counts = Counter(test.change for test in compared.tests)
     tally = ", ".join(f"{counts[change]} {change}" for change in Change if counts[change])
     page.line(tally or "no tests", indent=2)
-    return not any(test.fails for test in compared)
 
 
 def _write(test: TestComparison, page: Page) -> None:

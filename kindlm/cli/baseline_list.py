@@ -26,6 +26,7 @@ def baselines_json(baselines: Sequence[Baseline]) -> str:
             "setAt": baseline.set_at,
             "setBy": baseline.set_by,
             "active": baseline.active,
+            "here": baseline.here,
         }
         for baseline in baselines
     ]
@@ -46,7 +47,7 @@ def _cells(baseline: Baseline) -> tuple[str, ...]:
         "→" if baseline.active else "",
         one_line(baseline.suite),
         one_line(baseline.label),
-        one_line(baseline.run),
+        one_line(baseline.run) + ("" if baseline.here else " (not here)"),
         when.strftime("%Y-%m-%d %H:%M"),
         one_line(baseline.set_by),
         one_line(baseline.project),

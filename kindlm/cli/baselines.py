@@ -73,9 +73,10 @@ def remove_baseline(
 def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
     """Return the run that a user names, also by a file with its JSON report.
 
-    Without a name it is the newest one that finished, of those that hold the suite.
+    Without a name, or as `latest`, it is the newest one that finished, of those that hold the
+    suite: a run that was stopped is neither a baseline nor one to compare with it.
     """
-    if wanted is None:
+    if wanted is None or wanted == "latest":
         return latest_finished(db, suite)
     found = find_run(db, wanted)
     path = Path(wanted)

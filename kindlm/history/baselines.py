@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 _LIST = """
-SELECT b.project, b.suite, b.label, b.run, b."by", b.at, a.run IS NOT NULL AS active
+SELECT b.project, b.suite, b.label, b.run, b."by", b.at, a.run IS NOT NULL AS active,
+       EXISTS (SELECT 1 FROM runs r WHERE r.id = b.run) AS here
   FROM baselines b
   LEFT JOIN active_baselines a
     ON a.project = b.project AND a.suite = b.suite AND a.label = b.label
@@ -64,7 +65,10 @@ SELECT c.body
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601."""
+    """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601.
+
+    `here` tells whether its run is in this history: a journal may be merged without it.
+    """
 
     project: str
     suite: str
@@ -73,12 +77,25 @@ class Baseline:
     set_by: str
     set_at: str
     active: bool
+    here: bool = True
 
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
     """Return all baselines that are set, or those of one suite, the active one of each first."""
     rows = db.execute(f"{_LIST} AND (?1 IS NULL OR b.suite = ?1) {_ORDER}", (suite,))
-    return [Baseline(row[0], row[1], row[2], row[3], row[4], row[5], bool(row[6])) for row in rows]
+    return [
+        Baseline(
+            project=row["project"],
+            suite=row["suite"],
+            label=row["label"],
+            run=row["run"],
+            set_by=row["by"],
+            set_at=row["at"],
+            active=bool(row["active"]),
+            here=bool(row["here"]),
+        )
+        for row in rows
+    ]
 
 
 def active_baseline(db: sqlite3.Connection, project: str, suite: str) -> Baseline | None:

@@ -183,6 +183,18 @@ class TestSet:
         assert baseline("remove").code == 0
         assert listed(baseline) == []
 
+    @pytest.mark.parametrize("name", ["latest", "run1", "ru", "named"])
+    def test_however_the_run_is_named(
+        self, kindlm: Any, baseline: Any, history: Any, make: Any, name: str
+    ) -> None:
+        record(history, make, "run1").finish()
+        kindlm("label", "run1", "named", "--db", history.path)
+        record(history, make, "stopped").interrupt()
+
+        assert baseline("set", name).code == 0
+
+        assert listed(baseline) == [("support", None, "run1", True)]
+
 
 class TestRemove:
     def test_the_run_stays(self, kindlm: Any, baseline: Any, history: Any, make: Any) -> None:
@@ -257,6 +269,17 @@ class TestList:
 
         assert [line.split()[0] for line in lines] == ["SUITE", "→", "support"]
         assert "\x1b" not in "".join(lines)
+
+    def test_one_whose_run_is_not_here_is_marked(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1").finish()
+        payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
+        history.log.append("journal/other", [new_event(payload)])
+
+        assert "elsewhere (not here)" in baseline("list").out
+        report = json.loads(baseline("list", "--format", "json").out)
+        assert [one["here"] for one in report["baselines"]] == [False]
 
     def test_none_is_set(self, baseline: Any, history: Any, make: Any) -> None:
         record(history, make, "run1").finish()
@@ -428,3 +451,46 @@ class TestCompare:
         assert outcome.code == 0
         assert "interrupted" in outcome.err
         assert "1 unchanged, 1 not run" in outcome.out
+
+    def test_programs_get_json(self, baseline: Any, history: Any, make: Any) -> None:
+        record(history, make, "run1", tests=("greets", "waves")).finish()
+        record(history, make, "run2", "yyn", suites=("support", "sales")).finish()
+        baseline("set", "run1", "--label", "v1")
+
+        outcome = baseline("compare", "--format", "json")
+
+        assert outcome.code == 1
+        report = json.loads(outcome.out)
+        assert (report["run"], report["fails"], report["unloadedSuites"]) == ("run2", True, [])
+        support, sales = report["suites"]
+        assert (support["baseline"]["run"], support["baseline"]["label"]) == ("run1", "v1")
+        assert (sales["baseline"], sales["tests"]) == (None, [])
+        greets, waves = support["tests"]
+        assert (greets["name"], greets["target"], greets["change"]) == (
+            "greets",
+            "gpt",
+            "regressed",
+        )
+        assert greets["before"]["passRate"] == 1
+        assert greets["after"] == {
+            "passRate": 2 / 3,
+            "executions": 3,
+            "status": "failed",
+            "failureCodes": ["CONTAINS_FAILED"],
+        }
+        assert greets["newFailureCodes"] == ["CONTAINS_FAILED"]
+        assert (waves["change"], waves["after"]) == ("removed", None)
+
+    def test_programs_are_told_of_a_baseline_that_is_gone(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1").finish()
+        payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
+        history.log.append("journal/other", [new_event(payload)])
+
+        outcome = baseline("compare", "--format", "json")
+
+        assert outcome.code == 1
+        (suite,) = json.loads(outcome.out)["suites"]
+        assert (suite["error"]["code"], suite["error"]["number"]) == ("BASELINE_CORRUPT", 501)
+        assert "not in this history" in outcome.err

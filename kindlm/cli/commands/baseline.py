@@ -88,6 +88,9 @@ def compare_command(
         str | None,
         typer.Option("--label", help="The baseline of that name. Default: the active one."),
     ] = None,
+    form: Annotated[
+        ListFormat, typer.Option("--format", help="For people, or for programs.")
+    ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -100,7 +103,7 @@ def compare_command(
     from kindlm.cli.baseline_comparison import compare_with_baseline
 
     del verbose
-    ok = compare_with_baseline(db, run, suite, label, sys.stdout)
+    ok = compare_with_baseline(db, run, suite, label, form, sys.stdout)
     raise typer.Exit(0 if ok else 1)
 
 
