@@ -21,6 +21,7 @@ __all__ = [
     "PlannedSuite",
     "Selection",
     "make_plan",
+    "plan_repeats",
 ]
 
 
@@ -45,12 +46,16 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCase:
-    """A case of a suite, the targets it is to run on, and how often on each."""
+    """A case of a suite, the targets it is to run on, and how often on each.
+
+    `first` is the number of the first repeat; those before were run in another run.
+    """
 
     case: Case
     targets: tuple[str, ...]
     repeat: int
     selected: bool
+    first: int = 1
 
     @property
     def executions(self) -> int:
@@ -78,9 +83,10 @@ class PlannedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One conversation to have and to check: number `repeat` of `repeats`, from 1.
+    """One conversation to have and to check: repeat number `repeat`, from 1, of a test.
 
-    `id` is unique in the run and stable over attempts.
+    `id` is unique in the run and stable over attempts; `repeats` is how many the plan has of the
+    test.
     """
 
     id: str
@@ -109,7 +115,7 @@ class Plan:
                 if not planned.selected:
                     continue
                 for target in planned.targets:
-                    for repeat in range(1, planned.repeat + 1):
+                    for repeat in range(planned.first, planned.first + planned.repeat):
                         number += 1
                         yield Execution(
                             str(number), suite, planned.case, target, repeat, planned.repeat
@@ -169,8 +175,26 @@ def make_plan(
     return Plan(tuple(_numbered([planned[ordinal] for ordinal in order])))
 
 
-def _numbered(suites: Sequence[PlannedSuite]) -> Iterator[PlannedSuite]:
-    before = 0
+def plan_repeats(plan: Plan, repeats: Mapping[tuple[str, str, str], range], done: int = 0) -> Plan:
+    """Return a plan of some repeats of the tests of a plan, by suite, test and target.
+
+    `done` is how many executions the run has had until then: the next ones are numbered from there.
+    """
+    suites = [replace(planned, cases=tuple(_repeated(planned, repeats))) for planned in plan.suites]
+    return Plan(tuple(_numbered([suite for suite in suites if suite.cases], done)))
+
+
+def _repeated(
+    planned: PlannedSuite, repeats: Mapping[tuple[str, str, str], range]
+) -> Iterator[PlannedCase]:
+    for entry in planned.cases:
+        for target in entry.targets:
+            wanted = repeats.get((planned.suite.name, entry.case.name, target))
+            if wanted:
+                yield replace(entry, targets=(target,), repeat=len(wanted), first=wanted.start)
+
+
+def _numbered(suites: Sequence[PlannedSuite], before: int = 0) -> Iterator[PlannedSuite]:
     for suite in suites:
         yield replace(suite, before=before)
         before += suite.executions

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.plan import Places, Plan, Selection, make_plan
+from kindlm.plan import Places, Plan, Selection, make_plan, plan_repeats
 from kindlm.suite import Case, Prompt, Suite
 
 NAMES = "abcd"
@@ -62,9 +62,7 @@ def test_shards_are_disjoint_complete_balanced_and_always_the_same(
         dealt(make_plan(found, replace(whole, shard=(index, shards))))
         for index in range(1, shards + 1)
     ]
-    assert sorted(test for part in parts for test in part) == sorted(
-        dealt(make_plan(found, whole))
-    )
+    assert sorted(test for part in parts for test in part) == sorted(dealt(make_plan(found, whole)))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
     again = [
@@ -108,3 +106,23 @@ def test_numbers_stay_when_more_suites_can_start(found: list[Suite], data: st.Da
 def test_a_shard_beyond_the_tests_is_empty() -> None:
     one = make_suite(Case("a", prompt=Prompt("hi"), targets=("m",)))
     assert len(make_plan([one], Selection(shard=(2, 3)))) == 0
+
+
+def test_more_repeats_are_numbered_on_from_those_there_were() -> None:
+    both = make_suite(
+        Case("a", prompt=Prompt("hi"), targets=("m", "n")),
+        Case("b", prompt=Prompt("hi"), targets=("m", "n")),
+        name="s",
+    )
+    other = make_suite(Case("a", prompt=Prompt("hi"), targets=("m",)), name="t", path="t.yaml")
+    plan = make_plan([both, other])
+    wanted = {
+        ("s", "a", "n"): range(4, 6),
+        ("s", "b", "m"): range(11, 12),
+        ("s", "b", "n"): range(3, 3),
+    }
+    more = plan_repeats(plan, wanted, done=7)
+    assert ids_of(more) == {"8": ("a", "n", 4), "9": ("a", "n", 5), "10": ("b", "m", 11)}
+    assert [suite.suite.name for suite in more.suites] == ["s"]
+    assert [each.repeats for each in more] == [2, 2, 1]
+    assert len(more) == 3

@@ -27,7 +27,14 @@ from kindlm.events.journal import (
     RunLabelled,
     RunSealed,
 )
-from kindlm.events.run import RunAborted, RunFinished, RunInterrupted, RunResumed, RunStarted
+from kindlm.events.run import (
+    RunAborted,
+    RunExtended,
+    RunFinished,
+    RunInterrupted,
+    RunResumed,
+    RunStarted,
+)
 from kindlm.events.suite import SuiteSkipped, SuiteStarted
 from kindlm.events.tools import ToolCalled, ToolSimulated
 from kindlm.outcome import Outcome, Status
@@ -41,6 +48,7 @@ Event = Annotated[
     | SuiteStarted
     | SuiteSkipped
     | RunResumed
+    | RunExtended
     | RunInterrupted
     | RunAborted
     | RunFinished

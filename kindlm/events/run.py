@@ -12,6 +12,7 @@ __all__ = [
     "GateVerdictData",
     "GitState",
     "RunAborted",
+    "RunExtended",
     "RunFinished",
     "RunInterrupted",
     "RunOptions",
@@ -77,6 +78,13 @@ class RunResumed(Payload):
 
 class RunInterrupted(Payload):
     """A run was stopped before its plan was complete; it can be resumed."""
+
+class RunExtended(Payload):
+    """More is to be run than was planned until now: what was found calls for more repeats."""
+
+    type: Literal["run.extended"] = "run.extended"
+    planned: int = Field(description="number of executions that the plan holds now")
+
 
     type: Literal["run.interrupted"] = "run.interrupted"
     reason: str

@@ -39,6 +39,10 @@ def _resumed(event: RecordedEvent) -> Iterator[Operation]:
     yield Update("runs", {"id": run_id(event)}, changes)
 
 
+def _extended(event: RecordedEvent) -> Iterator[Operation]:
+    yield Update("runs", {"id": run_id(event)}, {"planned": event.data["planned"]})
+
+
 def _interrupted(event: RecordedEvent) -> Iterator[Operation]:
     ended = event.type.removeprefix("run.")
     yield Update("runs", {"id": run_id(event)}, {"ended": ended, "reason": event.data["reason"]})
@@ -82,7 +86,7 @@ def _sealed(event: RecordedEvent) -> Iterator[Operation]:
 
 RUNS = Projection(
     name="runs",
-    version=3,
+    version=4,
     tables=(
         Table(
             "runs",
@@ -133,6 +137,7 @@ RUNS = Projection(
     handlers={
         "run.started": _started,
         "run.resumed": _resumed,
+        "run.extended": _extended,
         "run.interrupted": _interrupted,
         "run.aborted": _interrupted,
         "run.finished": _finished,

@@ -33,6 +33,7 @@ from kindlm.events import (
     ProviderResponded,
     ReviewRecorded,
     RunAborted,
+    RunExtended,
     RunFinished,
     RunInterrupted,
     RunLabelled,
@@ -293,6 +294,8 @@ def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
         ended = draw(st.sampled_from([RunInterrupted, RunAborted]))
         yield new_event(ended(reason=draw(words)))
         yield new_event(RunResumed(by=draw(words), planned=draw(st.integers(0, 9))))
+        if draw(st.booleans()):
+            yield new_event(RunExtended(planned=draw(st.integers(0, 9))))
     if draw(st.booleans()):
         gate = st.builds(
             GateVerdictData,
