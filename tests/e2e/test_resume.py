@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from orders import SCRIPT, asked, comparable, events_of, hold, order, serve_orders, write_orders
-from workspace import Workspace, new_workspace
+from workspace import Workspace, new_workspace, until
 
 from kindlm.projections import PROJECTIONS
 from kindlm.testing import LoopbackServer
@@ -88,8 +88,14 @@ def test_a_killed_run_is_finished_without_asking_anything_twice(
 def test_what_all_attempts_cost_is_counted(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, 4)
     single = workspace.report("-j", "1", "--db", "other.db")
-    # Both have answered, which is paid for, and wait for their judges.
-    kill_when_held(workspace, server, "k0", "k1", asks="judge")
+    # Both have answered, which is paid for and written down, and wait for their judges.
+    held = hold(server, "k0", "k1", asks="judge")
+    process = workspace.start("test", "-j", "2")
+    held()
+    answered = "SELECT count(*) FROM provider_calls WHERE status = 'responded'"
+    until(lambda: workspace.query(answered) == [(2,)])
+    process.kill()
+    process.communicate()
     report = workspace.report("--resume")
     assert report["run"]["status"] == "passed"
     spent = workspace.query("SELECT sum(cost_usd) FROM provider_calls WHERE purpose = 'test'")
@@ -108,8 +114,7 @@ def test_a_run_that_is_killed_twice_is_finished_the_third_time(
     kill_when_held(workspace, server, "k2", "k5", arguments=("--resume", "-j", "2"))
     report = workspace.report("--resume")
     assert report["summary"]["executions"]["passed"] == 8
-    times = workspace.query("SELECT attempt FROM executions WHERE test = 'k2'")
-    assert times == [(3,)]
+    assert asked(server)["k2", "agent"] == 3
     assert_intact(workspace)
 
 
@@ -363,7 +368,10 @@ def test_a_suite_that_is_mended_runs_when_its_run_is_resumed(
     since = len(server.requests)
     report = workspace.report("--resume")
     assert report["summary"]["executions"]["passed"] == 6
-    assert workspace.query("SELECT number, test FROM executions ORDER BY number")[:2] == numbers
+    assert (
+        workspace.query("SELECT number, test FROM executions ORDER BY number")[: len(numbers)]
+        == numbers
+    )
     assert {name for name, _ in asked(server, since)} == {"a1", "a2", "b2", "c1", "c2"}
     assert workspace.run("report", "--format", "junit").returncode == 0
     assert_intact(workspace)
