@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, warn
+from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import or_fail
 from kindlm.cli.journal import author, journal_event, new_journal, open_journal
+from kindlm.cli.project import find_project
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -23,7 +26,7 @@ from kindlm.history.comparison import results_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
-from kindlm_store import NewEvent
+from kindlm_store import EventLog, NewEvent
 
 __all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]
 
@@ -33,7 +36,7 @@ _REPORT_LIMIT = 256 * 1024 * 1024
 def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
     """Make a run the baseline of its suites, or of one of them; tell what it was before."""
     with open_journal(database) as (log, db):
-        run = or_fail(named_run(db, wanted, suite))
+        run = or_fail(_chosen_run(log, db, wanted, suite))
         view = RunView(db, run)
         if view.info.ended != "finished":
             fail([_not_finished(run, view.status)])
@@ -50,6 +53,26 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         for (_, name), previous in zip(chosen, before, strict=True):
             _tell_set(run, name, label, previous)
         _warn_of_gaps(db, view, {name for _, name in chosen})
+
+
+def _chosen_run(
+    log: EventLog, db: sqlite3.Connection, wanted: str | None, suite: str | None
+) -> Result[str]:
+    """Return the run that a user names, also by a file in which another program recorded one."""
+    found = named_run(db, wanted, suite)
+    if isinstance(found, Ok) or wanted is None or not Path(wanted).is_file():
+        return found
+    file = Path(wanted)
+    read = read_results(file)
+    if read is None or isinstance(read, Err):
+        return found if read is None else read
+    root = or_fail(find_project(Path.cwd(), database=log.path, environ=os.environ)).root
+    run, added, _ = import_results(log, read.value, root, suite)
+    if added:
+        note(f"{file} was imported as run {run}.")
+    for warning in read.value.results.warnings:
+        warn(warning)
+    return Ok(run)
 
 
 def remove_baseline(

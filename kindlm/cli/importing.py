@@ -9,8 +9,10 @@ from typing import BinaryIO
 
 from kindlm.cli import export_file, spool
 from kindlm.cli.foreign_events import require_known_form
+from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import fail_to_open
 from kindlm.cli.json_lines import LineError
+from kindlm.cli.project import Project
 from kindlm.cli.secrets import secret_values
 from kindlm.cli.session import open_log
 from kindlm.cli.spool_import import Imported, import_spool
@@ -23,11 +25,13 @@ __all__ = ["import_file"]
 _LONGEST_HEADER = 64 * 1024 * 1024
 
 
-def import_file(file: Path, database: Path) -> Result[Imported]:
-    """Append the events of a file to a history, all or none; create it for those of an export.
+def import_file(file: Path, project: Project, suite: str | None = None) -> Result[Imported]:
+    """Bring a file into the history of a project, all of it or nothing; create it if need be.
 
-    A history that cannot be opened ends the command.
+    It is a file of events, or one in which another program recorded results; `suite` names the
+    suite of results that name none. A history that cannot be opened ends the command.
     """
+    database = project.database
     try:
         with file.open("rb") as opened:
             form = _format(opened)
@@ -35,13 +39,24 @@ def import_file(file: Path, database: Path) -> Result[Imported]:
                 return import_spool(opened, file, database)
             if form == export_file.FORMAT:
                 return _import_export(opened, file, database)
-            return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
+        return _import_results(file, project, suite)
     except OSError as error:
         return Err(_unreadable(file, error))
     except LineError as error:
         return Err(_malformed(file, error))
     except OpenError as error:
         fail_to_open(error)
+
+
+def _import_results(file: Path, project: Project, suite: str | None) -> Result[Imported]:
+    read = read_results(file)
+    if read is None:
+        return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
+    if isinstance(read, Err):
+        return read
+    with open_log(project.database, secret_values(os.environ, ())) as log:
+        run, added, known = import_results(log, read.value, project.root, suite)
+    return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
 
 
 def _format(opened: BinaryIO) -> object:

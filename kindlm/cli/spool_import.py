@@ -46,12 +46,14 @@ class Imported:
         known: Events that were there already.
         missing: Events that the file should have and does not, since it ends early.
         runs: The runs that the events are of.
+        warnings: What the file says that could not be carried over.
     """
 
     added: int
     known: int
     missing: int
     runs: Sequence[str]
+    warnings: Sequence[str] = ()
 
 
 class _MisfitError(Exception):

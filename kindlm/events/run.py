@@ -63,6 +63,9 @@ class RunStarted(Payload):
     versions: dict[str, str] = Field(description="kindlm, Python and the provider SDKs")
     options: RunOptions | None = Field(default=None, description="what the user asked for")
     source_run: str | None = Field(default=None, description="the run this one was derived from")
+    imported_from: str | None = Field(
+        default=None, description="format and digest of the file that was imported as this run"
+    )
 
 
 class RunResumed(Payload):

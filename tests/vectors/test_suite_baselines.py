@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from kindlm.checks import CheckRunner
 from kindlm.checks.drift_methods import cosine_similarity
+from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.baselines import output_of
 from kindlm.history.comparison import (
@@ -48,7 +50,7 @@ SAME_CODE: Final = {
     "INTERNAL_ERROR": {"ASSERTION_EVAL_ERROR"},
 }
 
-FILES: Final = "a baseline is a recorded run, chosen: never a file of its own"
+FILES: Final = "a baseline is a recorded run, chosen: it is in no file that had to be named"
 
 DEFAULTS: Final = {"maxScore": 0.15, "method": "judge", "fields": None}
 
@@ -134,12 +136,14 @@ def name(test: TestComparison) -> str:
 
 
 @pytest.mark.vectors("suite.jsonl", "baseline")
-def test_baselines(vector: Vector, history: Any, make: Any) -> None:
+def test_baselines(vector: Vector, history: Any, make: Any, tmp_path: Path) -> None:
     operation = vector["input"]["op"]
     if operation == "compare":
         check_comparison(vector)
     elif operation == "build":
         check_recorded(vector, history, make)
+    elif operation == "read":
+        check_imported(vector, tmp_path)
     else:
         pytest.skip(FILES)
 
@@ -160,6 +164,20 @@ def check_comparison(vector: Vector) -> None:
     assert of(Change.UNCHANGED).keys() == {test["testName"] for test in expected["unchanged"]}
     assert of(Change.ADDED).keys() == set(expected["newTests"])
     assert of(Change.REMOVED).keys() == set(expected["removedTests"])
+
+
+def check_imported(vector: Vector, folder: Path) -> None:
+    """What is read of a baseline file of KindLM, when it is imported."""
+    file = folder / "s.json"
+    file.write_text(vector["input"]["text"], encoding="utf-8")
+    read = read_results(file)
+    if not vector["expected"]["ok"]:
+        assert isinstance(read, Err)
+        assert read.error.code.name == vector["expected"]["code"]
+        return
+    assert isinstance(read, Ok)
+    tests = [f"{test.name}::{test.target}" for test in read.value.results.tests]
+    assert tests == vector["expected"]["keys"]
 
 
 def check_recorded(vector: Vector, history: Any, make: Any) -> None:

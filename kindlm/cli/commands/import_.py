@@ -16,13 +16,19 @@ def import_command(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="What kindlm export wrote, or the file that kindlm test told of."
+            metavar="FILE",
+            help="What kindlm export wrote, the file that kindlm test told of, a baseline of"
+            " KindLM, or a golden trace or results of EvalView.",
         ),
     ],
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", "-s", help="The suite of results that name none: EvalView's."),
+    ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Bring in an exported run, or events that a full disk did not take. Twice is harmless."""
+    """Bring in a run: exported, not written, or of another program. Twice is harmless."""
     import os
 
     from kindlm.cli.console import make_console, note, warn
@@ -33,11 +39,13 @@ def import_command(
 
     del verbose
     project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
-    imported = or_fail(import_file(file, project.database))
+    imported = or_fail(import_file(file, project, suite))
     if imported.missing:
         ends = f"{file} ends early: {count(imported.missing, 'event')} of it are missing."
         warn(ends, "What it has was imported.")
     console = make_console()
+    for warning in imported.warnings:
+        warn(warning, console=console)
     known = f"; {imported.known:,} were there already" if imported.known else ""
     note(f"{count(imported.added, 'event')} imported{known}.", console)
     for run in imported.runs:

@@ -1,0 +1,305 @@
+"""Importing what other programs recorded: their results become a run of mode `imported`.
+
+The run is dated as the file is, so that it stands where it belongs among other runs. A file that
+was imported already is that run still.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kindlm import __version__
+from kindlm.cli.journal import new_journal
+from kindlm.cli.session import new_run_id
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import (
+    AgentReplied,
+    AgentSent,
+    AgentToolCallData,
+    AssertionEvaluated,
+    ExecutionFinished,
+    ExecutionStarted,
+    MessageData,
+    Payload,
+    PlannedTest,
+    RunFinished,
+    RunSealed,
+    RunStarted,
+    SuiteStarted,
+    new_event,
+)
+from kindlm.formats.evalview_results import is_evalview, read_evalview
+from kindlm.formats.foreign_results import ForeignExecution, ForeignResults
+from kindlm.formats.kindlm_baseline import is_baseline, read_baseline
+from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.transcript import CostSource, Role
+from kindlm_store import Append, EventLog, HeadOf, NewEvent, Text, utc_now
+
+__all__ = ["ForeignFile", "ImportedRun", "import_results", "read_results"]
+
+_LONGEST = 256 * 1024 * 1024
+_SUITE = "evalview"
+_TARGET = "agent"
+
+_IMPORTED = """
+SELECT substr(stream, 5) FROM event_log
+ WHERE type = 'run.started' AND json_extract(data, '$.imported_from') = ?
+ ORDER BY at, id LIMIT 1
+"""
+
+# Where the history knows a test of that name from: of several, the run that began last.
+_KNOWN_TEST = """
+SELECT s.project, s.name, p.target
+  FROM planned_tests p JOIN suites s ON s.id = p.suite
+ WHERE p.test = :test AND (:suite IS NULL OR s.name = :suite)
+ ORDER BY s.started_at DESC, p.ordinal LIMIT 1
+"""
+
+_KNOWN_SUITE = """
+SELECT project FROM suites WHERE name = ? AND project IS NOT NULL ORDER BY started_at DESC LIMIT 1
+"""
+
+
+class ForeignFile(NamedTuple):
+    """A file of another program: what it holds, and what it is known by."""
+
+    results: ForeignResults
+    digest: str
+
+
+class ImportedRun(NamedTuple):
+    """The run that a file became: how many events of it are new, and how many were there."""
+
+    run: str
+    added: int
+    known: int
+
+
+class _Place(NamedTuple):
+    """What imported tests are tests of."""
+
+    project: str
+    suite: str
+    target: str
+
+
+def read_results(file: Path) -> Result[ForeignFile] | None:
+    """Return what a file of another program holds; None if it is no file of one that is known.
+
+    Raises:
+        OSError: It can not be read.
+    """
+    if file.stat().st_size > _LONGEST:
+        return None
+    raw = file.read_bytes()
+    try:
+        value = json.loads(raw, parse_constant=lambda _: None, parse_float=_number)
+    except (ValueError, RecursionError) as error:
+        return Err(_no_json(file, error)) if file.suffix == ".json" else None
+    now = datetime.now(UTC)
+    if is_evalview(value):
+        results = read_evalview(value, now)
+    elif is_baseline(value):
+        results = read_baseline(value, now)
+    else:
+        return None
+    if isinstance(results, Err):
+        return results
+    return Ok(ForeignFile(results.value, sha256(raw).hexdigest()[:16]))
+
+
+def import_results(log: EventLog, file: ForeignFile, root: Path, suite: str | None) -> ImportedRun:
+    """Record the results of a file as a run, unless it was imported already.
+
+    Without `suite`, a file that names none is of the suite that the history knows its tests from.
+    """
+    source = f"{file.results.format}:{file.digest}"
+    with closing(log.reader()) as db:
+        known = db.execute(_IMPORTED, (source,)).fetchone()
+        if known is not None:
+            head = log.head(f"run/{known[0]}")
+            return ImportedRun(known[0], 0, head.version if head else 0)
+        place = _place(db, file.results, root, suite)
+    run = new_run_id()
+    stream = f"run/{run}"
+    at = file.results.at or utc_now()
+    events = [replace(event, at=at) for event in _events(file.results, place, source, file.digest)]
+    sealed = RunSealed(run=run, head=HeadOf(stream))
+    log.submit(
+        Append(stream, events, expected_version=0, seal=True),
+        Append(new_journal(), (new_event(sealed),)),
+    ).result()
+    return ImportedRun(run, len(events), 0)
+
+
+def _place(
+    db: sqlite3.Connection, results: ForeignResults, root: Path, suite: str | None
+) -> _Place:
+    named = suite or results.suite
+    for test in results.tests:
+        known = db.execute(_KNOWN_TEST, {"test": test.name, "suite": named}).fetchone()
+        if known:
+            return _Place(*known)
+    project = db.execute(_KNOWN_SUITE, (named,)).fetchone()
+    return _Place(project[0] if project else root.name, named or _SUITE, _TARGET)
+
+
+def _events(results: ForeignResults, place: _Place, source: str, digest: str) -> Iterator[NewEvent]:
+    tests = results.tests
+    yield new_event(
+        RunStarted(
+            project=place.project,
+            mode="imported",
+            planned=sum(len(test.executions) for test in tests),
+            versions={"kindlm": __version__},
+            imported_from=source,
+        )
+    )
+    yield new_event(
+        SuiteStarted(
+            suite=place.suite,
+            ordinal=0,
+            project=place.project,
+            front_end=results.format,
+            path=place.suite,
+            config_hash=digest[:12],
+            config=Text("{}"),
+            gates=[],
+            tests=[
+                PlannedTest(
+                    name=test.name, target=test.target or place.target, repeat=len(test.executions)
+                )
+                for test in tests
+            ],
+        )
+    )
+    number = count(1)
+    for test in tests:
+        target = test.target or place.target
+        # Where not every answer is known, a sum over those that are would be too small.
+        priced = all(execution.output is not None for execution in test.executions)
+        for repeat, execution in enumerate(test.executions, start=1):
+            subject = f"{next(number)}.1"
+            for payload in _execution(execution, test.name, target, repeat, priced=priced):
+                yield new_event(payload, subject=subject)
+    yield new_event(_finished([test.executions for test in tests]))
+
+
+def _execution(
+    execution: ForeignExecution, test: str, target: str, repeat: int, *, priced: bool
+) -> Iterator[Payload]:
+    query = execution.query
+    messages = [] if query is None else [MessageData(role=Role.USER, text=Text(query))]
+    yield ExecutionStarted(
+        suite=0, test=test, target=target, repeat=repeat, attempt=1, messages=messages
+    )
+    if execution.output is not None:
+        yield AgentSent(agent=target, adapter="imported", call=1, after=0)
+        yield AgentReplied(
+            call=1,
+            text=Text(execution.output),
+            model=execution.model,
+            input_tokens=execution.input_tokens,
+            output_tokens=execution.output_tokens,
+            latency_ms=execution.latency_ms or 0.0,
+            cost_usd=execution.cost_usd if priced else None,
+            cost_source=_source(execution) if priced else CostSource.UNKNOWN,
+            tool_calls=[
+                AgentToolCallData(
+                    index=index,
+                    id=f"imported-{index}",
+                    name=call.name,
+                    arguments=_json(call.arguments),
+                    response=_json(call.response),
+                )
+                for index, call in enumerate(execution.calls)
+            ],
+        )
+    yield from _assertions(execution)
+    yield ExecutionFinished(
+        status=_status(execution),
+        output=None if execution.output is None else Text(execution.output),
+        answers=1,
+        latency_ms=execution.latency_ms or 0.0,
+        input_tokens=execution.input_tokens,
+        output_tokens=execution.output_tokens,
+        cost_usd=execution.cost_usd,
+        cost_source=_source(execution),
+    )
+
+
+def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
+    """Yield what the file says of why an execution failed, and how it was scored."""
+    index = count()
+    for code in execution.failures:
+        yield AssertionEvaluated(
+            index=next(index),
+            kind="imported",
+            label=code,
+            outcome=Outcome.FAILED,
+            failure_code=FailureCode(code) if code in {*FailureCode} else None,
+            message=Text("The file that was imported says no more."),
+        )
+    if execution.score is not None:
+        yield AssertionEvaluated(
+            index=next(index),
+            kind="score",
+            label="weighted score",
+            outcome=Outcome.PASSED if execution.passed else Outcome.FAILED,
+            score=execution.score,
+            threshold=execution.threshold,
+        )
+
+
+def _finished(tests: Sequence[Sequence[ForeignExecution]]) -> RunFinished:
+    counts = [Counter(_status(execution).value for execution in test) for test in tests]
+    statuses = Counter(test_status(StatusCounts(**each), 1.0).value for each in counts)
+    executions = sum(counts, Counter[str]())
+    passed = statuses["passed"] > 0 and not statuses["failed"]
+    return RunFinished(
+        passed=passed,
+        exit_code=0 if passed else 1,
+        gates=[],
+        tests={status.value: statuses[status.value] for status in Status},
+        executions={status.value: executions[status.value] for status in Status},
+        duration_ms=0.0,
+    )
+
+
+def _status(execution: ForeignExecution) -> Status:
+    if execution.passed is None:
+        return Status.SKIPPED
+    return Status.PASSED if execution.passed else Status.FAILED
+
+
+def _source(execution: ForeignExecution) -> CostSource:
+    return CostSource.UNKNOWN if execution.cost_usd is None else CostSource.REPORTED
+
+
+def _json(value: Any) -> Text:
+    return Text(json.dumps(value, ensure_ascii=False, default=dict))
+
+
+def _number(digits: str) -> float | None:
+    """Return a number; None for one without a finite value, which no JSON can say."""
+    number = float(digits)
+    return number if abs(number) != float("inf") else None
+
+
+def _no_json(file: Path, error: Exception) -> KindlmError:
+    return KindlmError(
+        ErrorCode.BASELINE_CORRUPT,
+        f"{file} is no JSON report of a run, and no baseline of another program: {error}.",
+        "Save it anew with the program that wrote it.",
+    )

@@ -1,0 +1,242 @@
+"""What other programs recorded comes in as a run, as far as it carries the facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kindlm.cli.foreign_import import read_results
+from kindlm.errors import Err, Ok
+
+ENTRY = {
+    "passRate": 0.6667,
+    "outputText": "Hello there.",
+    "failureCodes": ["CONTAINS_FAILED", "SOMETHING_ELSE"],
+    "latencyAvgMs": 100,
+    "costUsd": 0.03,
+    "runCount": 3,
+}
+BASELINE = {
+    "version": "1",
+    "suiteName": "support",
+    "createdAt": "2026-01-15T10:00:00.000Z",
+    "results": {"greets::gpt": ENTRY},
+}
+TRACE = {
+    "session_id": "s",
+    "steps": [
+        {
+            "step_id": "1",
+            "step_name": "look",
+            "tool_name": "lookup",
+            "parameters": {"id": 7},
+            "output": {"status": "late"},
+            "success": True,
+            "metrics": {"latency": 5, "cost": 0.001},
+        },
+        {"tool_name": "mail", "parameters": {}, "output": None, "error": "no server"},
+    ],
+    "final_output": "It is late.",
+    "metrics": {
+        "total_cost": 0.02,
+        "total_latency": 250.5,
+        "total_tokens": {"input_tokens": 30, "output_tokens": 12, "cached_tokens": 0},
+    },
+}
+GOLDEN = {
+    "metadata": {"test_name": "late order", "blessed_at": "2026-02-01T08:00:00", "score": 92.5},
+    "trace": TRACE,
+    "tool_sequence": ["lookup", "mail"],
+    "output_hash": "abcdef01",
+}
+RESULTS = [
+    {
+        "test_case": "late order",
+        "passed": passed,
+        "score": score,
+        "min_score": 80,
+        "timestamp": f"2026-02-0{day}T08:00:00",
+        "adapter_name": "http",
+        "input_query": "Where is order 7?",
+        "evaluations": {"cost": {"threshold": float("inf")}},
+        "trace": TRACE,
+    }
+    for passed, score, day in ((True, 90, 2), (False, 40.5, 3))
+]
+
+
+def written(folder: Path, value: Any, name: str = "file.json") -> Path:
+    file = folder / name
+    file.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def bring_in(kindlm: Any, here: Path) -> Callable[..., Any]:
+    """Import a file into a history; return the report of the run."""
+
+    def run(value: Any, *options: str) -> Any:
+        outcome = kindlm("import", written(here, value), *options, "--db", here / "h.db")
+        assert outcome.code == 0, outcome.err
+        run = outcome.err.rsplit(" ", 1)[1].strip()
+        shown = kindlm("report", run, "--format", "json", "--db", here / "h.db").out
+        assert kindlm("verify", "--db", here / "h.db").code == 0
+        assert kindlm("rebuild", "--db", here / "h.db").code == 0
+        assert kindlm("report", run, "--format", "json", "--db", here / "h.db").out == shown
+        return json.loads(shown)
+
+    return run
+
+
+def test_a_baseline_is_a_run_of_its_time(bring_in: Any) -> None:
+    report = bring_in(BASELINE)
+    assert (report["run"]["mode"], report["run"]["status"]) == ("imported", "failed")
+    assert report["run"]["startedAt"].startswith("2026-01-15T10:00:00")
+    (test,) = report["tests"]
+    assert (test["suite"], test["name"], test["target"]) == ("support", "greets", "gpt")
+    assert test["passRate"] == pytest.approx(2 / 3)
+    assert [e["status"] for e in test["executions"]] == ["passed", "passed", "failed"]
+    assert [e["output"] for e in test["executions"]] == ["Hello there.", None, None]
+    assert sum(e["costUsd"] for e in test["executions"]) == pytest.approx(0.03)
+    assert {e["latencyMs"] for e in test["executions"]} == {100}
+    failures = [(a["label"], a["failureCode"]) for a in test["executions"][2]["assertions"]]
+    assert failures == [("CONTAINS_FAILED", "CONTAINS_FAILED"), ("SOMETHING_ELSE", None)]
+    # The answers of two repeats are unknown, and so is what they cost together.
+    assert report["summary"]["costUsd"] is None
+
+
+def test_what_a_baseline_does_not_say_stays_open(bring_in: Any) -> None:
+    report = bring_in({**BASELINE, "createdAt": "soon", "results": {"a::b::m": {}}})
+    (test,) = report["tests"]
+    assert (test["name"], test["target"], test["status"]) == ("a::b", "m", "skipped")
+    (execution,) = test["executions"]
+    assert (execution["output"], execution["costUsd"]) == (None, None)
+
+
+def test_a_golden_trace_has_its_calls_and_its_score(bring_in: Any) -> None:
+    report = bring_in(GOLDEN, "--suite", "orders")
+    (test,) = report["tests"]
+    assert (test["suite"], test["name"], test["status"]) == ("orders", "late order", "passed")
+    (execution,) = test["executions"]
+    assert execution["output"] == "It is late."
+    assert execution["toolCalls"] == [
+        {"name": "lookup", "arguments": {"id": 7}, "response": {"status": "late"}},
+        {"name": "mail", "arguments": {}, "response": {"error": "no server"}},
+    ]
+    assert execution["tokens"] == {"input": 30, "output": 12}
+    assert (execution["latencyMs"], execution["costUsd"]) == (250.5, 0.02)
+    assert [a["score"] for a in execution["assertions"]] == [0.925]
+
+
+def test_results_of_one_test_are_its_repeats(bring_in: Any) -> None:
+    report = bring_in(RESULTS)
+    (test,) = report["tests"]
+    assert (test["target"], test["flaky"]) == ("http", True)
+    assert [e["status"] for e in test["executions"]] == ["passed", "failed"]
+    assert [e["assertions"][0]["score"] for e in test["executions"]] == [0.9, 0.405]
+    assert report["summary"]["costUsd"] == pytest.approx(0.04)
+    assert report["run"]["status"] == "failed"
+
+
+def test_twice_is_the_same_run(kindlm: Any, here: Path) -> None:
+    file = written(here, BASELINE)
+    first = kindlm("import", file, "--db", here / "h.db")
+    again = kindlm("import", file, "--db", here / "h.db")
+    assert again.code == 0
+    assert "0 events imported" in again.err
+    assert first.err.splitlines()[-1] == again.err.splitlines()[-1]
+
+
+def test_a_file_becomes_the_baseline_of_the_suite_it_is_of(
+    kindlm: Any, history: Any, make: Any, here: Path
+) -> None:
+    writer = history.run()
+    writer.suite(tests=[make.planned()])
+    writer.execution(output="Hello there.")
+    writer.finish()
+    file = written(here, BASELINE)
+    outcome = kindlm("baseline", "set", file, "--label", "old", "--db", history.path)
+    assert outcome.code == 0, outcome.err
+    assert kindlm("baseline", "set", file, "--db", history.path).code == 0
+    listed = json.loads(kindlm("baseline", "list", "--format", "json", "--db", history.path).out)
+    found = {b["label"]: b["run"] for b in listed.get("baselines", listed)}
+    assert len(found) == 2
+    assert len(set(found.values())) == 1
+    compared = kindlm("baseline", "compare", "latest", "--db", history.path)
+    assert compared.code == 0, compared.out
+    assert "improved" in compared.out
+
+
+def test_a_golden_trace_finds_the_test_that_is_known(
+    kindlm: Any, history: Any, make: Any, here: Path
+) -> None:
+    writer = history.run()
+    writer.suite("tests/orders", tests=[make.planned("late order", "shop")])
+    writer.execution("late order", "shop")
+    writer.finish()
+    assert kindlm("baseline", "set", written(here, GOLDEN), "--db", history.path).code == 0
+    compared = kindlm("baseline", "compare", "latest", "--db", history.path)
+    assert "tests/orders" in compared.out
+    assert "removed" not in compared.out
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("{", "BASELINE_CORRUPT"),
+        ({"latestFile": "x.json"}, "BASELINE_CORRUPT"),
+        ({**BASELINE, "results": []}, "BASELINE_CORRUPT"),
+        ({**BASELINE, "suiteName": ""}, "BASELINE_CORRUPT"),
+        ({**BASELINE, "results": {"no target": {}}}, "BASELINE_CORRUPT"),
+        ({**BASELINE, "version": "2"}, "BASELINE_VERSION_MISMATCH"),
+        ({**BASELINE, "version": 3}, "BASELINE_VERSION_MISMATCH"),
+        ({**GOLDEN, "metadata": {**GOLDEN["metadata"], "version": 2}}, "BASELINE_VERSION_MISMATCH"),
+        ({**GOLDEN, "trace": None}, "BASELINE_CORRUPT"),
+        ([{"test_case": "x", "trace": {}}], "BASELINE_CORRUPT"),
+    ],
+)
+def test_what_can_not_be_read_is_said(kindlm: Any, here: Path, value: Any, code: str) -> None:
+    file = written(here, value)
+    outcome = kindlm("import", file, "--db", here / "h.db")
+    assert outcome.code == 1
+    assert f"#{code.lower()}" in outcome.err
+    assert "itself failed" not in outcome.err
+    assert not (here / "h.db").exists()
+
+
+@pytest.mark.parametrize("value", [{"some": "thing"}, [], [1], "1", "null", '"text"'])
+def test_a_file_of_nobody_is_refused(kindlm: Any, here: Path, value: Any) -> None:
+    outcome = kindlm("import", written(here, value), "--db", here / "h.db")
+    assert outcome.code == 1
+    assert "does not say that this file holds events" in outcome.err
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    entry=st.dictionaries(st.sampled_from([*ENTRY]), anything),
+    metrics=st.dictionaries(st.sampled_from([*TRACE["metrics"]]), anything),  # type: ignore[misc]
+    trace=st.dictionaries(st.sampled_from([*TRACE]), anything),
+)
+def test_whatever_is_in_the_fields_is_read_or_refused(
+    tmp_path: Path, entry: Any, metrics: Any, trace: Any
+) -> None:
+    for value in (
+        {**BASELINE, "results": {"t::m": entry}},
+        {**GOLDEN, "trace": {**TRACE, "metrics": metrics}},
+        {**GOLDEN, "trace": {**TRACE, **trace}},
+    ):
+        assert isinstance(read_results(written(tmp_path, value)), Ok | Err)
