@@ -29,6 +29,7 @@ from kindlm.history.rows import (
     TestView,
     ToolCallView,
 )
+from kindlm.history.run_names import run_before
 from kindlm.history.verdict import StatusCounts, evaluate_gates
 from kindlm.outcome import Outcome, Status
 from kindlm.suite import Gate
@@ -159,6 +160,11 @@ class RunView:
             return self.info.ended
         file = self._db.execute("PRAGMA database_list").fetchone()[2]
         return "running" if is_held(file, f"run/{self.id}") else "killed"
+
+    @property
+    def run_before(self) -> str | None:
+        """The run to compare this one with: the newest before it of its suites that finished."""
+        return run_before(self._db, self.id)
 
     @property
     def unpriced_models(self) -> list[str]:

@@ -136,11 +136,13 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
         "fails": test.fails,
         "before": None if test.before is None else _side(test.before),
         "after": None if test.after is None else _side(test.after),
+        "added": None if not test.added.n else {"passed": test.added.passed, "n": test.added.n},
         "evidence": {
             "pValue": evidence.p_value,
             "interval": evidence.interval,
             "repeatsToSettle": evidence.repeats_to_settle,
             "droppedScores": list(evidence.dropped_scores),
+            "settlement": None if evidence.settlement is None else str(evidence.settlement),
         },
         "changed": {
             "tools": test.behaviour.tools,

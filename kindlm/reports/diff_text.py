@@ -6,7 +6,6 @@ makes the comparison fail, last what is as it was.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -17,6 +16,7 @@ from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Figure, Kind, SideFigures, TestDiff
 from kindlm.history.evidence import FailOn, Strength, Verdict
 from kindlm.history.run_view import RunView
+from kindlm.history.statistics import Settlement
 from kindlm.reports.diff_parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.untrusted import one_line
@@ -101,8 +101,8 @@ def next_step(diff: RunDiff) -> NextStep:
         return NextStep(_show(diff, worse[0]), "what it does now, with all evidence")
     if kinds.get(Kind.REMOVED):
         return NextStep(f"kindlm baseline set {after}", "if they were removed on purpose")
-    if suspected := kinds.get(Kind.SUSPECTED):
-        return _repeat(suspected)
+    if kinds.get(Kind.SUSPECTED):
+        return NextStep(f"kindlm settle {before} {after}", "repeat them until it is decided")
     if other := kinds.get(Kind.NEW_FAILING) or kinds.get(Kind.OTHER_BEHAVIOUR):
         return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
     if diff.evidence.verdict is Verdict.IMPROVED and diff.after.passed:
@@ -147,14 +147,18 @@ def status_text(test: TestDiff) -> str:
 
 
 def outcome_text(test: TestDiff) -> str:
-    """Return how a test came out: `passed 3/3 → failed 0/3`."""
+    """Return how a test came out: `passed 3/3 → failed 0/3`, and how in repeats added later."""
     before, after = _side(test.before), _side(test.after)
-    return before if before == after else f"{before} → {after}"
+    shown = before if before == after else f"{before} → {after}"
+    added = test.added
+    return f"{shown}, then {added.passed}/{added.n} added" if added.n else shown
 
 
 def needs_text(test: TestDiff) -> str | None:
     """Return how many repeats would settle a suspicion; None if there is nothing to settle."""
     needed = test.evidence.repeats_to_settle
+    if test.evidence.settlement is Settlement.BEFORE_TOO_SMALL:
+        return "the older run has too few repeats to ever decide it"
     if needed is None:
         return None
     return f"{needed:,} repeats on each side would settle a difference as large as this"
@@ -275,15 +279,6 @@ def _show(diff: RunDiff, test: TestDiff) -> str:
     execution = test.after.usual if test.after else None
     number = (execution or "").removeprefix(f"{diff.after.id}-")
     return f"kindlm show {diff.after.id} {number}".rstrip()
-
-
-def _repeat(suspected: tuple[TestDiff, ...]) -> NextStep:
-    needed = max((test.evidence.repeats_to_settle or 0 for test in suspected), default=0)
-    name = f" -t {shlex.quote(one_line(suspected[0].key.name))}" if len(suspected) == 1 else ""
-    return NextStep(
-        f"kindlm test{name} --runs {needed or 10}",
-        "repeat both sides, until the evidence decides",
-    )
 
 
 def _side(side: SideFigures | None) -> str:

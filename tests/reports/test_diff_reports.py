@@ -178,6 +178,21 @@ def test_lines_fit_the_terminal(hostile: RunDiff, width: int) -> None:
     assert max(len(line) for line in lines if not line.startswith("Next")) <= width
 
 
+def test_repeats_that_were_added_later_are_counted_and_told(history: History) -> None:
+    record_run(history, "before", {"a": "++++++++++"})
+    record_run(history, "after", {"a": "+++++++---"})
+    suspected = written(compared(history), DiffFormat.TERMINAL)
+    assert suspected.splitlines()[-1].startswith("Next  kindlm settle before after")
+    record_run(history, "more", {"a": "-" * 10}, mode="settled", source_run="after")
+    diff = compared(history)
+    assert "failed 7/10, then 0/10 added  regressed, confirmed" in written(
+        diff, DiffFormat.TERMINAL, width=120
+    )
+    document = json.loads(written(diff, DiffFormat.JSON))
+    jsonschema.Draft202012Validator(diff_schema()).validate(document)
+    assert document["tests"][0]["added"] == {"passed": 0, "n": 10}
+
+
 def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
     record_run(history, "before", {"a": "+"})
     record_run(history, "after", {"b": "+"}, suite="other")

@@ -262,3 +262,14 @@ def test_any_text_anywhere_is_harmless(
         error=("UNKNOWN_ERROR", 999, two, three),
     )
     assert_harmless(write(run.finish(), "terminal"))
+
+
+def test_a_run_names_the_one_to_compare_it_with(history: Any, make: Any, write: Any) -> None:
+    for run in ("k3f9x2ab", "m7q2w8rt"):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        writer.execution()
+        writer.finish()
+    later = write(history.view("m7q2w8rt"), "terminal")
+    line_with(later, "Compare", "kindlm diff k3f9x2ab m7q2w8rt")
+    assert "Compare" not in write(history.view("k3f9x2ab"), "terminal")

@@ -1,0 +1,52 @@
+"""Repeats that were added to the tests of a run later, by `kindlm settle`.
+
+They are runs of their own, of mode `settled`, whose source is the run that they add to. Each repeat
+counts as a look of its own, in the order of their numbers and not in that in which they ended: a
+repeat that fails may well be the quicker one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.statistics import Counts
+
+__all__ = ["AddedRepeats", "read_added"]
+
+_ADDED = """
+SELECT s.project, s.name, e.test, e.target, e.repeat, e.status
+  FROM runs r
+  JOIN suites s ON s.run = r.id
+  JOIN executions e ON e.suite = s.id
+ WHERE r.mode = 'settled' AND r.source_run = ?
+ ORDER BY e.repeat, r.started_at, e.id
+"""
+
+_TESTED = ("passed", "failed", "errored")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRepeats:
+    """What was added to a test: each repeat that ended, and the number of the last that began."""
+
+    counts: tuple[Counts, ...] = ()
+    last: int = 0
+
+    @property
+    def total(self) -> Counts:
+        """All of them together."""
+        return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
+
+
+def read_added(db: sqlite3.Connection, run: str) -> dict[QualifiedName, AddedRepeats]:
+    """Return what was added to the tests of a run; tests that nothing was added to are absent."""
+    found: dict[QualifiedName, AddedRepeats] = {}
+    for project, suite, test, target, repeat, status in db.execute(_ADDED, (run,)):
+        key = QualifiedName(project, suite, test, target)
+        counts = found[key].counts if key in found else ()
+        if status in _TESTED:
+            counts = (*counts, Counts(int(status == "passed"), 1))
+        found[key] = AddedRepeats(counts, repeat)
+    return found
