@@ -20,7 +20,7 @@ SELECT v.execution, v.run, s.name AS suite, e.test, e.target, e.repeat, e.status
   -- a journal may be here before the run that it speaks of
   LEFT JOIN executions e ON e.id = v.execution
   LEFT JOIN suites s ON s.id = e.suite
-  LEFT JOIN contents n ON n.ref = v.note_ref
+  LEFT JOIN shown_texts n ON n.ref = v.note_ref
 """
 
 
@@ -40,7 +40,7 @@ def _recorded(event: RecordedEvent) -> Iterator[Operation]:
 
 REVIEWS = Projection(
     name="reviews",
-    version=1,
+    version=2,
     tables=(
         Table(
             "reviews",

@@ -124,6 +124,21 @@ class TestRecording:
             (note,) = db.execute("SELECT note FROM review_log").fetchone()
         assert note == "A secret thought."
 
+    def test_a_note_that_was_erased_is_shown_so(
+        self, kindlm: Any, history: Any, record: Any, review: Any
+    ) -> None:
+        record()
+        review("latest", "1", "fail", "--note", "Write to jane@example.com.")
+        review("latest", "2", "pass", "--note", "Fine.")
+
+        purged = kindlm("purge", "--matching", "jane@", "--yes", "--db", history.path)
+
+        assert purged.code == 0, purged.err
+        for shown in (kindlm("show", "latest", "1", "--db", history.path), review("--agreement")):
+            assert "jane@" not in shown.out
+            assert "[erased]" in shown.out
+        assert "Fine." in kindlm("show", "latest", "2", "--db", history.path).out
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
