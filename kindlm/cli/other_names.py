@@ -23,7 +23,10 @@ _ALWAYS_DONE: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
 """Options for what kindlm does anyway: every run is recorded."""
 
 
-_DEFAULTS: Mapping[str, Mapping[str, str]] = {"test": {"--resume": "latest"}}
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    "test": {"--resume": "latest"},
+    "rescore": {"--resume": "latest"},
+}
 """What an option means that stands alone: typer has none with a value that may be left out."""
 
 

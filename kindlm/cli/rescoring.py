@@ -19,20 +19,49 @@ from kindlm.cli.loading import Loaded, load_paths
 from kindlm.cli.project import Project, find_project
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.resumption import as_recorded, resumed
 from kindlm.cli.run_list import parse_since
 from kindlm.cli.run_request import Derived, RunRequest
 from kindlm.cli.session import new_run_id
-from kindlm.cli.test_run import record_run, report_run
+from kindlm.cli.test_run import record_and_report, record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
+from kindlm.history.resumption import find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import find_run
 from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
 from kindlm.plan import Selection
 from kindlm.suite import Case, Suite
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 
-__all__ = ["rescore", "rescore_all"]
+__all__ = ["misuse", "rescore", "rescore_all", "resume_rescoring"]
+
+
+def misuse(
+    options: TestOptions,
+    *,
+    run: str | None,
+    everything: bool,
+    since: str | None,
+    resume: str | None,
+) -> KindlmError | None:
+    """Return what is wrong with options that mean nothing together."""
+    if everything:
+        given: dict[str, object] = {
+            "RUN": run,
+            "--resume": resume,
+            "--label": options.label,
+            "--reporter": options.reporters,
+            "--output": options.output,
+        }
+        return _not_with("--all", given, "Leave it out; kindlm report writes reports of any run.")
+    if since is not None:
+        return _misused("--since is for many runs.", "Write --all --since, or name one RUN.")
+    if resume is not None:
+        given = {"RUN": run, "--config": options.paths, "--suite": options.suite}
+        return _not_with("--resume", given | {"--label": options.label}, "Leave it out.")
+    return None
 
 
 def rescore(wanted: str | None, options: TestOptions) -> int:
@@ -54,9 +83,29 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     rescoring = or_fail(_rescoring(source, loaded, project, options, console))
     if options.warnings:
         note(rescoring.describe(), console)
-    new = new_run_id()
-    record_run(rescoring.request, new, console, progress=options.progress)
-    return report_run(rescoring.request, new, reporters, options, console)
+    return record_and_report(rescoring.request, new_run_id(), reporters, options, console)
+
+
+def resume_rescoring(wanted: str, options: TestOptions) -> int:
+    """Finish a rescored run that was stopped, report it and return the exit code.
+
+    It goes on with the files and the suite that it began with.
+    """
+    set_verbose(options.verbose)
+    console = make_console()
+    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    with open_history(options.database) as db:
+        unfinished = read_unfinished(db, or_fail(find_unfinished(db, wanted, "rescored")))
+        derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
+        options = or_fail(as_recorded(options, unfinished, project.root))
+        source = or_fail(read_source(db, derived_from, options.suite))
+    loaded = or_fail(load_paths(options.paths, project.root))
+    or_fail(spare(reporters, project.database, loaded.files))
+    _tell_loaded(loaded, options, console)
+    request = or_fail(_rescoring(source, loaded, project, options, console)).request
+    request = or_fail(resumed(request, unfinished, force=False))
+    return record_and_report(request, unfinished.run, reporters, options, console)
 
 
 def rescore_all(since: str | None, options: TestOptions) -> int:
@@ -236,6 +285,15 @@ def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
         f"It tested {names(source.suites)}; the files hold {names(request.suites)}."
         " Name the file of its suite: kindlm rescore RUN -c FILE",
     )
+
+
+def _not_with(option: str, given: Mapping[str, object], hint: str) -> KindlmError | None:
+    wrong = [name for name, value in given.items() if value]
+    return _misused(f"{option} does not go with {', '.join(wrong)}.", hint) if wrong else None
+
+
+def _misused(message: str, hint: str) -> KindlmError:
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
 
 
 def _no_runs() -> KindlmError:

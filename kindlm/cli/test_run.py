@@ -50,7 +50,7 @@ from kindlm_store import (
     open_reader,
 )
 
-__all__ = ["record_run", "report_run", "run_tests"]
+__all__ = ["record_and_report", "record_run", "report_run", "run_tests"]
 
 _log = FieldLog(__name__)
 
@@ -81,17 +81,17 @@ def run_tests(options: TestOptions) -> int:
     request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
-        return _record_and_report(request, unfinished.run, reporters, options, console)
+        return record_and_report(request, unfinished.run, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         fail([_nothing_selected(options.shard)], console)
     if options.dry_run:
         return _show_plan(request, options, console)
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard can not be put together with the others.", console)
-    return _record_and_report(request, new_run_id(), reporters, options, console)
+    return record_and_report(request, new_run_id(), reporters, options, console)
 
 
-def _record_and_report(
+def record_and_report(
     request: RunRequest,
     run: str,
     reporters: Sequence[Reporter],

@@ -17,7 +17,7 @@ from kindlm_store import is_held
 __all__ = ["RecordedSuite", "RecordedTest", "Unfinished", "find_unfinished", "read_unfinished"]
 
 _UNFINISHED = """
-SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = 'live'
+SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
  ORDER BY started_at DESC, id
 """
 
@@ -62,6 +62,13 @@ SELECT began.at, (SELECT at FROM event_log
   FROM event_log began
  WHERE began.stream = 'run/' || ? AND began.type IN ('run.started', 'run.resumed')
 """
+
+
+_RESUMED_BY = {
+    "live": "Resume it: kindlm test --resume {run}",
+    "rescored": "Resume it: kindlm rescore --resume {run}",
+    "replayed": "It costs nothing to begin it again: kindlm replay",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +142,13 @@ class Unfinished:
         )
 
 
-def find_unfinished(db: sqlite3.Connection, wanted: str) -> Result[str]:
-    """Return the id of the run to resume.
+def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> Result[str]:
+    """Return the id of the run of a mode to resume.
 
     `latest` is the latest that is unfinished and that nobody is at, if there is one.
     """
     if wanted == "latest":
-        unfinished = [row[0] for row in db.execute(_UNFINISHED)]
+        unfinished = [row[0] for row in db.execute(_UNFINISHED, (mode,))]
         file = db.execute("PRAGMA database_list").fetchone()[2]
         stopped = (run for run in unfinished if not is_held(file, f"run/{run}"))
         found = next(stopped, next(iter(unfinished), None))
@@ -149,9 +156,9 @@ def find_unfinished(db: sqlite3.Connection, wanted: str) -> Result[str]:
     run = find_run(db, wanted)
     if isinstance(run, Err):
         return run
-    ended, mode = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
-    if ended == "finished" or mode != "live":
-        return Err(_not_resumable(run.value, ended, mode))
+    ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
+    if ended == "finished" or is_a != mode:
+        return Err(_not_resumable(run.value, ended, is_a))
     return run
 
 
@@ -221,6 +228,6 @@ def _not_resumable(run: str, ended: str | None, mode: str) -> KindlmError:
         )
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} is {mode}: only runs of kindlm test can be resumed.",
-        f"Look at it: kindlm show {run}",
+        f"Run {run} is {mode}: it can not be resumed so.",
+        _RESUMED_BY.get(mode, f"Look at it: kindlm show {run}").format(run=run),
     )

@@ -149,8 +149,8 @@ class _Conversation:
         if call.latency_ms is not None:
             facts.append(duration(call.latency_ms))
         if call.recorded_in is not None:
-            then = call.cost_then_usd
-            cost = "cost unknown" if then is None else money(then)
+            usd = call.cost_then_usd
+            cost = "cost unknown" if usd is None else money(usd)
             facts.append(f"answer of {call.recorded_in} ({cost} then)")
         self._page.blank()
         self._page.line((who, "bold cyan"), (f"  {', '.join(facts)}", "dim"), indent=2, hang=2)

@@ -13,6 +13,14 @@ from kindlm.wording import count
 __all__ = ["Verdict", "describe_shard", "next_command", "verdict_of"]
 
 
+_FINISHED_BY = {
+    "live": "kindlm test --resume {run}",
+    "rescored": "kindlm rescore --resume {run}",
+    "replayed": "kindlm replay --from {source}",
+}
+"""What finishes a run that was stopped, by its mode."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`word` is PASSED, FAILED, or how a run stands that did not finish."""
@@ -59,8 +67,8 @@ def next_command(view: RunView) -> str:
     That is what finishes a run that was stopped, else what shows the first execution that did not
     pass, else the history.
     """
-    if view.info.mode == "live" and view.status in ("interrupted", "aborted", "killed"):
-        return f"kindlm test --resume {view.id}"
+    if view.status in ("interrupted", "aborted", "killed") and view.info.mode in _FINISHED_BY:
+        return _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
     for test in view.tests():
         if not (test.counts.failed or test.counts.errored):
             continue

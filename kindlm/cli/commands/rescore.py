@@ -41,6 +41,14 @@ def rescore_command(
     suite: Annotated[
         str | None, typer.Option("--suite", "-s", metavar="NAME", help="Only this suite.")
     ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="[RUN]",
+            help="Finish a rescored run that was stopped; by default the latest one.",
+        ),
+    ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
@@ -76,8 +84,9 @@ def rescore_command(
 ) -> None:
     """Check recorded conversations by the suite as it is now: the tested model is not called."""
     with ending_at_once():
+        from kindlm.cli.console import fail
         from kindlm.cli.request import TestOptions
-        from kindlm.cli.rescoring import rescore, rescore_all
+        from kindlm.cli.rescoring import misuse, rescore, rescore_all, resume_rescoring
 
     options = TestOptions(
         paths=tuple(config or ()),
@@ -92,5 +101,9 @@ def rescore_command(
         progress=not (no_progress or quiet),
         warnings=not quiet,
     )
-    code = rescore_all(since, options) if everything else rescore(run, options)
-    raise typer.Exit(code)
+    wrong = misuse(options, run=run, everything=everything, since=since, resume=resume)
+    if wrong is not None:
+        fail([wrong])
+    if resume is not None:
+        raise typer.Exit(resume_rescoring(resume, options))
+    raise typer.Exit(rescore_all(since, options) if everything else rescore(run, options))
