@@ -180,7 +180,8 @@ def _add(
 ) -> None:
     if event.stream not in header.streams:
         raise LineError(number, f"is of {event.stream!r}, which the header does not name")
-    if event.version != header.streams[event.stream].events - left[event.stream] + 1:
+    next_version = header.streams[event.stream].events - left[event.stream] + 1
+    if not left[event.stream] or event.version != next_version:
         raise LineError(number, f"is not the next event of {event.stream}")
     left[event.stream] -= 1
     try:

@@ -1,0 +1,363 @@
+"""`kindlm export`, `import` and `merge`: runs move between histories, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recorded_history import History
+
+from kindlm.cli.export_file import read_export
+from kindlm.cli.json_lines import LineError
+from kindlm.events import RunInterrupted, RunLabelled, RunResumed, RunStarted, new_event
+from kindlm.projections import PROJECTIONS
+from kindlm_store import EventLog, StreamLock
+
+TABLES = [table.name for projection in PROJECTIONS for table in projection.tables]
+
+
+@pytest.fixture
+def other(tmp_path: Path, make: Any) -> Any:
+    """The history of another machine: a finished run, and one that was interrupted."""
+    opened = History(tmp_path / "other.db")
+    finished = opened.run("aaaa2222")
+    finished.suite(tests=[make.planned()])
+    finished.execution(
+        user="naïve 🦜 \x1b[31m", assertions=(make.failed(),), tools=(("look", {"n": 1.5}, None),)
+    )
+    finished.finish()
+    stopped = opened.run("bbbb3333", source_run="aaaa2222", mode="rescored")
+    stopped.suite(tests=[make.planned(repeat=2)])
+    stopped.execution()
+    stopped.interrupt()
+    opened.log.append("journal/l", [new_event(RunLabelled(run="aaaa2222", label="old", by="me"))])
+    yield opened
+    opened.close()
+
+
+def facts(path: Path) -> Any:
+    """All that a history says, but for the order in which it arrived, and all its tables."""
+    with closing(sqlite3.connect(path)) as db:
+        queries = [
+            "SELECT id, stream, version, type, schema, at, subject, data, hash FROM event_log",
+            "SELECT ref, salt, digest, body FROM contents",
+            "SELECT name, version, head, sealed FROM streams",
+            *(f"SELECT * FROM {table}" for table in TABLES),
+        ]
+        return [sorted(db.execute(query).fetchall(), key=repr) for query in queries]
+
+
+def lines_of(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def write_lines(file: Path, lines: list[Any]) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    file.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def exported(kindlm: Any, other: Any, here: Path) -> Path:
+    file = here / "run.jsonl"
+    outcome = kindlm("export", "bbbb", "-o", file, "--db", other.path)
+    assert outcome.code == 0, outcome.err
+    return file
+
+
+def test_a_run_comes_with_its_source_and_what_is_noted_of_them(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    assert exported.stat().st_mode & 0o777 == 0o600
+    header = lines_of(exported)[0]
+    assert header["run"] == "bbbb3333"
+    assert list(header["streams"]) == [
+        "run/aaaa2222", "run/bbbb3333", "journal/j", "journal/l",
+    ]  # fmt: skip
+    outcome = kindlm("import", exported, "--db", here / "new.db")
+    assert outcome.code == 0, outcome.err
+    assert facts(here / "new.db") == facts(other.path)
+    before = facts(here / "new.db")
+    again = kindlm("import", exported, "--db", here / "new.db")
+    assert "0 events imported" in again.err
+    assert facts(here / "new.db") == before
+    assert kindlm("rebuild", "--db", here / "new.db").code == 0
+    assert facts(here / "new.db") == before
+    assert kindlm("verify", "--db", here / "new.db").code == 0
+
+
+def test_the_same_run_is_the_same_bytes(kindlm: Any, other: Any, exported: Path) -> None:
+    outcome = kindlm("export", "bbbb", "--db", other.path)
+    assert outcome.out.encode() == exported.read_bytes()
+
+
+def test_an_import_goes_on_where_an_older_one_ended(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    kindlm("import", exported, "--db", here / "new.db")
+    more = [RunResumed(by="x:1", planned=2), RunInterrupted(reason="again")]
+    other.log.append("run/bbbb3333", [new_event(event) for event in more])
+    newer = here / "newer.jsonl"
+    kindlm("export", "bbbb", "-o", newer, "--db", other.path)
+    assert "2 events imported" in kindlm("import", newer, "--db", here / "new.db").err
+    assert "0 events imported" in kindlm("import", exported, "--db", here / "new.db").err
+    assert facts(here / "new.db") == facts(other.path)
+
+
+def event(lines: list[Any], number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = [line["event"] for line in lines[1:] if "event" in line][number]
+    return found
+
+
+def text(lines: list[Any]) -> dict[str, Any]:
+    return next(line["text"] for line in lines[1:] if "text" in line and "body" in line["text"])
+
+
+CHANGES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
+    "data": (lambda lines: event(lines)["data"].update(planned=9), "does not match its hash"),
+    "time": (lambda lines: event(lines).update(at="2020-01-01T00:00:00.000000Z"), "its hash"),
+    "no time": (lambda lines: event(lines).update(at="now"), "stored form"),
+    "hash": (lambda lines: event(lines).update(hash="sha256:" + "0" * 64), "its hash"),
+    "type": (lambda lines: event(lines).update(type="run.resumed"), "its hash"),
+    "body": (lambda lines: text(lines).update(body="another"), "does not match its reference"),
+    "salt": (lambda lines: text(lines).update(salt="0" * 32), "does not match its reference"),
+    "no salt": (lambda lines: text(lines).pop("salt"), "together"),
+    "no texts": (
+        lambda lines: lines.__setitem__(slice(None), [ln for ln in lines if "text" not in ln]),
+        "is missing",
+    ),
+    "head": (
+        lambda lines: lines[0]["streams"]["run/aaaa2222"].update(head="sha256:" + "1" * 64),
+        "does not end where",
+    ),
+    "seal": (lambda lines: lines[0]["streams"]["run/aaaa2222"].update(sealed=False), "its hash"),
+    "fewer": (
+        lambda lines: lines[0]["streams"]["run/aaaa2222"].update(events=2), "not the next event",
+    ),
+    "cut off": (lambda lines: lines.pop(), "is the last one"),
+    "an event gone": (lambda lines: lines.remove({"event": event(lines, 2)}), "next event"),
+    "another stream": (lambda lines: event(lines).update(stream="run/x"), "does not name"),
+    "no stream": (lambda lines: event(lines).update(stream="x/../y"), "stream"),
+    "neither": (lambda lines: lines.insert(1, {}), "neither"),
+    "both": (lambda lines: lines[-1].update(text=text(lines)), "neither"),
+    "more": (lambda lines: lines[-1].update(more=1), "more"),
+    "version": (lambda lines: lines[0].update(version=2), "version 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_is_refused_as_a_whole(
+    kindlm: Any, history: Any, exported: Path, name: str
+) -> None:
+    change, told = CHANGES[name]
+    lines = lines_of(exported)
+    change(lines)
+    write_lines(exported, lines)
+    outcome = kindlm("import", exported, "--db", history.path)
+    assert outcome.code == 1
+    assert told in outcome.err
+    assert "itself failed" not in outcome.err
+    assert list(history.log.read()) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(line=st.integers(0, 40), byte=st.integers(0, 400), value=st.integers(0, 255))
+def test_whatever_byte_is_changed_nothing_breaks(
+    exported: Path, line: int, byte: int, value: int
+) -> None:
+    lines = exported.read_bytes().splitlines(keepends=True)
+    chosen = bytearray(lines[line % len(lines)])
+    chosen[byte % len(chosen)] = value
+    lines[line % len(lines)] = bytes(chosen)
+    with suppress(LineError):
+        read_export(BytesIO(b"".join(lines)))
+
+
+def test_a_forged_run_that_no_table_can_be_computed_from_is_refused(
+    kindlm: Any, history: Any, here: Path
+) -> None:
+    forged = here / "forged.db"
+    with EventLog.open(forged) as log, EventLog.open(forged) as again:
+        started = new_event(_started())
+        log.append("run/x", [started])
+        again.append("run/x", [new_event(_started())])
+    file = here / "forged.jsonl"
+    with EventLog.open(forged, projections=PROJECTIONS):
+        pass
+    with closing(sqlite3.connect(forged)) as db:
+        db.execute("UPDATE projections SET error = NULL")
+        db.execute("INSERT OR IGNORE INTO runs (id, started_at) VALUES ('x', '2026')")
+        db.commit()
+    assert kindlm("export", "x", "-o", file, "--db", forged).code == 0
+    for command in (("import", file), ("merge", forged)):
+        outcome = kindlm(*command, "--db", history.path)
+        assert outcome.code == 1
+        assert "cannot be computed" in outcome.err
+    assert kindlm("runs", "--db", history.path).code == 0
+    assert history.log.projection_errors() == {}
+
+
+def _started() -> RunStarted:
+    return RunStarted(project="shop", planned=1, versions={"kindlm": "1"})
+
+
+def test_an_import_erases_nothing(kindlm: Any, other: Any, exported: Path, here: Path) -> None:
+    kindlm("import", exported, "--db", here / "new.db")
+    before = facts(here / "new.db")
+    kindlm("purge", "--run", "bbbb", "--yes", "--db", other.path)
+    kindlm("purge", "--matching", "naïve", "--yes", "--db", other.path)
+    kindlm("export", "bbbb", "-o", exported, "--db", other.path)
+    outcome = kindlm("import", exported, "--db", here / "new.db")
+    assert outcome.code == 0
+    assert facts(here / "new.db")[1] == before[1]
+
+
+def test_a_merge_erases_what_was_erased_there(kindlm: Any, other: Any, here: Path) -> None:
+    kindlm("merge", other.path, "--db", here / "new.db")
+    kindlm("purge", "--matching", "naïve", "--yes", "--db", other.path)
+    outcome = kindlm("merge", other.path, "--db", here / "new.db")
+    assert outcome.code == 0
+    assert "erased, as there" in outcome.err
+    assert facts(here / "new.db") == facts(other.path)
+    assert "naïve".encode() not in (here / "new.db").read_bytes()
+
+
+def test_histories_of_several_machines_become_one(
+    kindlm: Any, history: Any, other: Any, make: Any
+) -> None:
+    mine = history.run("cccc4444")
+    mine.suite(tests=[make.planned()])
+    mine.execution()
+    mine.finish()
+    # Both have a journal of this name, and so a stream that is not the same: only in tests.
+    with closing(sqlite3.connect(other.path, isolation_level=None)) as db:
+        assert db.execute("SELECT 1 FROM streams WHERE name = 'journal/j'").fetchone()
+    outcome = kindlm("merge", other.path, "--db", history.path)
+    assert outcome.code == 1
+    assert "Nothing of journal j was merged" in outcome.err
+    assert "went on apart" in outcome.err
+    listed = json.loads(kindlm("runs", "--format", "json", "--db", history.path).out)
+    assert {run["id"] for run in listed.get("runs", listed)} == {
+        "aaaa2222", "bbbb3333", "cccc4444",
+    }  # fmt: skip
+    assert kindlm("verify", "--db", history.path).code == 0
+
+
+def test_a_run_that_was_resumed_in_two_copies_is_told(kindlm: Any, other: Any, here: Path) -> None:
+    copy = here / "copy.db"
+    kindlm("backup", copy, "--db", other.path)
+    for path, reason in ((other.path, "here"), (copy, "there")):
+        with EventLog.open(path, projections=PROJECTIONS) as log:
+            log.append("run/bbbb3333", [new_event(RunInterrupted(reason=reason))])
+    before = facts(other.path)
+    outcome = kindlm("merge", copy, "--db", other.path)
+    assert outcome.code == 1
+    assert "run bbbb3333" in outcome.err
+    assert "kindlm show bbbb3333 --db" in outcome.err
+    assert facts(other.path) == before
+
+
+def test_a_run_that_is_going_on_there_is_left_out(kindlm: Any, other: Any, here: Path) -> None:
+    with StreamLock(other.path, "run/bbbb3333"):
+        outcome = kindlm("merge", other.path, "--db", here / "new.db")
+        assert outcome.code == 0
+        assert "run bbbb3333" in outcome.err
+        assert "Merge it again" in outcome.err
+    assert kindlm("merge", other.path, "--db", here / "new.db").code == 0
+    assert facts(here / "new.db") == facts(other.path)
+
+
+def test_what_can_not_be_merged_stops_all_of_it(kindlm: Any, other: Any, here: Path) -> None:
+    newer = here / "newer.db"
+    kindlm("backup", newer, "--db", other.path)
+    with closing(sqlite3.connect(newer, isolation_level=None)) as db:
+        db.execute("PRAGMA user_version = 999")
+    bytes_before = newer.read_bytes()
+    (here / "text.db").write_text("hello " * 1000)
+    for file, told in ((newer, "Update kindlm"), (here / "text.db", "can not be merged"),
+                       (here / "none.db", "no file"), (here, "can not be merged")):  # fmt: skip
+        outcome = kindlm("merge", other.path, file, "--db", here / "new.db")
+        assert outcome.code == 1
+        assert told in outcome.err
+        assert "itself failed" not in outcome.err
+    assert newer.read_bytes() == bytes_before
+    assert not (here / "new.db").exists()
+    itself = kindlm("merge", other.path, "--db", other.path)
+    assert (itself.code, "merged into" in itself.err) == (1, True)
+    (here / "empty.db").touch()
+    assert kindlm("merge", here / "empty.db", "--db", here / "new.db").code == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shards_merged_in_any_order_are_the_one_history(
+    kindlm: Any, make: Any, here: Path, seed: int
+) -> None:
+    pieces = []
+    for number in range(1, 4):
+        shard = History(here / f"{number}.db")
+        writer = shard.run(f"run{number}", group="g", shard=f"{number}/3")
+        writer.suite(tests=[make.planned(f"t{number}")])
+        writer.execution(f"t{number}", output="the same for all", assertions=(make.failed(),))
+        writer._record()
+        copy = here / f"{number}-early.db"
+        kindlm("backup", copy, "--db", shard.path)
+        shard.log.append(
+            f"journal/{number}",
+            [new_event(RunLabelled(run="run1", label=f"by {number}", by="me"))],
+        )
+        shard.close()
+        pieces += [copy, here / f"{number}.db"]
+    merged = []
+    for attempt in (0, seed + 1):
+        order = [*pieces, *pieces[:2]]
+        random.Random(attempt).shuffle(order)
+        target = here / f"merged-{attempt}.db"
+        for file in order:
+            assert kindlm("merge", file, "--db", target).code == 0
+        merged.append(facts(target))
+        assert kindlm("rebuild", "--db", target).code == 0
+        merged.append(facts(target))
+        assert kindlm("verify", "--db", target).code == 0
+    assert all(each == merged[0] for each in merged)
+    assert "by 3" in kindlm("runs", "--db", target).out
+
+
+def test_export_of_nothing(kindlm: Any, history: Any, here: Path) -> None:
+    for arguments, told in (
+        (("export", "--db", history.path), "No run is recorded"),
+        (("export", "--db", here / "none.db"), "Nothing is recorded"),
+    ):
+        outcome = kindlm(*arguments)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert told in outcome.err
+
+
+def test_an_export_never_takes_the_place_of_the_history(
+    kindlm: Any, other: Any, here: Path
+) -> None:
+    before = facts(other.path)
+    assert kindlm("export", "-o", other.path, "--db", other.path).code == 1
+    assert facts(other.path) == before
+    (here / "folder").mkdir()
+    outcome = kindlm("export", "-o", here / "folder", "--db", other.path)
+    assert outcome.code == 1
+    assert "can not be written" in outcome.err
+    assert not list(here.glob(".*.part"))
+
+
+def test_what_is_interrupted_leaves_nothing_behind(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    shutil.copy(other.path, here / "raw.db")
+    write_lines(exported, lines_of(exported)[:-1])
+    assert kindlm("import", exported, "--db", here / "raw.db").code == 1
+    assert kindlm("verify", "--db", here / "raw.db").code == 0
