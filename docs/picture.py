@@ -26,7 +26,7 @@ def main() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "kindlm", "demo"],
             cwd=folder,
-            env={**os.environ, "FORCE_COLOR": "1"},
+            env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -129,7 +129,7 @@ def _record(folder: Path, label: str) -> str:
 def _tell_next(folder: Path, run: str, out: Console) -> None:
     out.print(Text("\nLook closer", style="bold"))
     for command, what in (
-        (f"cd {folder} && kindlm diff", "what you have just read; html for a page: --format html"),
+        (f"cd {folder} && kindlm diff", "this comparison, also with --format html"),
         (f"cd {folder} && kindlm browse", "the whole history, in Datasette"),
         (f"cd {folder} && kindlm show {run} 1", "one conversation with all its evidence"),
         (

@@ -66,6 +66,8 @@ def show_runs(
         sys.stdout.write(runs_json(runs))
     elif runs:
         sys.stdout.write(runs_table(runs, color=wants_color(sys.stdout)))
+        if len(runs) > 1:
+            note("What changed between two of them: kindlm diff BEFORE AFTER")
     else:
         note("No run is like that. All runs: kindlm runs")
 
