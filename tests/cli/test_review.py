@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import ReviewRecorded, new_event
+from kindlm.events import (
+    ExecutionFinished,
+    ExecutionStarted,
+    ReviewRecorded,
+    RunStarted,
+    SuiteStarted,
+    new_event,
+)
 from kindlm.outcome import Status
-from kindlm_store import NewEvent
+from kindlm_store import NewEvent, Text
 
 
 @pytest.fixture
@@ -177,7 +184,55 @@ class TestRecording:
         assert "was skipped" in review("latest", "3", "pass").err
 
 
+def rescored(history: Any, make: Any, run: str, said: Any) -> None:
+    """Record a run that looks at the first conversation of k3f9x2ab again."""
+    started = RunStarted(
+        project="shop", planned=1, mode="rescored", source_run="k3f9x2ab", versions={}
+    )
+    suite = SuiteStarted(
+        suite="support",
+        ordinal=0,
+        project="shop",
+        front_end="kindlm",
+        path="kindlm.yaml",
+        config_hash="0123456789ab",
+        config=Text("{}"),
+        gates=[],
+        tests=[make.planned()],
+    )
+    execution = ExecutionStarted(
+        suite=0,
+        test="greets",
+        target="gpt",
+        repeat=1,
+        attempt=1,
+        messages=[],
+        source="k3f9x2ab-1.1",
+    )
+    inside = (execution, said, ExecutionFinished(status=Status.FAILED))
+    events = [new_event(payload) for payload in (started, suite)]
+    events += [new_event(payload, subject="1.1") for payload in inside]
+    history.log.append(f"run/{run}", events)
+
+
 class TestAgreement:
+    def test_a_review_is_of_every_run_that_looks_at_the_conversation(
+        self, kindlm: Any, history: Any, make: Any, record: Any, review: Any
+    ) -> None:
+        record(judged="yy")
+        review("k3f9x2ab", "1", "fail", "--note", "Too cold.")
+        harder = make.failed(kind="judge", label="Is kind", code="JUDGE_BELOW_THRESHOLD")
+        rescored(history, make, "m7q2w8rt", harder)
+
+        assert "Too cold." in kindlm("show", "m7q2w8rt", "1", "--db", history.path).out
+        (then,) = json.loads(review("k3f9x2ab", "--agreement", "--format", "json").out)["judges"]
+        assert (then["onlyKindlmPasses"], then["bothFail"]) == (1, 0)
+        (now,) = json.loads(review("--agreement", "--format", "json").out)["judges"]
+        assert (now["onlyKindlmPasses"], now["bothFail"]) == (0, 1)
+        assert "conversation is that of k3f9x2ab-1" in review("m7q2w8rt", "1", "pass").err
+        (said,) = reviews_of(kindlm, history)["k3f9x2ab-1"]
+        assert said == ("ann", "passed")
+
     def test_judge_and_people_are_compared(self, history: Any, record: Any, review: Any) -> None:
         record(judged="yyn")
         for number, word in enumerate(("pass", "fail", "fail"), start=1):
