@@ -79,15 +79,15 @@ class RunResumed(Payload):
     )
 
 
-class RunInterrupted(Payload):
-    """A run was stopped before its plan was complete; it can be resumed."""
-
 class RunExtended(Payload):
     """More is to be run than was planned until now: what was found calls for more repeats."""
 
     type: Literal["run.extended"] = "run.extended"
     planned: int = Field(description="number of executions that the plan holds now")
 
+
+class RunInterrupted(Payload):
+    """A run was stopped before its plan was complete; it can be resumed."""
 
     type: Literal["run.interrupted"] = "run.interrupted"
     reason: str
