@@ -1,0 +1,104 @@
+"""Which tests of two runs are suspected, how they stand, and how repeats are shared out."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.history.diff.added import AddedRepeats
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.evidence import MOST_ADDED, Side, TestPair
+from kindlm.history.settling import Standing, Suspect, share_out, suspects
+from kindlm.history.statistics import Counts
+
+
+def key(name: str) -> QualifiedName:
+    return QualifiedName("shop", "orders", name, "gpt")
+
+
+def pair(
+    before: tuple[int, int], after: tuple[int, int], **scores: tuple[tuple[float, ...], ...]
+) -> TestPair:
+    sides = (
+        Side(
+            Counts(*counts),
+            counts[0] == counts[1],
+            {name: both[n] for name, both in scores.items()},
+        )
+        for n, counts in enumerate((before, after))
+    )
+    return TestPair(*sides)
+
+
+def standing(pairs: dict[str, TestPair], **added: str) -> dict[str, Standing]:
+    """How the suspected tests stand, by name; `added` are repeats that passed (+) or not."""
+    more = {
+        key(name): AddedRepeats(tuple(Counts(int(sign == "+"), 1) for sign in signs), len(signs))
+        for name, signs in added.items()
+    }
+    found = suspects({key(name): test for name, test in pairs.items()}, more, 0.05)
+    return {suspect.key.name: suspect.standing for suspect in found}
+
+
+def test_only_tests_that_fell_are_suspected() -> None:
+    pairs = {
+        "same": pair((5, 5), (5, 5)),
+        "rose": pair((3, 5), (5, 5)),
+        "fell": pair((10, 10), (2, 3)),
+        "broke": pair((10, 10), (0, 10)),
+        "judged": pair((5, 5), (5, 5), kind=((0.9,) * 5, (0.8, 0.8, 0.9, 0.7, 0.9))),
+        "few": pair((1, 1), (0, 3)),
+    }
+    assert standing(pairs) == {
+        "fell": Standing.OPEN,
+        "broke": Standing.CONFIRMED,
+        "judged": Standing.SCORES_ONLY,
+        "few": Standing.BEFORE_TOO_SMALL,
+    }
+
+
+def test_added_repeats_decide() -> None:
+    pairs = {"a": pair((10, 10), (2, 3)), "b": pair((10, 10), (2, 3))}
+    assert standing(pairs, a="+" * 20, b="-" * 20) == {
+        "a": Standing.CLEARED,
+        "b": Standing.CONFIRMED,
+    }
+    # An agent that is a little worse than before stays between the two until there are no more.
+    slightly = {"a": pair((20, 20), (4, 5))}
+    signs = ("+++-" * MOST_ADDED)[:MOST_ADDED]
+    assert standing(slightly, a=signs[:4]) == {"a": Standing.OPEN}
+    assert standing(slightly, a=signs)["a"] in (Standing.EXHAUSTED, Standing.CONFIRMED)
+
+
+def test_repeats_that_fell_are_not_taken_back_by_later_ones() -> None:
+    pairs = {"a": pair((10, 10), (2, 3))}
+    assert standing(pairs, a="-" * 8) == {"a": Standing.CONFIRMED}
+    assert standing(pairs, a="-" * 8 + "+" * 3) == {"a": Standing.CONFIRMED}
+
+
+suspect_lists = st.lists(
+    st.builds(
+        Suspect,
+        st.builds(key, st.text(min_size=1, max_size=3)),
+        st.just(Counts(5, 5)),
+        st.just(Counts(3, 5)),
+        st.integers(0, MOST_ADDED).map(lambda n: Counts(0, n)),
+        st.sampled_from(Standing),
+    ),
+    unique_by=lambda suspect: suspect.key,
+    max_size=6,
+)
+
+
+@given(suspect_lists, st.integers(1, 7), st.integers(-1, 40))
+def test_repeats_are_shared_out_evenly_within_every_limit(
+    found: list[Suspect], at_a_time: int, most: int
+) -> None:
+    shares = share_out(found, at_a_time, most)
+    wanted = {test.key: min(at_a_time, test.room) for test in found if test.room}
+    assert shares.keys() <= wanted.keys()
+    assert all(0 < number <= wanted[test] for test, number in shares.items())
+    assert sum(shares.values()) == min(max(most, 0), sum(wanted.values()))
+    for test, number in wanted.items():
+        if shares.get(test, 0) < number:
+            assert max(shares.values(), default=0) <= shares.get(test, 0) + 1
