@@ -33,6 +33,7 @@ from kindlm.cli.commands.rescore import rescore_command
 from kindlm.cli.commands.review import review_command
 from kindlm.cli.commands.runs import runs_command
 from kindlm.cli.commands.schema import schema_command
+from kindlm.cli.commands.settle import settle_command
 from kindlm.cli.commands.show import show_command
 from kindlm.cli.commands.test import test_command
 from kindlm.cli.commands.validate import validate_command
@@ -51,6 +52,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs_command,
     "show": show_command,
     "diff": diff_command,
+    "settle": settle_command,
     "report": report_command,
     "rescore": rescore_command,
     "label": label_command,

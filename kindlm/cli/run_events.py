@@ -7,6 +7,7 @@ import platform
 import socket
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
 
 from kindlm.cli.run_request import Resuming, RunRequest, SkippedSuite
 from kindlm.errors import Ok
@@ -35,11 +36,13 @@ def run_started(
 ) -> RunStarted:
     """Return the first event of a run."""
     suites = [planned.suite for planned in plan.suites]
+    source = request.derived or request.settling
     return RunStarted(
         project=suites[0].project if suites else request.root.name,
-        mode=request.derived.mode if request.derived else "live",
-        source_run=request.derived.run if request.derived else None,
-        planned=len(plan),
+        mode=_mode(request),
+        source_run=source.run if source else None,
+        # What is settled is planned round by round.
+        planned=0 if request.settling else len(plan),
         label=request.label,
         group=request.group,
         shard=request.options.shard,
@@ -48,6 +51,12 @@ def run_started(
         versions=_versions(),
         options=request.options,
     )
+
+
+def _mode(request: RunRequest) -> Literal["live", "rescored", "replayed", "settled"]:
+    if request.settling is not None:
+        return "settled"
+    return request.derived.mode if request.derived else "live"
 
 
 def run_resumed(planned: int, resuming: Resuming) -> RunResumed:

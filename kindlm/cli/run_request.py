@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,10 +11,10 @@ from typing import Literal
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
 from kindlm.events import RunOptions
-from kindlm.plan import Places, Selection
+from kindlm.plan import Places, Plan, Selection
 from kindlm.suite import Suite
 
-__all__ = ["Derived", "Resuming", "RunRequest", "SkippedSuite"]
+__all__ = ["Derived", "Resuming", "RunRequest", "Settling", "SkippedSuite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,19 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Settling:
+    """That repeats are added to the tests of the run `run`, round by round.
+
+    `next_round` returns what is to run next of the tests of a plan, by all that is recorded, and
+    None when it is over. `baselines` are those that the suites had in that run.
+    """
+
+    run: str
+    baselines: Mapping[tuple[str, str], str | None]
+    next_round: Callable[[sqlite3.Connection, Plan], Plan | None]
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """What is to be run. `environ` is the environment that providers and services see."""
 
@@ -63,6 +77,7 @@ class RunRequest:
     group: str | None = None
     resuming: Resuming | None = None
     derived: Derived | None = None
+    settling: Settling | None = None
 
     @property
     def places(self) -> Places:

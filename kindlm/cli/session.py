@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import sqlite3
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -39,11 +40,11 @@ from kindlm.engine.clock import SystemClock
 from kindlm.engine.runner import Observer, Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, Result
-from kindlm.events import RunAborted, RunInterrupted, RunSealed, new_event
+from kindlm.events import RunAborted, RunExtended, RunInterrupted, RunSealed, new_event
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
 from kindlm.history.run_view import RunView
-from kindlm.plan import Earlier
+from kindlm.plan import Earlier, Plan
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.embedders import find_embedder
@@ -105,7 +106,7 @@ async def run_session(
                 PythonProcesses(request.environ, request.root, redact) as processes,
             ):
                 recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
-                baselines = RecordedBaselines(reader, before.baselines if before else None)
+                baselines = RecordedBaselines(reader, _chosen_baselines(request, before))
                 lost = None if before is None else lost_suite(served, request, before)
                 _record_start(served, request, baselines, recorder, lost, before)
                 # A run that was finished meanwhile takes no event any more, and calls no model.
@@ -113,18 +114,28 @@ async def run_session(
                 if lost is not None:
                     tell(lost.error)
                     stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
-                earlier = before.earlier if before else Earlier()
-                view.planned(served.plan, earlier.finished)
                 ports = _ports(request, reader, baselines, recorder, processes)
-                complete = stop.reason is None and await run_plan(
-                    served.plan,
-                    ports,
-                    lambda finished: observer(recorder.shown(finished)),
-                    stop,
-                    limits=request.limits,
-                    earlier=earlier,
-                    unpriced=lambda model: tell(_unpriced(model)),
-                )
+
+                def work(plan: Plan, earlier: Earlier) -> Awaitable[bool]:
+                    view.planned(plan, earlier.finished)
+                    return run_plan(
+                        plan,
+                        ports,
+                        lambda finished: observer(recorder.shown(finished)),
+                        stop,
+                        limits=request.limits,
+                        earlier=earlier,
+                        unpriced=lambda model: tell(_unpriced(model)),
+                        held_up=lambda callee, seconds: tell(_held_up(callee, seconds)),
+                    )
+
+                if stop.reason is not None:
+                    complete = False
+                elif request.settling is not None:
+                    again = partial(request.settling.next_round, reader, served.plan)
+                    complete = await _run_rounds(run, again, work, reader, recorder, log)
+                else:
+                    complete = await work(served.plan, before.earlier if before else Earlier())
         if not complete or served.ended:
             recorder.record(_stopped(stop))
             await recorder.durable()
@@ -134,6 +145,38 @@ async def run_session(
         if await _read_models_are_sound(log):
             took_ms = (time.monotonic() - started) * 1000
             await _finish(run, log, took_ms + (before.duration_ms if before else 0.0))
+
+
+async def _run_rounds(
+    run: str,
+    next_round: Callable[[], Plan | None],
+    work: Callable[[Plan, Earlier], Awaitable[bool]],
+    reader: sqlite3.Connection,
+    recorder: RunRecorder,
+    log: EventLog,
+) -> bool:
+    """Run one round after the other, each planned from what is recorded of those before.
+
+    Return whether the last one was completed.
+    """
+    planned = 0
+    while (plan := next_round()) is not None:
+        planned += len(plan)
+        recorder.record(RunExtended(planned=planned))
+        if not await work(plan, read_unfinished(reader, run).earlier):
+            return False
+        await recorder.durable()
+        await log.aflush()
+    return True
+
+
+def _chosen_baselines(
+    request: RunRequest, before: Unfinished | None
+) -> Mapping[tuple[str, str], str | None] | None:
+    """Return the baselines that suites were run with before; None where nothing is given."""
+    if before is not None:
+        return before.baselines
+    return request.settling.baselines if request.settling else None
 
 
 def _stopped(stop: Stop) -> RunInterrupted | RunAborted:
@@ -148,6 +191,15 @@ def _too_slow(pattern: str) -> Diagnostic:
         "Texts that it cannot search at once are not recorded: write it without nested repetition.",
     )
     return Diagnostic(error, "warning", "record.redactPii", None)
+
+
+def _held_up(callee: str, seconds: float) -> Diagnostic:
+    error = KindlmError(
+        ErrorCode.PROVIDER_RATE_LIMIT,
+        f"{shown(callee)} takes no calls for {seconds:.0f} s; nothing is sent there until then.",
+        "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later.",
+    )
+    return Diagnostic(error, "warning", "providers", None)
 
 
 def _unpriced(model: str) -> Diagnostic:

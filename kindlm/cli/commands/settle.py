@@ -1,0 +1,80 @@
+"""`kindlm settle`: repeat what is suspected until the evidence decides."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.ending import ending_at_once
+from kindlm.cli.options import DatabaseOption, VerboseOption
+
+__all__ = ["settle_command"]
+
+_NAMES = "A run's id or its beginning, a label, latest, latest~N, previous, baseline, or git:REV."
+
+
+def settle_command(
+    before: Annotated[
+        str | None,
+        typer.Argument(metavar="BEFORE", help=f"{_NAMES} Default: previous.", show_default=False),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="AFTER",
+            help="The same: the run that repeats are added to. Default: latest.",
+            show_default=False,
+        ),
+    ] = None,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--test",
+            "-t",
+            metavar="PATTERN",
+            help="Only tests or suites named like it; repeatable.",
+        ),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
+    ] = None,
+    max_runs: Annotated[
+        int | None,
+        typer.Option("--max-runs", metavar="N", min=1, help="Repeats to run at most, altogether."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is suspected; call nothing.")
+    ] = False,
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
+    ] = False,
+) -> None:
+    """Repeat the suspected tests of AFTER, a few at a time, until each is confirmed or cleared.
+
+    Ends with 1 if a regression is confirmed.
+    """
+    with ending_at_once():
+        from kindlm.cli.settle_request import SettleOptions
+        from kindlm.cli.settling import settle_runs
+
+    options = SettleOptions(
+        before=before,
+        after=after,
+        tests=tuple(test or ()),
+        max_cost_usd=max_cost,
+        max_runs=max_runs,
+        concurrency=concurrency,
+        dry_run=dry_run,
+        database=db,
+        verbose=verbose,
+        progress=not no_progress,
+    )
+    raise typer.Exit(settle_runs(options))

@@ -1,0 +1,139 @@
+"""From the open tests of a recorded run to the request that repeats them, or why it can not be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from kindlm.cli.console import show
+from kindlm.cli.loading import Loaded, load_paths
+from kindlm.cli.project import Project
+from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.run_request import RunRequest
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.evidence import TestPair
+from kindlm.history.resumption import RecordedSuite, Unfinished
+from kindlm.plan import Selection
+from kindlm.providers.registry import check_settings
+from kindlm.suite import Suite
+
+__all__ = ["SettleOptions", "SettledPair", "request_repeats"]
+
+
+@dataclass(frozen=True, slots=True)
+class SettleOptions:
+    """The options of the command, as typed. `tests` are parts of names of tests or suites."""
+
+    before: str | None = None
+    after: str | None = None
+    tests: tuple[str, ...] = ()
+    max_cost_usd: float | None = None
+    max_runs: int | None = None
+    concurrency: int | None = None
+    dry_run: bool = False
+    database: Path | None = None
+    verbose: bool = False
+    progress: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SettledPair:
+    """Two runs, with all tests that both of them ran, and what AFTER was asked for."""
+
+    before: str
+    after: str
+    tests: Mapping[QualifiedName, TestPair]
+    threshold: float
+    recorded: Unfinished
+
+
+def request_repeats(
+    pair: SettledPair,
+    tests: Sequence[QualifiedName],
+    project: Project,
+    options: SettleOptions,
+    console: Console,
+) -> Result[RunRequest]:
+    """Return the request for more repeats of some tests, by the suites as AFTER had them.
+
+    An error if a suite is not what AFTER ran any more, or if what it tests can not be called.
+    """
+    loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root, console)
+    if isinstance(loaded, Err):
+        return loaded
+    then = pair.recorded.options
+    request = make_request(
+        loaded.value,
+        project,
+        TestOptions(
+            paths=loaded.value.files,
+            tests=options.tests,
+            concurrency=options.concurrency or then.concurrency,
+            timeout_ms=then.timeout_ms,
+            max_cost_usd=options.max_cost_usd,
+            max_rpm=then.max_rpm,
+        ),
+        console,
+    )
+    if isinstance(request, Err):
+        return request
+    only = frozenset((key.suite, key.name, key.target) for key in tests)
+    chosen = replace(request.value, selection=Selection(only=only))
+    unusable = _unusable(chosen, tests)
+    return Ok(chosen) if unusable is None else Err(unusable)
+
+
+def _loaded(
+    pair: SettledPair, wanted: set[tuple[str, str]], root: Path, console: Console
+) -> Result[Loaded]:
+    """Load the suites that are wanted, and no others, if they are what AFTER ran."""
+    recorded = [s for s in pair.recorded.suites if (s.project, s.name) in wanted]
+    for suite in recorded:
+        if not (root / suite.path).exists():
+            return Err(_changed(pair.after, suite, f"there is no {suite.path}"))
+    loaded = load_paths([root / suite.path for suite in recorded], root)
+    if isinstance(loaded, Err):
+        return loaded
+    suites = {(suite.project, suite.name): suite for suite in loaded.value.suites}
+    for suite in recorded:
+        if wrong := _difference(suite, suites.get((suite.project or "", suite.name))):
+            show([item for item in loaded.value.diagnostics if item.severity == "error"], console)
+            return Err(_changed(pair.after, suite, wrong))
+    kept = tuple(suite for key, suite in suites.items() if key in wanted)
+    return Ok(replace(loaded.value, suites=kept, skipped=()))
+
+
+def _difference(then: RecordedSuite, now: Suite | None) -> str | None:
+    if now is None:
+        return f"{then.path} does not hold it any more, or has an error"
+    return None if now.config_hash == then.config_hash else f"{then.path} has changed"
+
+
+def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmError | None:
+    """Return why a target can not be called: repeats that only err would count as failed ones."""
+    for suite in request.suites:
+        for target in sorted({key.target for key in tests if key.suite == suite.name}):
+            model = suite.models.get(target)
+            if model is None:
+                continue
+            settings = suite.providers[model.provider]
+            if "{{" in (settings.base_url or ""):
+                # The port of what is served is known only when it is.
+                settings = replace(settings, base_url="http://127.0.0.1")
+            usable = check_settings(settings, request.environ)
+            if isinstance(usable, Err):
+                return usable.error
+    return None
+
+
+def _changed(run: str, suite: RecordedSuite, what: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Suite {suite.name!r} is not what run {run} ran: {what}."
+        " Its repeats would not be repeats of that run.",
+        "Put it back, or record AFTER anew with more repeats: kindlm test --runs N",
+    )

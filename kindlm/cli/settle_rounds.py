@@ -1,0 +1,108 @@
+"""The rounds of `kindlm settle`: a few repeats of each open test, until none is open."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+
+from kindlm.cli.console import note
+from kindlm.cli.settle_request import SettledPair, SettleOptions
+from kindlm.history.diff.added import AddedRepeats, read_added
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.settling import Standing, Suspect, share_out, suspects
+from kindlm.plan import Plan, plan_repeats
+from kindlm.reports.settle_terminal import counts_text
+from kindlm.wording import count
+
+__all__ = ["AT_A_TIME", "Rounds", "wanted_suspects"]
+
+AT_A_TIME = 5
+"""Repeats that an open test gets in a round: few enough that little is run in vain."""
+
+
+def wanted_suspects(
+    db: sqlite3.Connection, pair: SettledPair, wanted: Sequence[str]
+) -> list[Suspect]:
+    """Return the suspected tests that are wanted, by a part of their name, as they stand now."""
+    found = suspects(pair.tests, read_added(db, pair.after), pair.threshold)
+    return [test for test in found if _is_wanted(test.key, wanted)]
+
+
+class Rounds:
+    """Plans one round after the other, by what is recorded of those before, and tells of each.
+
+    `ended` says what ended it although a test is open, if not the run itself did; `is_stuck` that
+    nothing can be tested any more.
+    """
+
+    def __init__(self, pair: SettledPair, options: SettleOptions, console: Console) -> None:
+        self._pair = pair
+        self._options = options
+        self._console = console
+        self._rounds = 0
+        self._planned = 0
+        self._added = -1
+        self.ended: str | None = None
+        self.is_stuck = False
+
+    def next(self, db: sqlite3.Connection, plan: Plan) -> Plan | None:
+        """Return what is run next of the tests of the plan; None when it is over."""
+        found = wanted_suspects(db, self._pair, self._options.tests)
+        if self._rounds:
+            self._tell(found)
+        most = self._options.max_runs
+        shares = share_out(found, AT_A_TIME, sys.maxsize if most is None else most - self._planned)
+        added = sum(test.added.n for test in found)
+        if shares and added == self._added:
+            self.ended = "None of the repeats of the last round could be tested."
+            self.is_stuck = True
+            return None
+        if not shares:
+            if any(test.standing is Standing.OPEN for test in found):
+                self.ended = f"--max-runs {most} is used up."
+            return None
+        following = plan_repeats(plan, self._numbers(db, shares), self._planned)
+        self._added = added
+        self._planned += len(following)
+        self._rounds += 1
+        return following
+
+    def _numbers(
+        self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
+    ) -> dict[tuple[str, str, str], range]:
+        """Return the numbers of the next repeats: on from those of AFTER, and from what was added.
+
+        Each is a sample of its own.
+        """
+        added = read_added(db, self._pair.after)
+        numbers = {}
+        for key, share in shares.items():
+            last = max(added.get(key, AddedRepeats()).last, self._repeats(key))
+            numbers[key.suite, key.name, key.target] = range(last + 1, last + 1 + share)
+        return numbers
+
+    def _repeats(self, key: QualifiedName) -> int:
+        """Return how many repeats AFTER planned of a test."""
+        return max(
+            test.repeat
+            for suite in self._pair.recorded.suites
+            if (suite.project, suite.name) == (key.project, key.suite)
+            for test in suite.tests
+            if (test.name, test.target) == (key.name, key.target)
+        )
+
+    def _tell(self, found: Sequence[Suspect]) -> None:
+        still = sum(test.standing is Standing.OPEN for test in found)
+        of = count(len(found), "suspected test")
+        note(f"Round {self._rounds}: {still:,} of {of} still open", self._console)
+        for test in found:
+            name = f"{test.key.name} · {test.key.target}"
+            note(f"  {name}  {counts_text(test)}  {test.standing}", self._console)
+
+
+def _is_wanted(key: QualifiedName, wanted: Sequence[str]) -> bool:
+    names = (key.suite.casefold(), key.name.casefold())
+    return not wanted or any(part.casefold() in name for part in wanted for name in names)

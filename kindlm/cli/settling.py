@@ -1,0 +1,176 @@
+"""What `kindlm settle` does: repeats the suspected tests of a run until they are decided."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from kindlm.cli.console import fail, make_console, note, set_verbose, show
+from kindlm.cli.git import commit_of
+from kindlm.cli.history import fail_to_open, open_history, or_fail
+from kindlm.cli.project import find_project, regression_threshold
+from kindlm.cli.reading import report_options
+from kindlm.cli.run_request import RunRequest, Settling
+from kindlm.cli.session import new_run_id
+from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeats
+from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
+from kindlm.cli.test_run import record_run
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.diff.run_diff import REGRESSION_THRESHOLD, DiffOptions, compare_runs
+from kindlm.history.resumption import read_unfinished
+from kindlm.history.run_names import find_pair
+from kindlm.history.run_view import RunView
+from kindlm.history.settling import Standing
+from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
+from kindlm_store import LockHeldError, OpenError, StreamLock, open_reader
+
+__all__ = ["settle_runs"]
+
+
+def settle_runs(options: SettleOptions) -> int:
+    """Add repeats to what is suspected; return 1 if a regression is confirmed.
+
+    Also if something else than the evidence or a budget ended it, such as Ctrl-C. Faults of the
+    user end the command through `fail`.
+    """
+    set_verbose(options.verbose)
+    console = make_console()
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    threshold = or_fail(regression_threshold(project.root))
+    with open_history(options.database) as db:
+        revision = partial(commit_of, project.root)
+        before, after = or_fail(find_pair(db, options.before, options.after, revision))
+        _require_live(RunView(db, after))
+        pair = SettledPair(
+            before,
+            after,
+            compare_runs(db, before, after, DiffOptions()).pairs,
+            REGRESSION_THRESHOLD if threshold is None else threshold,
+            read_unfinished(db, after),
+        )
+        found = wanted_suspects(db, pair, options.tests)
+    if not found:
+        note(_nothing_suspected(pair, options.tests), console)
+        return 0
+    open_tests = [test.key for test in found if test.standing is Standing.OPEN]
+    if not open_tests:
+        return _tell(Settled(before, after, found), options)
+    request = or_fail(request_repeats(pair, open_tests, project, options, console))
+    if options.dry_run:
+        return _tell_plan(Settled(before, after, found), options)
+    return _settle(pair, request, options, console)
+
+
+def _settle(
+    pair: SettledPair, request: RunRequest, options: SettleOptions, console: Console
+) -> int:
+    run = new_run_id()
+    rounds = Rounds(pair, options, console)
+    settling = Settling(pair.after, pair.recorded.baselines, rounds.next)
+    request = replace(request, settling=settling)
+    # Lines are told of each round; only a bar shows what goes on inside one.
+    progress = options.progress and console.is_terminal
+    try:
+        with StreamLock(request.database, f"settling/{pair.after}"):
+            record_run(request, run, console, progress=progress)
+    except LockHeldError as error:
+        fail([_settled_elsewhere(pair.after, error)], console)
+    return _report(pair, request, run, rounds, options, console)
+
+
+def _report(
+    pair: SettledPair,
+    request: RunRequest,
+    run: str,
+    rounds: Rounds,
+    options: SettleOptions,
+    console: Console,
+) -> int:
+    """Write the verdicts, read from the history; return the exit code."""
+    try:
+        reader = open_reader(request.database)
+    except OpenError as error:
+        fail_to_open(error)
+    with closing(reader):
+        view = RunView(reader, run)
+        if not view.is_recorded:
+            note("Nothing of the run is in the history.", console)
+            return 1
+        _tell_unstarted(view, console)
+        settled = Settled(
+            pair.before,
+            pair.after,
+            wanted_suspects(reader, pair, options.tests),
+            run,
+            view.summary.executions.tested,
+            view.summary.cost_usd,
+            view.info.reason or rounds.ended,
+        )
+    by_budget = view.info.ended == "aborted" and options.max_cost_usd is not None
+    done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
+    return max(_tell(settled, options), 0 if done else 1)
+
+
+def _tell(settled: Settled, options: SettleOptions) -> int:
+    write_settled(settled, sys.stdout, report_options(options.database, verbose=options.verbose))
+    sys.stdout.flush()
+    return 1 if settled.confirmed else 0
+
+
+def _tell_plan(settled: Settled, options: SettleOptions) -> int:
+    """Say what would be run; return 0."""
+    most = sum(test.room for test in settled.suspects)
+    if options.max_runs is not None:
+        most = min(most, options.max_runs)
+    shown = report_options(options.database, verbose=options.verbose)
+    write_planned(settled, most, AT_A_TIME, sys.stdout, shown)
+    return 0
+
+
+def _tell_unstarted(view: RunView, console: Console) -> None:
+    """Show why suites could not start; their tests stay open."""
+    for suite in view.suites:
+        if suite.error_code is not None:
+            message = suite.error or f"The suite {suite.name!r} could not start."
+            show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)], console)
+
+
+def _nothing_suspected(pair: SettledPair, wanted: Sequence[str]) -> str:
+    named = f" named like {', '.join(wanted)}" if wanted else ""
+    return (
+        f"Nothing to settle: no test{named} is suspected of having got worse between"
+        f" {pair.before} and {pair.after}."
+    )
+
+
+def _require_live(view: RunView) -> None:
+    """End the command if repeats can not be added to a run."""
+    info = view.info
+    if info.mode == "settled":
+        hint = f"Name the run that it adds to: kindlm settle BEFORE {info.source_run}"
+        fail([_refused(f"Run {view.id} holds repeats of another run.", hint)])
+    if info.mode != "live":
+        hint = "Name a run of kindlm test. All runs: kindlm runs"
+        fail([_refused(f"Run {view.id} is {info.mode}: it called nobody.", hint)])
+    if info.ended != "finished":
+        hint = f"Finish it first: kindlm test --resume {view.id}"
+        fail([_refused(f"Run {view.id} is {view.status}: it has not finished.", hint)])
+
+
+def _settled_elsewhere(run: str, error: LockHeldError) -> KindlmError:
+    who = error.holder
+    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
+    return _refused(
+        f"Run {run} is being settled already: {by} does it.", "Wait until it has ended."
+    )
+
+
+def _refused(message: str, hint: str) -> KindlmError:
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)

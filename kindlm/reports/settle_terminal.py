@@ -1,0 +1,146 @@
+"""What became of the suspected tests of two runs, for a terminal: a verdict for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TextIO
+
+from kindlm.history.evidence import MOST_ADDED
+from kindlm.history.settling import Standing, Suspect
+from kindlm.history.statistics import Counts
+from kindlm.reports.figures import money
+from kindlm.reports.page import Page
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
+
+__all__ = ["Settled", "counts_text", "write_planned", "write_settled"]
+
+_SIGNS = {
+    Standing.CONFIRMED: ("✗", "red"),
+    Standing.CLEARED: ("✓", "green"),
+}
+_OPEN_SIGN = ("?", "yellow")
+
+
+class Settled(NamedTuple):
+    """What was settled; `run` is None where nothing had to be run, `cost_usd` where unknown.
+
+    `ended` says why it ended before all was decided.
+    """
+
+    before: str
+    after: str
+    suspects: Sequence[Suspect]
+    run: str | None = None
+    repeats: int = 0
+    cost_usd: float | None = None
+    ended: str | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a regression is confirmed."""
+        return any(found.standing is Standing.CONFIRMED for found in self.suspects)
+
+
+def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None:
+    """Write the verdict on each suspected test."""
+    page = Page(out, options)
+    page.line(
+        ("Before ", "dim"),
+        (settled.before, "bold cyan"),
+        ("  After ", "dim"),
+        (settled.after, "bold cyan"),
+        f"  {_added_text(settled)}",
+    )
+    if settled.ended:
+        page.line(("! ", "yellow"), f"Ended early: {one_line(settled.ended)}", hang=2)
+    page.blank()
+    for found in settled.suspects:
+        _write_suspect(found, page)
+    page.blank()
+    page.line((f"{_headline(settled)}.", "bold red" if settled.confirmed else "bold"))
+    page.unbroken(("Next  ", "dim"), *_next_step(settled))
+
+
+def write_planned(
+    settled: Settled, most: int, at_a_time: int, out: TextIO, options: ReportOptions
+) -> None:
+    """Write which tests would be repeated, `most` repeats altogether."""
+    page = Page(out, options)
+    for found in settled.suspects:
+        plan = f"up to {found.room} more repeats" if found.room else _verdict(found)
+        _write_test(found, plan, page)
+    page.line(f"At most {count(most, 'repeat')}, {at_a_time} of each test at a time.")
+    page.line(("Nothing was run.", "dim"))
+
+
+def counts_text(found: Suspect) -> str:
+    """Return the repeats of a test that passed: `5/5 before, 3/5 after + 4/10 added`."""
+    before, after = _of(found.before), _of(found.after)
+    added = f" + {_of(found.added)} added" if found.added.n else ""
+    return f"{before} before, {after} after{added}"
+
+
+def _write_test(found: Suspect, said: str, page: Page) -> None:
+    sign, style = _SIGNS.get(found.standing, _OPEN_SIGN)
+    name, target = one_line(found.key.name), one_line(found.key.target)
+    counts = counts_text(found)
+    page.line((sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (said, style), hang=2)
+
+
+def _write_suspect(found: Suspect, page: Page) -> None:
+    _write_test(found, _verdict(found), page)
+    for line in _explained(found):
+        page.line((line, "dim"), indent=4)
+
+
+def _verdict(found: Suspect) -> str:
+    if found.standing is Standing.CONFIRMED:
+        return "regression confirmed"
+    return "cleared" if found.standing is Standing.CLEARED else "not decided"
+
+
+def _explained(found: Suspect) -> Iterator[str]:
+    """Yield why a test is not decided, and what would decide it."""
+    needed = found.repeats_to_settle
+    repeats = f"{needed:,} repeats" if needed else "more repeats"
+    match found.standing:
+        case Standing.CLEARED:
+            yield "A drop of 30 points is unlikely by now; a smaller one is not ruled out."
+        case Standing.EXHAUSTED:
+            yield f"{MOST_ADDED} repeats were added, and there are no more: record {repeats}"
+            yield "of both runs to find a drop this small."
+        case Standing.BEFORE_TOO_SMALL:
+            yield f"BEFORE has {count(found.before.n, 'repeat')}: too few to ever decide, whatever"
+            yield f"is added to AFTER. Record BEFORE again with {repeats}: kindlm test --runs N"
+        case Standing.SCORES_ONLY:
+            yield "Only its scores fell; settling decides pass rates. Record both runs again with"
+            yield f"{repeats}: kindlm test --runs N"
+
+
+def _added_text(settled: Settled) -> str:
+    if settled.run is None:
+        return "nothing was run"
+    cost = "" if settled.cost_usd is None else f", {money(settled.cost_usd)}"
+    return f"{count(settled.repeats, 'repeat')} added by run {settled.run}{cost}"
+
+
+def _headline(settled: Settled) -> str:
+    numbers = dict.fromkeys(("confirmed", "cleared", "not decided"), 0)
+    for found in settled.suspects:
+        numbers[_verdict(found).removeprefix("regression ")] += 1
+    parts = [f"{number:,} {name}" for name, number in numbers.items() if number]
+    return f"{count(len(settled.suspects), 'suspected test')}: {', '.join(parts)}"
+
+
+def _next_step(settled: Settled) -> tuple[str, tuple[str, str]]:
+    pair = f"{settled.before} {settled.after}"
+    is_open = any(found.standing is Standing.OPEN for found in settled.suspects)
+    if is_open and not settled.confirmed:
+        return f"kindlm settle {pair}", ("   go on; what was added counts", "dim")
+    return f"kindlm diff {pair}", ("   the comparison, with the added repeats", "dim")
+
+
+def _of(counts: Counts) -> str:
+    return f"{counts.passed}/{counts.n}"

@@ -1,0 +1,218 @@
+"""`kindlm settle` as a user runs it: a flaky agent, repeated until the evidence decides."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from workspace import until
+
+from kindlm.testing import LoopbackServer
+
+AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer(AGENT) as server:
+        yield server
+
+
+def wrong(order: str, every: int) -> list[dict[str, Any]]:
+    """Make every k-th answer about an order a wrong one."""
+    return [{"contains": f"order {order}?", "every": every, "text": "ansi"}]
+
+
+def asks(order: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": f"order-{order}",
+        "prompt": "ask",
+        "vars": {"order": order},
+        "expect": {"output": {"contains": ["It was delivered."]}},
+        **changes,
+    }
+
+
+def record(workspace: Any, *arguments: str) -> str:
+    """Run the tests; return the id of the run."""
+    workspace.run("test", *arguments)
+    (newest,) = workspace.query("SELECT id FROM runs ORDER BY started_at DESC LIMIT 1")
+    return str(newest[0])
+
+
+def suspicion(workspace: Any, server: LoopbackServer) -> tuple[str, str]:
+    """Record two runs: all is well at first, then every other answer about A1 is wrong."""
+    workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
+    before = record(workspace, "--runs", "10")
+    server.use_faults(wrong("A1", 2))
+    return before, record(workspace, "--runs", "3")
+
+
+def settled_runs(workspace: Any) -> list[tuple[Any, ...]]:
+    query = "SELECT id, source_run, ended, planned FROM runs WHERE mode = 'settled'"
+    found: list[tuple[Any, ...]] = workspace.query(f"{query} ORDER BY started_at")
+    return found
+
+
+def repeats(workspace: Any) -> list[int]:
+    """The numbers of all repeats that were added, in order."""
+    return [
+        row[0]
+        for row in workspace.query(
+            "SELECT e.repeat FROM executions e JOIN runs r ON r.id = e.run"
+            " WHERE r.mode = 'settled' AND e.status <> 'skipped' ORDER BY e.repeat"
+        )
+    ]
+
+
+def test_a_real_drop_is_confirmed(workspace: Any, server: LoopbackServer) -> None:
+    before, after = suspicion(workspace, server)
+    assert workspace.run("diff").returncode == 0
+    asked = len(server.requests)
+
+    done = workspace.run("settle")
+
+    assert done.returncode == 1
+    assert "order-A1 · gpt  10/10 before, 2/3 after" in done.stdout
+    assert "regression confirmed" in done.stdout
+    assert f"Next  kindlm diff {before} {after}" in done.stdout
+    assert "Round 1: 1 of 1 suspected test still open" in done.stderr
+    ((run, source, ended, planned),) = settled_runs(workspace)
+    assert (source, ended) == (after, "finished")
+    new = [json.dumps(request.body) for request in server.requests[asked:]]
+    assert len(new) == planned
+    assert all("order A1?" in body for body in new)
+    assert repeats(workspace) == list(range(4, 4 + planned))
+
+    # It is counted with AFTER, and is no run that one compares with.
+    compared = workspace.run("diff", "--format", "json")
+    document = json.loads(compared.stdout)
+    assert compared.returncode == 1
+    assert (document["before"]["id"], document["after"]["id"]) == (before, after)
+    (test,) = [test for test in document["tests"] if test["name"] == "order-A1"]
+    assert (test["strength"], test["added"]["n"]) == ("confirmed", planned)
+    assert workspace.run("verify").returncode == 0
+    shown = workspace.run("report", run, "--format", "json")
+    assert json.loads(shown.stdout)["run"]["mode"] == "settled"
+
+    # What is decided is not asked again.
+    again = workspace.run("settle")
+    assert again.returncode == 1
+    assert "nothing was run" in again.stdout
+    assert len(server.requests) == asked + planned
+
+
+def test_the_same_flaky_agent_is_cleared(workspace: Any, server: LoopbackServer) -> None:
+    workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
+    server.use_faults(wrong("A1", 4))
+    before = record(workspace, "--runs", "10")
+    after = record(workspace, "--runs", "3")
+    assert "SUSPECTED" in workspace.run("diff").stdout
+
+    done = workspace.run("settle", before, after)
+
+    assert done.returncode == 0
+    assert "order-A1 · gpt  8/10 before, 2/3 after" in done.stdout
+    assert "1 suspected test: 1 cleared." in done.stdout
+    compared = workspace.run("diff")
+    assert compared.returncode == 0
+    assert "SUSPECTED" not in compared.stdout
+
+
+def test_a_budget_ends_it_and_the_next_one_goes_on(workspace: Any, server: LoopbackServer) -> None:
+    before, after = suspicion(workspace, server)
+    asked = len(server.requests)
+
+    done = workspace.run("settle", "--max-runs", "3")
+
+    assert done.returncode == 0
+    assert "Ended early: --max-runs 3 is used up." in done.stdout
+    assert "not decided" in done.stdout
+    assert f"Next  kindlm settle {before} {after}" in done.stdout
+    assert len(server.requests) == asked + 3
+
+    # Each call is some thousandths of a cent.
+    spent = workspace.run("settle", "--max-cost", "0.00000001", "-j", "1")
+    assert spent.returncode == 0
+    assert "--max-cost" in spent.stdout
+    assert [run[2] for run in settled_runs(workspace)] == ["finished", "aborted"]
+    kept = repeats(workspace)
+    assert 3 < len(kept) < 8
+
+    last = workspace.run("settle")
+    assert last.returncode == 1
+    assert "regression confirmed" in last.stdout
+    assert repeats(workspace) == list(range(4, 4 + len(server.requests) - asked))
+
+
+def test_what_was_done_until_ctrl_c_counts(workspace: Any, server: LoopbackServer) -> None:
+    suspicion(workspace, server)
+    asked = len(server.requests)
+    server.use_faults([{"latencyMs": 1_000}])
+    process = workspace.start("settle", "-j", "1")
+    until(lambda: len(server.requests) >= asked + 2)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Ended early: Ctrl-C" in out
+    ((_, _, ended, _),) = settled_runs(workspace)
+    assert ended == "interrupted"
+    kept = repeats(workspace)
+    assert 0 < len(kept) < 5
+    server.use_faults([])
+    done = workspace.run("settle")
+    assert done.returncode == 0
+    assert "1 suspected test: 1 cleared." in done.stdout
+    added = repeats(workspace)
+    assert len(added) == len(set(added)) > len(kept)
+
+
+def test_only_what_after_ran_is_repeated(workspace: Any, server: LoopbackServer) -> None:
+    before, after = suspicion(workspace, server)
+    asked = len(server.requests)
+    planned = workspace.run("settle", "--dry-run")
+    assert planned.returncode == 0
+    assert "up to 50 more repeats" in planned.stdout
+    assert "Nothing was run." in planned.stdout
+    other = workspace.run("settle", "-t", "order-b2")
+    assert (other.returncode, other.stdout) == (0, "")
+    assert f"no test named like order-b2 is suspected of having got worse between {before}" in (
+        other.stderr
+    )
+    no_key = workspace.run("settle", OPENAI_API_KEY="")
+    assert no_key.returncode == 1
+    assert "OPENAI_API_KEY" in no_key.stderr
+
+    changed = asks("A1", expect={"output": {"contains": ["delivered"]}})
+    workspace.suite(server.url, tests=[changed, asks("B2")])
+    refused = workspace.run("settle")
+    assert refused.returncode == 1
+    assert f"Suite 'orders' is not what run {after} ran: kindlm.yaml has changed." in (
+        refused.stderr
+    )
+    (workspace.root / "kindlm.yaml").unlink()
+    gone = workspace.run("settle", "--db", ".kindlm/kindlm.db")
+    assert "there is no kindlm.yaml" in gone.stderr
+    assert len(server.requests) == asked
+    assert settled_runs(workspace) == []
+
+
+def test_too_few_repeats_before_are_never_enough(workspace: Any, server: LoopbackServer) -> None:
+    workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
+    before = record(workspace)
+    server.use_faults(wrong("A1", 1))
+    record(workspace, "--runs", "3")
+    asked = len(server.requests)
+    done = workspace.run("settle")
+    assert done.returncode == 0
+    assert "BEFORE has 1 repeat: too few to ever decide" in done.stdout
+    assert len(server.requests) == asked
+    replayed = workspace.run("rescore", before)
+    assert replayed.returncode == 0
+    ((rescored,),) = workspace.query("SELECT id FROM runs WHERE mode = 'rescored'")
+    wrong_side = workspace.run("settle", before, rescored)
+    assert wrong_side.returncode == 1
+    assert f"Run {rescored} is rescored: it called nobody." in wrong_side.stderr
