@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,6 +43,15 @@ def runs(history: Any, make: Any) -> list[RunView]:
             )
         views.append(run.finish())
     return views
+
+
+@pytest.fixture(autouse=True)
+def _only_new_objects_count() -> Iterator[None]:
+    """Full collections come the later the more there is: what the tests before left must not."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", ["terminal", "json", "junit"])
