@@ -91,6 +91,12 @@ class Taken:
         """Number of events that are here now and were not before."""
         return sum(self.streams.values())
 
+    def note(self, stream: StoredStream, known: int) -> None:
+        """Note a stream that was taken, and how many of its events were here already."""
+        self.known += known
+        if known < stream.version:
+            self.streams[stream.name] = stream.version - known
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -150,31 +156,29 @@ class Taking:
         # The locks are given back after the commit: who goes on with a run sees all of it.
         with ExitStack() as locks, immediate(self._connection):
             for stream in source.streams():
-                self._take(source, stream, taken, locks)
+                taken.note(stream, self._take(source, stream, locks))
             self._settle("the file")
         return taken
 
     def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
-        before = Taken(dict(taken.streams), taken.known)
         try:
             with ExitStack() as locks, immediate(self._connection):
-                self._take(source, stream, taken, locks)
+                known = self._take(source, stream, locks)
                 self._settle(stream.name)
         except RefusedError as error:
-            taken.streams, taken.known = before.streams, before.known
             return error.refusal
+        taken.note(stream, known)
         return None
 
-    def _take(self, source: Source, stream: StoredStream, taken: Taken, locks: ExitStack) -> None:
+    def _take(self, source: Source, stream: StoredStream, locks: ExitStack) -> int:
+        """Append what is missing of a stream; return how many events were here already."""
         common = self._common(source, stream)
-        taken.known += common
-        if common == stream.version:
-            return
-        if source.is_going_on(stream.name):
-            raise RefusedError(stream.name, "going on", "a process is still writing it")
-        _hold(self._path, stream.name, locks)
-        self._append(source, stream, common)
-        taken.streams[stream.name] = stream.version - common
+        if common < stream.version:
+            if source.is_going_on(stream.name):
+                raise RefusedError(stream.name, "going on", "a process is still writing it")
+            _hold(self._path, stream.name, locks)
+            self._append(source, stream, common)
+        return common
 
     def _common(self, source: Source, stream: StoredStream) -> int:
         """Return with how many events the stream begins here as it does there."""
