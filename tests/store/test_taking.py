@@ -283,9 +283,9 @@ steps = st.lists(
     st.tuples(
         st.sampled_from(["run/1", "run/2", "journal/1", "journal/2"]),
         st.sampled_from(["a", "ours", "ä" * 2_000]),
-        st.sampled_from(["append", "append", "append", "seal", "copy", "erase"]),
+        st.sampled_from(["append", "append", "seal", "copy", "erase", "erase all"]),
     ),
-    min_size=3,
+    min_size=6,
     max_size=25,
 )
 
@@ -309,8 +309,8 @@ def test_shuffled_overlapping_pieces_make_the_one_history(
                         closing(sqlite3.connect(pieces[-1])) as copy,
                     ):
                         reader.backup(copy)
-                elif what == "erase":
-                    found = log.erasable([stream])
+                elif what.startswith("erase"):
+                    found = log.erasable([stream] if what == "erase" else None)
                     log.erase(found, _record)
                 elif stream not in sealed:
                     own = text if text == "ours" else f"{text} of {stream}"
