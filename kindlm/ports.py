@@ -302,7 +302,10 @@ AgentFactory = Callable[[AgentTarget | Command], Result[Agent]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to a model as recorded ones are searched for: `fingerprint` is its identity."""
+    """A request to a model as recorded ones are searched for: `fingerprint` is its identity.
+
+    The texts of `request` hold no random boundary.
+    """
 
     purpose: Purpose
     provider: str

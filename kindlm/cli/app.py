@@ -28,6 +28,7 @@ from kindlm.cli.commands.label import label_command
 from kindlm.cli.commands.merge import merge_command
 from kindlm.cli.commands.purge import purge_command
 from kindlm.cli.commands.rebuild import rebuild_command
+from kindlm.cli.commands.replay import replay_command
 from kindlm.cli.commands.report import report_command
 from kindlm.cli.commands.rescore import rescore_command
 from kindlm.cli.commands.review import review_command
@@ -55,6 +56,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "settle": settle_command,
     "report": report_command,
     "rescore": rescore_command,
+    "replay": replay_command,
     "label": label_command,
     "review": review_command,
     "browse": browse_command,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from kindlm.cli.run_request import Derived
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.recorded_answers import RecordedJudgements
+from kindlm.history.replayed_answers import RecordedRun
 from kindlm.history.transcripts import RecordedTranscripts
-from kindlm.ports import AnswerSource, TranscriptSource
+from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
+from kindlm.providers.embedders import find_embedder
+from kindlm.suite import Suite
 
-__all__ = ["recorded_sources"]
+__all__ = ["embedders", "recorded_sources"]
 
 
 def recorded_sources(
@@ -19,4 +25,31 @@ def recorded_sources(
     """Return where conversations and answers come from; None is for what a live run does."""
     if derived is None:
         return None, None
+    if derived.mode == "replayed":
+        return None, RecordedRun(db, derived.run, asks_judges=derived.asks_judges).answers
     return RecordedTranscripts(db, derived.run), partial(RecordedJudgements, db, derived.run)
+
+
+def embedders(derived: Derived | None, environ: Mapping[str, str]) -> EmbedderFactory:
+    """Return what finds embedders; vectors are not recorded, so that they are computed anew.
+
+    Where nobody is to be called, only a local model can.
+    """
+    found = partial(find_embedder, environ=environ)
+    if derived is None or derived.asks_judges:
+        return found
+
+    def local(suite: Suite, target: str) -> Result[Embedder]:
+        embedder = found(replace(suite, providers={}), target)
+        return Err(_not_recorded()) if isinstance(embedder, Err) else embedder
+
+    return local
+
+
+def _not_recorded() -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_NOT_FOUND,
+        "Embeddings are not recorded, and a replayed run calls nobody.",
+        "Use method: judge or field-diff, name a local model in KINDLM_EMBEDDING_MODEL, or let"
+        " the provider be called: --judge live",
+    )

@@ -22,7 +22,7 @@ from kindlm.checks import CheckRunner
 from kindlm.cli.git import ci_service, git_state
 from kindlm.cli.journal import new_journal
 from kindlm.cli.progress import ProgressView
-from kindlm.cli.recorded_sources import recorded_sources
+from kindlm.cli.recorded_sources import embedders, recorded_sources
 from kindlm.cli.recorder import RunRecorder
 from kindlm.cli.resumption import lost_suite
 from kindlm.cli.run_events import (
@@ -47,7 +47,6 @@ from kindlm.history.run_view import RunView
 from kindlm.plan import Earlier, Plan
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
-from kindlm.providers.embedders import find_embedder
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
 from kindlm.simulation import SimulatedTools
@@ -230,7 +229,7 @@ def _ports(
         simulators=partial(SimulatedTools, thread=thread),
         agents=partial(make_agent, environ=request.environ, root=request.root, processes=processes),
         baselines=baselines,
-        embedders=partial(find_embedder, environ=request.environ),
+        embedders=embedders(request.derived, request.environ),
         checker=CheckRunner(thread=thread),
         recorder=recorder,
         clock=SystemClock(),

@@ -7,7 +7,7 @@ whole call cost.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -133,7 +133,7 @@ class Caller:
         If the answer is one that was recorded in an earlier run, nobody is called.
         """
         identity = fingerprint(target.provider, request, boundary=context.boundary)
-        answering = self._answering(target, request, context.purpose, identity)
+        answering = self._answering(target, request, context, identity)
         if isinstance(answering, Err):
             return answering
         complete, queue = answering.value
@@ -152,11 +152,16 @@ class Caller:
         return Ok(self._record_reply(target, number, as_recorded(reply)))
 
     def _answering(
-        self, target: ModelTarget, request: ModelRequest, purpose: Purpose, identity: str
+        self, target: ModelTarget, request: ModelRequest, context: Context, identity: str
     ) -> Result[tuple[_Complete, Queue]]:
         """Return what answers a request, and where it waits for its turn."""
         if self._answers is not None:
-            asked = Asked(purpose, target.provider, identity, request)
+            written = [
+                replace(message, text=_without(message.text, context.boundary))
+                for message in request.messages
+            ]
+            told = replace(request, messages=tuple(written))
+            asked = Asked(context.purpose, target.provider, identity, told)
             recorded = self._answers.answer(asked)
             if recorded is not None:
                 return Ok((partial(_given, recorded), self._turns.at(None)))

@@ -1,4 +1,4 @@
-"""Answers of recorded calls, to be given again: those of judges when a run is rescored.
+"""Answers of recorded calls, to be given again; when a run is rescored, those of its judges.
 
 A question is the same if its fingerprint is: provider, model, parameters and every character of its
 messages, but for the random boundary around the data. Asked several times, as by the passes of a
@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kindlm.errors import Ok, Result
-from kindlm.history.transcripts import tool_calls_of
+from kindlm.history.transcripts import PurgedError, tool_call, tool_calls_of
 from kindlm.plan import Execution
-from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose
-from kindlm.transcript import Cost, CostSource, FinishReason, Usage
+from kindlm.ports import Agent, AgentReply, Asked, ModelReply, Provenance, Purpose
+from kindlm.transcript import Cost, CostSource, FinishReason, ToolUse, Usage
 
-__all__ = ["CallKey", "RecordedJudgements", "provenance", "read_reply"]
+__all__ = ["CallKey", "RecordedJudgements", "read_agent_reply", "read_reply"]
 
 _REPLY = """
 SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_reason,
@@ -27,6 +27,15 @@ SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_re
   FROM provider_calls c
   JOIN contents t ON t.ref = c.text_ref
  WHERE c.execution = ? AND c.attempt = ? AND c.call = ? AND t.body IS NOT NULL
+"""
+
+_USES = """
+SELECT t.position, a.body AS arguments, t.rule, r.body AS response
+  FROM tool_calls t
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+  LEFT JOIN contents r ON r.ref = t.response_ref
+ WHERE t.execution = ? AND t.attempt = ? AND t.call = ?
+ ORDER BY t.position
 """
 
 _JUDGEMENTS = """
@@ -54,21 +63,45 @@ def read_reply(db: sqlite3.Connection, key: CallKey) -> ModelReply | None:
     if row is None:
         return None
     finish = row["finish_reason"]
+    try:
+        tool_calls = tuple(tool_calls_of(db, row["tool_calls"]))
+    except PurgedError:
+        return None
     return ModelReply(
-        text=row["text"],
         raw="",
-        latency_ms=row["latency_ms"],
-        tool_calls=tuple(tool_calls_of(db, row["tool_calls"])),
-        usage=Usage(row["input_tokens"], row["output_tokens"]),
+        tool_calls=tool_calls,
         finish_reason=None if finish is None else FinishReason(finish),
-        model=row["reported_model"],
-        warnings=tuple(json.loads(row["warnings"] or "[]")),
-        recorded=provenance(row),
+        **_facts(row),
     )
 
 
-def provenance(row: sqlite3.Row) -> Provenance:
-    """Return where the answer of a call was recorded first, and what it cost there."""
+def read_agent_reply(db: sqlite3.Connection, key: CallKey) -> AgentReply | None:
+    """Return what an agent answered, and the tools it said it used; None if it was purged."""
+    row = db.execute(_REPLY, key).fetchone()
+    if row is None:
+        return None
+    told = {use["index"]: use for use in json.loads(row["tool_calls"] or "[]")}
+    uses: list[ToolUse] = []
+    for used in db.execute(_USES, key):
+        if used["arguments"] is None or used["response"] is None:
+            return None
+        call = tool_call(told[used["position"]], used["arguments"])
+        uses.append(ToolUse(call, json.loads(used["response"]), used["rule"]))
+    return AgentReply(raw="", tool_uses=tuple(uses), **_facts(row))
+
+
+def _facts(row: sqlite3.Row) -> dict[str, Any]:
+    return {
+        "text": row["text"],
+        "latency_ms": row["latency_ms"],
+        "usage": Usage(row["input_tokens"], row["output_tokens"]),
+        "model": row["reported_model"],
+        "warnings": tuple(json.loads(row["warnings"] or "[]")),
+        "recorded": _provenance(row),
+    }
+
+
+def _provenance(row: sqlite3.Row) -> Provenance:
     again = row["recorded_in"] is not None
     usd = row["cost_then_usd"] if again else row["cost_usd"]
     call = row["recorded_in"] or f"{row['execution']}.{row['attempt']}/{row['call']}"

@@ -30,7 +30,14 @@ from kindlm.transcript import (
     Usage,
 )
 
-__all__ = ["RecordedTranscripts", "read_conversation", "tool_calls_of"]
+__all__ = [
+    "PurgedError",
+    "RecordedTranscripts",
+    "read_conversation",
+    "read_messages",
+    "tool_call",
+    "tool_calls_of",
+]
 
 _SUITE = """
 SELECT id FROM suites WHERE run = ? AND project = ? AND name = ? AND error_code IS NULL
@@ -71,8 +78,8 @@ SELECT t.call, a.body AS arguments, t.rule, t.response_ref, r.body AS response, 
 """
 
 
-class _PurgedError(Exception):
-    """A text of the conversation is not there any more."""
+class PurgedError(LookupError):
+    """A text that is needed is not there any more."""
 
 
 class RecordedTranscripts:
@@ -117,19 +124,22 @@ def read_conversation(db: sqlite3.Connection, execution: str) -> HeldConversatio
     calls = db.execute(_CALLS, place).fetchall()
     last = calls[-1]["call"] if calls else 0
     try:
-        messages = tuple(_messages(db, row["messages"]))
+        messages = tuple(read_messages(db, row["messages"]))
         transcript = _rebuild(db, messages, calls, db.execute(_TOOL_CALLS, place).fetchall())
-    except _PurgedError:
+    except PurgedError:
         return HeldConversation(source, Transcript(), (), _purged(source), (), last)
     warnings = tuple(json.loads(row["warnings"] or "[]"))
     return HeldConversation(source, transcript, messages, _error(row), warnings, last)
 
 
 def tool_calls_of(db: sqlite3.Connection, column: str | None) -> Iterator[ToolCall]:
-    """Yield the tool calls of an answer; `column` is the one of the table of calls."""
+    """Yield the tool calls of an answer; `column` is the one of the table of calls.
+
+    Raises `PurgedError` if what was written in them is not there any more.
+    """
     for call in json.loads(column or "[]"):
         written = _text(db, call["arguments"]["$ref"])
-        yield _tool_call(call, written)
+        yield tool_call(call, written)
 
 
 def _rebuild(
@@ -148,7 +158,7 @@ def _rebuild(
         if call["purpose"] != "test":
             continue
         if call["try"] == 1:  # What is tried again is not said again.
-            for message in _messages(db, call["messages"]):
+            for message in read_messages(db, call["messages"]):
                 if message.role is Role.USER:
                     transcript = transcript.with_turn(message.text)
         step = _step(db, call, used.get(call["call"], []))
@@ -164,7 +174,7 @@ def _step(
     if call["status"] != "responded":
         return None
     if call["text"] is None:
-        raise _PurgedError
+        raise PurgedError
     asked = json.loads(call["tool_calls"] or "[]")
     answered = [row for row in tool_rows if row["response_ref"] is not None]
     if len(answered) < len(asked) or not (call["text"] or asked):
@@ -185,9 +195,9 @@ def _step(
 
 def _tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row) -> ToolUse:
     if row["arguments"] is None or row["response"] is None:
-        raise _PurgedError
+        raise PurgedError
     return ToolUse(
-        _tool_call(call, row["arguments"]),
+        tool_call(call, row["arguments"]),
         _parsed(row["response"]),
         row["rule"],
         tuple(
@@ -197,7 +207,8 @@ def _tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row)
     )
 
 
-def _tool_call(call: Mapping[str, Any], written: str) -> ToolCall:
+def tool_call(call: Mapping[str, Any], written: str) -> ToolCall:
+    """Return a recorded tool call, with its arguments as they were written."""
     arguments = None if call.get("malformed") else _parsed(written)
     if not isinstance(arguments, dict):
         # No JSON object as it was written, or none any more since something in it was taken out.
@@ -218,13 +229,14 @@ def _cost(call: sqlite3.Row) -> Cost:
     return Cost(usd, CostSource(call["cost_source"]))
 
 
-def _messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
+def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
+    """Yield the messages of a column that holds them; raise `PurgedError` without their texts."""
     for message in json.loads(column):
         yield Message(
             Role(message["role"]),
             _text(db, message["text"]["$ref"]),
             tuple(
-                _tool_call(call, _text(db, call["arguments"]["$ref"]))
+                tool_call(call, _text(db, call["arguments"]["$ref"]))
                 for call in message.get("tool_calls", ())
             ),
             message.get("tool_call_id"),
@@ -235,7 +247,7 @@ def _messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
 def _text(db: sqlite3.Connection, ref: str) -> str:
     row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
     if row is None or row[0] is None:
-        raise _PurgedError
+        raise PurgedError
     return str(row[0])
 
 

@@ -1,0 +1,342 @@
+"""Suites that run against what was recorded: nobody is called, and what is new is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from orders import asked, order, serve_orders, write_orders
+from workspace import Workspace
+
+from kindlm.testing import LoopbackServer
+
+TOOL_AGENT = {
+    "rules": [
+        {
+            "name": "look up",
+            "when": {"offered": "lookup_order", "notCalledThisTurn": "lookup_order"},
+            "reply": {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]},
+        },
+        {"name": "answer", "when": {}, "reply": {"text": "Order A1 was delivered."}},
+    ],
+    "judge": {"default": 0.9},
+}
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with serve_orders() as server:
+        yield server
+
+
+def replayed(workspace: Workspace, *arguments: str, **env: str) -> dict[str, Any]:
+    """Replay a run without a key and return the JSON report."""
+    keyless = {"OPENAI_API_KEY": ""} | env
+    done = workspace.run("replay", "--reporter", "json", *arguments, **keyless)
+    try:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        pytest.fail(f"no JSON report: {done.stdout!r} {done.stderr!r}")
+    assert done.returncode == (0 if report["run"]["status"] == "passed" else 1)
+    return report
+
+
+def executions(report: dict[str, Any], test: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = next(t for t in report["tests"] if t["name"] == test)[
+        "executions"
+    ]
+    return found
+
+
+def error_of(report: dict[str, Any], test: str) -> str:
+    (execution,) = executions(report, test)
+    assert execution["status"] == "errored"
+    message: str = execution["error"]["message"]
+    return message
+
+
+def test_a_suite_runs_with_recorded_answers_when_there_is_no_server_any_more(
+    workspace: Workspace,
+) -> None:
+    talk = workspace.test("talk", conversation=[{"user": "Thanks."}], repeat=2)
+    talk["expect"]["judge"] = [{"criteria": "Says where it is", "minScore": 0.8, "passes": 2}]
+    with LoopbackServer(TOOL_AGENT) as server:
+        workspace.suite(server.url, tests=[talk])
+        live = workspace.report()
+        requests = len(server.requests)
+        assert requests
+        workspace.suite(server.url, tests=[talk])
+    # The port is closed: who calls is refused.
+    report = replayed(workspace)
+    assert report["run"]["status"] == live["run"]["status"] == "passed"
+    assert report["run"]["mode"] == "replayed"
+    assert report["run"]["sourceRun"] == live["run"]["id"]
+    for now, then in zip(executions(report, "talk"), executions(live, "talk"), strict=True):
+        for same in ("status", "output", "toolCalls", "turns", "latencyMs", "tokens"):
+            assert now[same] == then[same]
+        assert now["costUsd"] == 0
+        assert now["costThenUsd"] == pytest.approx(then["costUsd"])
+        assert now["warnings"] == []
+    summary, before = report["summary"], live["summary"]
+    assert (summary["costUsd"], summary["judgeCostUsd"]) == (0, 0)
+    assert summary["costThenUsd"] == pytest.approx(before["costUsd"])
+    assert summary["judgeCostThenUsd"] == pytest.approx(before["judgeCostUsd"])
+    assert workspace.run("verify").returncode == 0
+    # A replayed run can be replayed, too.
+    again = replayed(workspace, "--from", report["run"]["id"])
+    assert again["run"]["status"] == "passed"
+    assert again["summary"]["costThenUsd"] == pytest.approx(before["costUsd"])
+
+
+def test_expectations_tools_and_tests_around_a_request_may_change(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0"), order("k1")])
+    workspace.report()
+    since = len(server.requests)
+    renamed = order("other", judged=False) | {"vars": {"order": "k1"}}
+    write_orders(workspace, server, [order("k0", says="nowhere"), renamed])
+    report = replayed(workspace)
+    assert len(server.requests) == since
+    assert executions(report, "k0")[0]["status"] == "failed"
+    (other,) = executions(report, "other")
+    assert other["status"] == "passed"
+    assert "k1" in other["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, "message 1, of the user, is"),
+        (
+            {"prompts": {"ask": {"system": "Be kind", "user": "Where is order <{{order}}>?"}}},
+            "message 1 is the system text, it was of the user",
+        ),
+        (
+            {
+                "models": [
+                    {
+                        "id": "gpt",
+                        "provider": "openai",
+                        "model": "gpt-4o",
+                        "params": {"temperature": 0.9},
+                    }
+                ]
+            },
+            "temperature is 0.9, it was 0.2",
+        ),
+        (
+            {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-5"}]},
+            'the model is "gpt-5", it was "gpt-4o"',
+        ),
+    ],
+)
+def test_a_request_that_was_never_recorded_is_told_with_what_differs(
+    workspace: Workspace, server: LoopbackServer, change: Any, difference: str
+) -> None:
+    tests = [order("k0", judged=False)]
+    write_orders(workspace, server, tests)
+    run = workspace.report()["run"]["id"]
+    since = len(server.requests)
+    path = workspace.root / "kindlm.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change), encoding="utf-8")
+    done = workspace.run("replay")
+    assert done.returncode == 1
+    assert "Record it: kindlm test" in done.stdout
+    message = error_of(replayed(workspace), "k0")
+    assert f"Run {run} never recorded this request" in message
+    assert difference in message
+    assert len(server.requests) == since
+
+
+def test_another_answer_of_a_tool_leads_to_a_request_that_was_never_recorded(
+    workspace: Workspace,
+) -> None:
+    with LoopbackServer(TOOL_AGENT) as server:
+        workspace.suite(server.url)
+        workspace.report()
+        changed = workspace.test()
+        changed["tools"][0]["defaultResponse"] = {"status": "lost"}
+        workspace.suite(server.url, tests=[changed, workspace.test("new", vars={"order": "B2"})])
+        since = len(server.requests)
+        report = replayed(workspace)
+        assert len(server.requests) == since
+    message = error_of(report, "delivered")
+    assert "the answer of the tool" in message
+    assert "lost" in message
+    assert "delivered" in message
+    assert "nothing like it was recorded of this test" in error_of(report, "new")
+
+
+def test_repeats_that_were_not_recorded_are_answered_as_others_were(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False, repeat=2)])
+    workspace.report()
+    report = replayed(workspace, "--runs", "3")
+    warnings = [execution["warnings"] for execution in executions(report, "k0")]
+    assert warnings[:2] == [[], []]
+    assert warnings[2] == ["Answered as repeat 2 was: of repeat 3 nothing was recorded."]
+
+
+def test_judges_are_asked_only_if_they_are_to_be(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 2)
+    workspace.report()
+    since = len(server.requests)
+    polite = {"judge": [{"criteria": "Is polite", "minScore": 0.8}]}
+    write_orders(workspace, server, [order("k0", expect=polite), order("k1")])
+    report = replayed(workspace)
+    assert len(server.requests) == since
+    (assertion,) = executions(report, "k0")[0]["assertions"]
+    assert assertion["outcome"] == "inconclusive"
+    assert "never recorded this question to a judge" in assertion["message"]
+    assert "Is polite" in assertion["message"]
+    live = replayed(workspace, "--judge", "live", OPENAI_API_KEY="sk-e2e-0123456789")
+    assert live["run"]["status"] == "passed"
+    assert asked(server, since) == {("k0", "judge"): 1}
+    assert live["summary"]["judgeCostUsd"] > 0
+
+
+def test_what_failed_then_fails_again(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, 2)
+    server.use_faults(
+        [{"status": 400, "contains": "<k0>"}, {"status": 429, "contains": "<k1>", "next": 1}]
+    )
+    live = workspace.report()
+    server.use_faults([])
+    since = len(server.requests)
+    report = replayed(workspace)
+    assert len(server.requests) == since
+    assert error_of(report, "k0") == error_of(live, "k0")
+    assert executions(report, "k1")[0]["status"] == "passed"
+
+
+def test_values_of_the_environment_are_not_needed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False)])
+    path = workspace.root / "kindlm.yaml"
+    prompts = {"ask": {"system": "{{env.TONE}}!", "user": "Where is order <{{order}}>?"}}
+    config = yaml.safe_load(path.read_text()) | {"prompts": prompts}
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert workspace.report(TONE="Be kind")["run"]["status"] == "passed"
+    assert replayed(workspace)["run"]["status"] == "passed"
+    assert replayed(workspace, TONE="Be rude")["run"]["status"] == "passed"
+
+
+def write_agent(workspace: Workspace, *users: str) -> None:
+    """Write a suite that says this to an agent, which notes whatever it hears."""
+    (workspace.root / "shop.py").write_text(
+        "def agent(message):\n"
+        "    with open('heard', 'a') as file:\n"
+        "        print(message, file=file)\n"
+        "    if 'Break' in message:\n"
+        "        raise ValueError('broken')\n"
+        "    return f'delivered: {message}'\n",
+        encoding="utf-8",
+    )
+    expect = {"output": {"contains": ["delivered"]}}
+    first, *others = users
+    test = {
+        "name": "talks",
+        "prompt": "ask",
+        "conversation": [{"user": user, "expect": expect} for user in others],
+        "expect": expect,
+    }
+    config = {
+        "kindlm": 1,
+        "project": "shop",
+        "suite": {"name": "agents"},
+        "agents": [{"id": "shop", "adapter": "python", "endpoint": "shop:agent"}],
+        "prompts": {"ask": {"user": first}},
+        "tests": [test],
+    }
+    (workspace.root / "kindlm.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+
+
+def test_agents_are_answered_for_by_the_messages_that_they_were_sent(workspace: Workspace) -> None:
+    write_agent(workspace, "I am {{env.WHO}}.", "Thanks.", "And now?")
+    live = workspace.report(WHO="Ann")
+    assert live["run"]["status"] == "passed"
+    heard = (workspace.root / "heard").read_text()
+    report = replayed(workspace)
+    assert report["run"]["status"] == "passed"
+    assert executions(report, "talks")[0]["output"] == "delivered: And now?"
+    write_agent(workspace, "I am {{env.WHO}}.", "Thank you.", "And now?")
+    assert "message 2 of the user is" in error_of(replayed(workspace), "talks")
+    write_agent(workspace, "I am {{env.WHO}}.", "Thanks.", "And now?", "Bye.")
+    assert "the user sent 3 messages then" in error_of(replayed(workspace), "talks")
+    write_agent(workspace, "I am {{env.WHO}}, and tired.")
+    assert "message 1 of the user is" in error_of(replayed(workspace), "talks")
+    assert (workspace.root / "heard").read_text() == heard
+
+
+def test_an_agent_that_failed_fails_again(workspace: Workspace) -> None:
+    write_agent(workspace, "Hello.", "Break.")
+    live = workspace.report()
+    heard = (workspace.root / "heard").read_text()
+    assert error_of(replayed(workspace), "talks") == error_of(live, "talks")
+    assert (workspace.root / "heard").read_text() == heard
+
+
+def test_commands_are_answered_for_by_the_record(workspace: Workspace) -> None:
+    started = workspace.root / "started"
+    (workspace.root / "agent.py").write_text(
+        f"""
+with open({str(started)!r}, "a") as file:
+    file.write("x")
+print('{{"kindlm": "tool_call", "name": "find", "arguments": {{"id": "A1"}}}}')
+print("done")
+""",
+        encoding="utf-8",
+    )
+    test = {
+        "name": "runs",
+        "command": "python agent.py",
+        "repeat": 2,
+        "expect": {
+            "output": {"contains": ["done"]},
+            "toolCalls": [{"tool": "find", "argsMatch": {"id": "A1"}}],
+        },
+    }
+    config = {"kindlm": 1, "project": "shop", "suite": {"name": "programs"}, "tests": [test]}
+    (workspace.root / "kindlm.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    live = workspace.report()
+    report = replayed(workspace, "--runs", "3")
+    assert started.read_text() == "xx"
+    assert report["run"]["status"] == "passed"
+    first, _, third = executions(report, "runs")
+    assert first["toolCalls"] == executions(live, "runs")[0]["toolCalls"]
+    assert third["warnings"] == ["Answered as repeat 2 was: of repeat 3 nothing was recorded."]
+
+
+def test_words_for_runs_do_not_mean_replayed_ones(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 1)
+    live = workspace.report()["run"]["id"]
+    replayed(workspace)
+    assert replayed(workspace, "--from", "latest")["run"]["sourceRun"] == live
+    assert workspace.run("baseline", "set").returncode == 0
+    assert workspace.query("SELECT run FROM active_baselines") == [(live,)]
+
+
+def test_what_cannot_be_replayed_is_told(workspace: Workspace, server: LoopbackServer) -> None:
+    done = workspace.run("replay")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Nothing is recorded yet" in done.stderr
+    write_orders(workspace, server, 1)
+    workspace.report()
+    for arguments, message in (
+        (("--from", "nope"), "There is no run 'nope'"),
+        (("-t", "nothing like it"), "no test fits the selection"),
+        (("nowhere.yaml",), "nowhere.yaml"),
+    ):
+        done = workspace.run("replay", *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in done.stderr
