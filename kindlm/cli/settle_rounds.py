@@ -38,7 +38,10 @@ class Rounds:
     nothing can be tested any more.
     """
 
-    def __init__(self, pair: SettledPair, options: SettleOptions, console: Console) -> None:
+    def __init__(
+        self, run: str, pair: SettledPair, options: SettleOptions, console: Console
+    ) -> None:
+        self._run = run
         self._pair = pair
         self._options = options
         self._console = console
@@ -56,19 +59,22 @@ class Rounds:
         most = self._options.max_runs
         shares = share_out(found, AT_A_TIME, sys.maxsize if most is None else most - self._planned)
         added = sum(test.added.n for test in found)
-        if shares and added == self._added:
-            self.ended = "None of the repeats of the last round could be tested."
-            self.is_stuck = True
-            return None
-        if not shares:
-            if any(test.standing is Standing.OPEN for test in found):
-                self.ended = f"--max-runs {most} is used up."
+        if any(test.standing is Standing.OPEN for test in found):
+            self.ended = self._end(added, used_up=not shares)
+        if not shares or self.ended:
             return None
         following = plan_repeats(plan, self._numbers(db, shares), self._planned)
         self._added = added
         self._planned += len(following)
         self._rounds += 1
         return following
+
+    def _end(self, added: int, *, used_up: bool) -> str | None:
+        """Return why it ends although a test is open; None if it goes on."""
+        if added == self._added:
+            self.is_stuck = True
+            return f"No repeat of the last round was answered: kindlm show {self._run}"
+        return f"--max-runs {self._options.max_runs} is used up." if used_up else None
 
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]

@@ -72,7 +72,7 @@ def _settle(
     pair: SettledPair, request: RunRequest, options: SettleOptions, console: Console
 ) -> int:
     run = new_run_id()
-    rounds = Rounds(pair, options, console)
+    rounds = Rounds(run, pair, options, console)
     settling = Settling(pair.after, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Lines are told of each round; only a bar shows what goes on inside one.

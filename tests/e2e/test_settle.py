@@ -200,6 +200,20 @@ def test_only_what_after_ran_is_repeated(workspace: Any, server: LoopbackServer)
     assert settled_runs(workspace) == []
 
 
+def test_a_target_out_of_reach_is_not_asked_for_long(
+    workspace: Any, server: LoopbackServer
+) -> None:
+    suspicion(workspace, server)
+    asked = len(server.requests)
+    server.use_faults([{"status": 400}])
+    done = workspace.run("settle")
+    assert done.returncode == 1
+    assert "Ended early: No repeat of the last round was answered" in done.stdout
+    assert "not decided" in done.stdout
+    assert len(server.requests) == asked + 5
+    assert "SUSPECTED" in workspace.run("diff").stdout
+
+
 def test_too_few_repeats_before_are_never_enough(workspace: Any, server: LoopbackServer) -> None:
     workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
     before = record(workspace)

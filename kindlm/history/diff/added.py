@@ -3,6 +3,9 @@
 They are runs of their own, of mode `settled`, whose source is the run that they add to. Each repeat
 counts as a look of its own, in the order of their numbers and not in that in which they ended: a
 repeat that fails may well be the quicker one.
+
+A repeat that ended with an error did not pass. But where nobody answered any more until the run
+ended, the target was out of reach, which says nothing of how it answers: those do not count.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from kindlm.history.statistics import Counts
 __all__ = ["AddedRepeats", "read_added"]
 
 _ADDED = """
-SELECT s.project, s.name, e.test, e.target, e.repeat, e.status
+SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
+       e.number <= (SELECT max(l.number) FROM executions l
+                     WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0))
   FROM runs r
   JOIN suites s ON s.run = r.id
   JOIN executions e ON e.suite = s.id
@@ -43,10 +48,10 @@ class AddedRepeats:
 def read_added(db: sqlite3.Connection, run: str) -> dict[QualifiedName, AddedRepeats]:
     """Return what was added to the tests of a run; tests that nothing was added to are absent."""
     found: dict[QualifiedName, AddedRepeats] = {}
-    for project, suite, test, target, repeat, status in db.execute(_ADDED, (run,)):
+    for project, suite, test, target, repeat, status, reached in db.execute(_ADDED, (run,)):
         key = QualifiedName(project, suite, test, target)
         counts = found[key].counts if key in found else ()
-        if status in _TESTED:
+        if status in _TESTED and reached:
             counts = (*counts, Counts(int(status == "passed"), 1))
         found[key] = AddedRepeats(counts, repeat)
     return found
