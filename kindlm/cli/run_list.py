@@ -119,6 +119,8 @@ def runs_json(runs: Sequence[ListedRun]) -> str:
             "git": {"branch": run.row.git_branch, "commit": run.row.git_commit},
             "group": run.row.group_id,
             "shard": run.row.shard,
+            "mode": run.row.mode,
+            "sourceRun": run.row.source_run,
         }
         for run in runs
     ]
@@ -153,6 +155,8 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     commit = (row.git_commit or "")[:_COMMIT_LENGTH]
     git = f"{row.git_branch} {commit}" if row.git_branch else commit
     shard = f" · shard {row.shard}" if row.shard else ""
+    derived = "" if row.mode == "live" else f" · {row.mode}"
+    derived += f" from {row.source_run}" if row.source_run else ""
     return (
         one_line(row.id),
         one_line(row.label or ""),
@@ -162,5 +166,5 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         f"{row.gates_passed}/{row.gates}" if row.gates else "",
         "" if row.cost_usd is None else f"${row.cost_usd:.4f}",
         one_line(git),
-        one_line(", ".join(row.suites) + shard),
+        one_line(", ".join(row.suites) + shard + derived),
     )

@@ -20,7 +20,8 @@ _NAMED_RUNS = 3
 class RunRow:
     """A run in a list. `passed` is the verdict as told then, None for a run that has none.
 
-    `gates` counts the gates that were judged then, `gates_passed` those of them that passed.
+    `gates` counts the gates that were judged then, `gates_passed` those of them that passed. One
+    that is not live was derived from `source_run`.
     """
 
     id: str
@@ -38,6 +39,8 @@ class RunRow:
     git_commit: str | None
     group_id: str | None
     shard: str | None
+    mode: str
+    source_run: str | None
 
 
 _LIST = """
@@ -51,7 +54,7 @@ SELECT l.run AS id, l.label, l.started_at, l.ended, l.passed,
        (SELECT sum(c.cost_usd)
           FROM executions e JOIN provider_calls c ON c.execution = e.id
          WHERE e.run = l.run) AS cost_usd,
-       l.git_branch, l.git_commit, r.group_id, r.shard
+       l.git_branch, l.git_commit, r.group_id, r.shard, r.mode, r.source_run
   FROM run_list l
   JOIN runs r ON r.id = l.run
  WHERE (:suite IS NULL OR EXISTS (

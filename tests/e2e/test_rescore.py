@@ -195,10 +195,35 @@ def test_a_rescored_run_is_shown_with_what_was_said_in_the_other_one(
     assert f"from {source}" in shown
     assert "rescored" in shown
     assert "when it was recorded" in shown
+    listed = workspace.run("runs").stdout.splitlines()
+    assert f"orders · rescored from {source}" in listed[1]
     told = workspace.run("show", run, "1").stdout
     assert f"conversation of {source}-1" in told
     assert "delivered: Where is order <k0>?" in told
     assert f"answer of {source}-1.1/2" in told
+
+
+def test_a_diff_of_the_two_shows_the_effect_of_the_changed_expectations_alone(
+    workspace: Workspace,
+) -> None:
+    with LoopbackServer(TOOL_AGENT) as echo:
+        workspace.suite(echo.url, tests=[workspace.test("a"), workspace.test("b")])
+        live = workspace.report()["run"]["id"]
+        changed = workspace.test("b")
+        changed["expect"]["output"]["contains"] = ["nowhere"]
+        workspace.suite(echo.url, tests=[workspace.test("a"), changed])
+        new = rescored(workspace)["run"]["id"]
+    done = workspace.run("diff", live, new, "--format", "json")
+    assert done.returncode == 1
+    diff = json.loads(done.stdout)
+    tests = {test["name"]: test for test in diff["tests"]}
+    assert (tests["a"]["change"], tests["b"]["change"]) == ("unchanged", "regressed")
+    unchanged = {"tools": False, "arguments": False, "output": False}
+    assert tests["a"]["changed"] == {**unchanged, "checks": False}
+    assert tests["b"]["changed"] == {**unchanged, "checks": True}
+    assert [figure["name"] for figure in diff["figures"]] == ["latency", "tokens", "cost"]
+    for figure in diff["figures"]:
+        assert figure["before"] == figure["after"]
 
 
 def test_commands_and_programs_are_checked_without_starting_them(

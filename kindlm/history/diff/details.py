@@ -31,7 +31,8 @@ _MOST_SEQUENCES = 6
 
 _TOOLS = """
 SELECT e.id, t.tool
-  FROM executions e LEFT JOIN tool_calls t ON t.execution = e.id AND t.attempt = e.attempt
+  FROM executions e
+  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
    AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.repeat, e.id, t.position

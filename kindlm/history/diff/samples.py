@@ -73,7 +73,10 @@ SELECT test, target, ordinal, pass_rate FROM planned_tests WHERE suite = ? ORDER
 
 _EXECUTIONS = """
 SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
-       e.output_tokens, e.cost_usd, e.answers, e.error_code
+       e.output_tokens,
+       -- what was recorded in another run costs nothing now, but is what it was
+       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, e.cost_usd) END,
+       e.answers, e.error_code
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
@@ -83,7 +86,7 @@ SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
 _CALLS = """
 SELECT e.id, t.tool, a.digest
   FROM executions e
- CROSS JOIN tool_calls t ON t.execution = e.id AND t.attempt = e.attempt
+ CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
   LEFT JOIN contents a ON a.ref = t.arguments_ref
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id, t.position
@@ -99,7 +102,8 @@ SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
 
 _MODELS = """
 SELECT e.id, c.reported_model
-  FROM executions e CROSS JOIN provider_calls c ON c.execution = e.id AND c.attempt = e.attempt
+  FROM executions e
+ CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
    AND c.purpose = 'test' AND c.reported_model IS NOT NULL
  ORDER BY e.test, e.target, e.repeat, e.id, c.call
