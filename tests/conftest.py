@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from recorded_history import History, Make
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start hear Ctrl-C, also when the tests run in the background.
+
+    A shell lets what it starts in the background ignore it, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
