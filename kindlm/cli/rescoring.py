@@ -26,12 +26,14 @@ from kindlm.cli.session import new_run_id
 from kindlm.cli.test_run import record_and_report, record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
+from kindlm.history.as_written import is_as_recorded
 from kindlm.history.resumption import find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run
 from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
 from kindlm.plan import Selection
 from kindlm.suite import Case, Suite
+from kindlm.transcript import Message, Role
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 
@@ -173,6 +175,7 @@ class _Rescoring:
     again: int
     new: int
     gone: int
+    reworded: int
 
     def describe(self) -> str:
         """Return what is done, in a line."""
@@ -181,6 +184,11 @@ class _Rescoring:
             parts.append(f"{count(self.new, 'new test')} without anything recorded")
         if self.gone:
             parts.append(f"{count(self.gone, 'test')} that is not there any more left out")
+        if self.reworded:
+            parts.append(
+                f"the prompt of {count(self.reworded, 'test')} has changed since, and what was said"
+                " is the answer to the earlier one"
+            )
         return "; ".join(parts) + "."
 
 
@@ -221,6 +229,12 @@ def _rescoring(
             again=len(only & then),
             new=len(only - then),
             gone=len(then - defined),
+            reworded=sum(
+                _is_reworded(case, before)
+                for now, before in pairs
+                if not now.redact_pii  # else what is recorded is not what was sent
+                for case in now.cases
+            ),
         )
     )
 
@@ -237,6 +251,19 @@ def _tests(suite: Suite) -> Iterator[tuple[str, str]]:
     for case in suite.cases:
         for target in case.targets:
             yield case.name, target
+
+
+def _is_reworded(case: Case, then: SourceSuite) -> bool:
+    """Tell whether a test asks something else now than was asked in the run."""
+    prompt = case.prompt
+    now = {Role.USER: prompt.user, Role.SYSTEM: prompt.system or ""}
+    return any(
+        not is_as_recorded(Message(role, now[role], written=now[role]), text)
+        for target in case.targets
+        if (recorded := then.tests.get((case.name, target))) is not None
+        for role, text in recorded.first.items()
+        if role in now
+    )
 
 
 def _repeated(now: Suite, then: SourceSuite) -> Suite:

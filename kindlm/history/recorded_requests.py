@@ -7,19 +7,19 @@ Here it is put together, to say why a request of today was never recorded.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from kindlm.history.as_written import is_as_recorded
 from kindlm.history.transcripts import PurgedError, read_messages, tool_calls_of
 from kindlm.ports import Asked
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import shown
 
-__all__ = ["RecordedRequest", "differences", "is_as_recorded", "read_request", "text_difference"]
+__all__ = ["RecordedRequest", "differences", "read_request", "text_difference"]
 
 _REQUEST = """
 SELECT c.provider, c.model, c.parameters, c.after, c.messages, e.messages AS first,
@@ -36,9 +36,6 @@ SELECT c.after, c.messages, t.body AS text, c.tool_calls
   LEFT JOIN contents t ON t.ref = c.text_ref
  WHERE c.execution = ? AND c.attempt = ? AND c.call = ?
 """
-
-# What stands in a suite until values of the environment are put in. They are not recorded as such.
-_DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
 
 _CONTEXT = 30
 
@@ -112,24 +109,6 @@ def differences(asked: Asked, then: RecordedRequest) -> Iterator[str]:
         {tool["name"]: (tool["description"], tool["parameters"]) for tool in then.tools},
     )
     yield from _messages(now.messages, then.messages)
-
-
-def is_as_recorded(message: Message, then: str) -> bool:
-    """Tell whether a message of now is a recorded text, whatever the environment put into it."""
-    if message.text == then:
-        return True
-    if message.written is None:
-        return False
-    first, *rest = _DEFERRED.split(message.written)
-    if not rest or not then.startswith(first):
-        return False
-    position = len(first)
-    for piece in rest[:-1]:
-        found = then.find(piece, position)
-        if found < 0:
-            return False
-        position = found + len(piece)
-    return then.endswith(rest[-1]) and len(then) - len(rest[-1]) >= position
 
 
 def text_difference(now: str, then: str) -> str:

@@ -10,8 +10,9 @@ from itertools import takewhile
 from typing import Self
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.as_written import is_as_recorded
 from kindlm.history.recorded_answers import CallKey, read_agent_reply
-from kindlm.history.recorded_requests import is_as_recorded, text_difference
+from kindlm.history.recorded_requests import text_difference
 from kindlm.history.transcripts import PurgedError, read_messages
 from kindlm.plan import Execution
 from kindlm.ports import AgentReply, AgentRequest

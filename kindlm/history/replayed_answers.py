@@ -76,12 +76,14 @@ class RecordedRun:
         self._run = run
         self._asks_judges = asks_judges
         self._outcomes: dict[str, list[Outcome]] = {}
+        self._own: dict[tuple[str, Place], list[Outcome]] = {}
         self._of_test: dict[tuple[str, str, str], list[Outcome]] = {}
         for row in db.execute(_OUTCOMES, (run,)):
             place = Place(row["suite"], row["test"], row["target"], row["repeat"])
             key = CallKey(row["execution"], row["attempt"], row["call"])
             outcome = Outcome(place, key, row["purpose"], row["status"] == "responded")
             self._outcomes.setdefault(row["fingerprint"], []).append(outcome)
+            self._own.setdefault((row["fingerprint"], place), []).append(outcome)
             self._of_test.setdefault(place[:3], []).append(outcome)
 
     def answers(self, execution: Execution) -> ReplayedAnswers:
@@ -90,6 +92,9 @@ class RecordedRun:
 
     def find(self, fingerprint: str, place: Place, number: int) -> Outcome | None:
         """Return what the `number`-th asking, from 0, of a request was answered."""
+        own = self._own.get((fingerprint, place), ())
+        if len(own) > number:
+            return own[number]
         groups: dict[str, list[Outcome]] = {}
         for outcome in self._outcomes.get(fingerprint, ()):
             groups.setdefault(outcome.key.execution, []).append(outcome)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.transcripts import PurgedError, read_messages
+from kindlm.transcript import Role
 from kindlm_store import is_held
 
 __all__ = ["SourceRun", "SourceSuite", "SourceTest", "live_runs", "read_source"]
@@ -23,6 +25,7 @@ SELECT id, project, name, path FROM suites
 _TESTS = """
 SELECT p.test, p.target, p.selected,
        max(CASE WHEN e.status <> 'skipped' THEN e.repeat END) AS repeats,
+       max(CASE WHEN e.status <> 'skipped' THEN e.messages END) AS messages,
        count(CASE WHEN e.output_ref IS NOT NULL THEN 1 END) AS said,
        count(CASE WHEN e.output_ref IS NOT NULL AND c.body IS NULL THEN 1 END) AS purged
   FROM planned_tests p
@@ -45,12 +48,17 @@ SELECT r.id FROM runs r
 
 @dataclass(frozen=True, slots=True)
 class SourceTest:
-    """A test as the run defined it; `repeats` is the number of the last one that ended."""
+    """A test as the run defined it; `repeats` is the number of the last one that ended.
+
+    `said` counts the executions with an output, `purged` those whose output is gone. `first` are
+    the messages that a conversation began with, by role, as far as they are known.
+    """
 
     selected: bool
     repeats: int | None
     said: int
     purged: int
+    first: Mapping[Role, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +105,22 @@ def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -
 def _suite(db: sqlite3.Connection, row: sqlite3.Row) -> SourceSuite:
     tests = {
         (test["test"], test["target"]): SourceTest(
-            bool(test["selected"]), test["repeats"], test["said"], test["purged"]
+            bool(test["selected"]),
+            test["repeats"],
+            test["said"],
+            test["purged"],
+            _first(db, test["messages"]),
         )
         for test in db.execute(_TESTS, (row["id"],))
     }
     return SourceSuite(row["project"], row["name"], row["path"], tests)
+
+
+def _first(db: sqlite3.Connection, column: str | None) -> dict[Role, str]:
+    try:
+        return {message.role: message.text for message in read_messages(db, column or "[]")}
+    except PurgedError:
+        return {}
 
 
 def _error(message: str, hint: str) -> KindlmError:

@@ -216,6 +216,18 @@ def test_what_failed_then_fails_again(workspace: Workspace, server: LoopbackServ
     assert executions(report, "k1")[0]["status"] == "passed"
 
 
+def test_embeddings_are_not_recorded(workspace: Workspace, server: LoopbackServer) -> None:
+    drift = {"baseline": {"drift": {"maxScore": 0.1, "method": "embedding"}}}
+    write_orders(workspace, server, [order("k0", judged=False, expect=drift)])
+    workspace.report()
+    assert workspace.run("baseline", "set").returncode == 0
+    since = len(server.requests)
+    (assertion,) = executions(replayed(workspace), "k0")[0]["assertions"]
+    assert assertion["outcome"] == "inconclusive"
+    assert "Embeddings are not recorded" in assertion["message"]
+    assert len(server.requests) == since
+
+
 def test_values_of_the_environment_are_not_needed(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

@@ -281,6 +281,17 @@ def test_neither_keys_nor_variables_of_what_is_not_called_are_needed(
     assert rescored(workspace, OPENAI_API_KEY="")["run"]["status"] == "passed"
 
 
+def test_who_changed_a_prompt_is_told_that_answers_are_to_the_earlier_one(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False), order("k1", judged=False)])
+    workspace.report()
+    assert "has changed since" not in workspace.run("rescore").stderr
+    other = order("k1", judged=False) | {"vars": {"order": "A7"}}
+    write_orders(workspace, server, [order("k0", judged=False), other])
+    assert "the prompt of 1 test has changed since" in workspace.run("rescore").stderr
+
+
 def test_drift_is_measured_against_the_baseline_of_now(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
