@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kindlm.checks.registry import Check, discover
-from kindlm.checks.results import undecided
+from kindlm.checks.results import skipped, undecided
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -46,6 +46,8 @@ class CheckRunner:
         if check is None:
             return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
         if expectation.turn is not None:
+            if expectation.turn > len(transcript.turns):
+                return [skipped(expectation, "The conversation did not come to this message.")]
             transcript = transcript.prefix(expectation.turn)
         try:
             results = await self._results(check, expectation, transcript, context)

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
 from kindlm.cli.baselines import named_run
-from kindlm.cli.console import fail, make_console, note, set_verbose, show
-from kindlm.cli.history import fail_to_open, open_history, or_fail
+from kindlm.cli.console import make_console, note, set_verbose, show
+from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.loading import Loaded, load_paths
 from kindlm.cli.project import Project, find_project
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded, resumed
-from kindlm.cli.run_list import parse_since
 from kindlm.cli.run_request import Derived, RunRequest
 from kindlm.cli.session import new_run_id
-from kindlm.cli.test_run import record_and_report, record_run
+from kindlm.cli.test_run import record_and_report
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.as_written import is_as_recorded
 from kindlm.history.resumption import find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run
-from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
+from kindlm.history.source_runs import SourceRun, SourceSuite, read_source
 from kindlm.plan import Selection
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
-from kindlm_store import OpenError, open_reader
 
-__all__ = ["misuse", "rescore", "rescore_all", "resume_rescoring"]
+__all__ = ["Rescoring", "files_of", "misuse", "rescore", "rescoring_of", "resume_rescoring"]
 
 
 def misuse(
@@ -79,10 +74,10 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     with open_history(options.database) as db:
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
-    loaded = or_fail(load_paths(options.paths or _files(source, project.root), project.root))
+    loaded = or_fail(load_paths(options.paths or files_of(source, project.root), project.root))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
-    rescoring = or_fail(_rescoring(source, loaded, project, options, console))
+    rescoring = or_fail(rescoring_of(source, loaded, project, options, console))
     if options.warnings:
         note(rescoring.describe(), console)
     return record_and_report(rescoring.request, new_run_id(), reporters, options, console)
@@ -105,72 +100,16 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
     loaded = or_fail(load_paths(options.paths, project.root))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
-    request = or_fail(_rescoring(source, loaded, project, options, console)).request
+    request = or_fail(rescoring_of(source, loaded, project, options, console)).request
     request = or_fail(resumed(request, unfinished, force=False))
     return record_and_report(request, unfinished.run, reporters, options, console)
 
 
-def rescore_all(since: str | None, options: TestOptions) -> int:
-    """Check all live runs again that finished since then; return 1 if one does not pass now."""
-    set_verbose(options.verbose)
-    console = make_console()
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
-    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
-    with open_history(options.database) as db:
-        runs = live_runs(db, since=start, suite=options.suite)
-        sources = [(run, read_source(db, run, options.suite)) for run in runs]
-    if not sources:
-        fail([_no_runs()], console)
-    passed = 0
-    for number, (run, source) in enumerate(sources, start=1):
-        note(f"{number} of {len(sources)}: run {run}", console)
-        passed += _rescore_one(source, project, options, console)
-    sys.stdout.write(f"{count(len(sources), 'run')} rescored: {passed:,} pass now.\n")
-    return 0 if passed == len(sources) else 1
-
-
-def _rescore_one(
-    source: Result[SourceRun], project: Project, options: TestOptions, console: Console
-) -> bool:
-    """Check one of many runs again, say in a line what came out, and return whether it passes."""
-    if isinstance(source, Err):
-        show([source.error], console)
-        return False
-    loaded = load_paths(options.paths or _files(source.value, project.root), project.root)
-    if isinstance(loaded, Err):
-        show([loaded.error], console)
-        return False
-    rescoring = _rescoring(source.value, loaded.value, project, options, console)
-    if isinstance(rescoring, Err):
-        show([rescoring.error], console)
-        return False
-    new = new_run_id()
-    record_run(rescoring.value.request, new, console, progress=options.progress)
-    return _tell_result(source.value, new, project.database)
-
-
-def _tell_result(source: SourceRun, new: str, database: Path) -> bool:
-    try:
-        reader = open_reader(database)
-    except OpenError as error:
-        fail_to_open(error)
-    with closing(reader):
-        view = RunView(reader, new)
-        counts = view.summary.executions
-        then = "passed" if source.passed else "failed"
-        sys.stdout.write(
-            f"{source.id} → {new}  {then} → {view.status}  "
-            f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
-        )
-        sys.stdout.flush()
-        return view.passed
-
-
 @dataclass(frozen=True, slots=True)
-class _Rescoring:
+class Rescoring:
     """The request of a rescored run, and how its tests differ from those that were recorded."""
 
-    source: str
+    source: SourceRun
     request: RunRequest
     again: int
     new: int
@@ -179,7 +118,7 @@ class _Rescoring:
 
     def describe(self) -> str:
         """Return what is done, in a line."""
-        parts = [f"Run {self.source} is checked again: {count(self.again, 'test')} of it"]
+        parts = [f"Run {self.source.id} is checked again: {count(self.again, 'test')} of it"]
         if self.new:
             parts.append(f"{count(self.new, 'new test')} without anything recorded")
         if self.gone:
@@ -192,9 +131,9 @@ class _Rescoring:
         return "; ".join(parts) + "."
 
 
-def _rescoring(
+def rescoring_of(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions, console: Console
-) -> Result[_Rescoring]:
+) -> Result[Rescoring]:
     """Return the request of the new run, or why nothing of the source can be checked again."""
     request = make_request(loaded, project, replace(options, suite=None), console)
     if isinstance(request, Err):
@@ -216,8 +155,8 @@ def _rescoring(
     if not only & then:
         return Err(_nothing_left(source, request.value))
     return Ok(
-        _Rescoring(
-            source.id,
+        Rescoring(
+            source,
             replace(
                 request.value,
                 suites=[_repeated(now, before) for now, before in pairs],
@@ -289,7 +228,8 @@ def _recorded(loaded: Loaded, project: Project, options: TestOptions) -> RunOpti
     )
 
 
-def _files(source: SourceRun, root: Path) -> tuple[Path, ...]:
+def files_of(source: SourceRun, root: Path) -> tuple[Path, ...]:
+    """Return the files of the suites of a run."""
     return tuple(root / path for path in _paths(source))
 
 
@@ -321,11 +261,3 @@ def _not_with(option: str, given: Mapping[str, object], hint: str) -> KindlmErro
 
 def _misused(message: str, hint: str) -> KindlmError:
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
-
-
-def _no_runs() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        "No finished run is like that.",
-        "All runs: kindlm runs",
-    )

@@ -63,6 +63,12 @@ def nothing(expectation: Expectation, transcript: Transcript) -> list[CheckResul
 TALK = Transcript(turns=(Turn("a", (Step("one"),)), Turn("b", (Step("two"),))))
 
 
+def test_what_is_expected_of_an_answer_that_never_came_is_not_asked_of_another_one() -> None:
+    result = run([last_text], Expectation("last_text", "x", turn=3), TALK)
+    assert result.outcome is Outcome.SKIPPED
+    assert "did not come to this message" in result.message
+
+
 @pytest.mark.parametrize(("turn", "text"), [(None, "two"), (1, "one"), (2, "two")])
 def test_a_check_sees_the_transcript_up_to_its_turn(turn: int | None, text: str) -> None:
     expectation = Expectation("last_text", "x", turn=turn)

@@ -337,6 +337,19 @@ def test_all_runs_are_rescored_each_as_a_run_of_its_own(
     assert workspace.run("rescore", "--all", "--since", "2099-01-01").returncode == 1
 
 
+def test_a_limit_of_costs_is_one_for_all_runs(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, [order("k0", judged=False)])
+    for _ in range(3):
+        workspace.report()
+    since = len(server.requests)
+    write_orders(workspace, server, [order("k0"), order("k1")])
+    # The first judge is paid for, the second is beyond the limit, the third is not asked.
+    done = workspace.run("rescore", "--all", "--max-cost", "0.002", "-j", "1")
+    assert done.returncode == 1
+    assert "2 runs rescored, 1 left: 1 pass now." in done.stdout
+    assert asked(server, since) == {("k0", "judge"): 2}
+
+
 def test_a_rescored_run_that_was_killed_is_finished_without_asking_twice(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

@@ -86,7 +86,8 @@ def rescore_command(
     with ending_at_once():
         from kindlm.cli.console import fail
         from kindlm.cli.request import TestOptions
-        from kindlm.cli.rescoring import misuse, rescore, rescore_all, resume_rescoring
+        from kindlm.cli.rescoring import misuse, rescore, resume_rescoring
+        from kindlm.cli.rescoring_many import rescore_all
 
     options = TestOptions(
         paths=tuple(config or ()),
