@@ -28,7 +28,7 @@ from kindlm.cli.resumption import as_recorded, no_selection, resumed
 from kindlm.cli.run_request import RunRequest
 from kindlm.cli.secrets import remember_secrets
 from kindlm.cli.session import new_run_id, open_log, run_secrets, run_session
-from kindlm.cli.unwritten import keep_unwritten
+from kindlm.cli.unwritten import find_unwritten, import_command, keep_unwritten
 from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
@@ -117,9 +117,12 @@ def _unfinished(options: TestOptions) -> Unfinished:
         fail([wrong])
     with open_history(options.database) as reader:
         run = or_fail(find_unfinished(reader, options.resume))
-        held_by = holder(existing_history(options.database).database, f"run/{run}")
+        database = existing_history(options.database).database
+        held_by = holder(database, f"run/{run}")
         if held_by is not None:
             fail([_run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
+        if (file := find_unwritten(database, run, reader)) is not None:
+            fail([_not_imported(run, file, _shown(database))])
         return read_unfinished(reader, run)
 
 
@@ -185,7 +188,11 @@ def report_run(
         if not view.is_recorded:
             note("Nothing of the run is in the history.", console)
             return 1
-        errors = write_reports(reporters, view, _report_options(request, options, console))
+        look = _report_options(request, options, console)
+        unwritten = find_unwritten(request.database, run, reader)
+        if unwritten is not None:
+            look = replace(look, first=import_command(unwritten, _shown(request.database)))
+        errors = write_reports(reporters, view, look)
         show(errors, console)
         return 0 if view.passed and not errors else 1
 
@@ -223,6 +230,7 @@ def _report_options(request: RunRequest, options: TestOptions, console: Console)
         width=console.width,
         verbose=options.verbose,
         database=_shown(request.database),
+        named=options.database is not None,
     )
 
 
@@ -256,6 +264,15 @@ def _shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _not_imported(run: str, file: Path, database: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {run} can not be resumed yet: events of it that could not be written are in {file}.",
+        f"Bring them in first: {import_command(file, database)}; or delete the file, and what is"
+        " in it is run again.",
+    )
 
 
 def _run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -18,7 +19,9 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunInterrupted, new_event
 from kindlm_store import Append, EventLog, StoreError
 
-__all__ = ["keep_unwritten"]
+__all__ = ["find_unwritten", "import_command", "keep_unwritten"]
+
+_HEADER_BYTES = 1_000_000
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -52,6 +55,34 @@ def keep_unwritten(
                 tell(_kept(log, f"{count:,} events{ended}", file, shown))
                 return
         tell(_lost(log, f"{count:,} events{ended}", refused, shown))
+
+
+def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path | None:
+    """Return a file with events of a run that its history still lacks, None if there is none."""
+    stream = f"run/{run}"
+    row = reader.execute(
+        "SELECT max(version) FROM event_log WHERE stream = ?", (stream,)
+    ).fetchone()
+    for folder in _folders(database):
+        for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
+            if _ended_at(file, stream) == (row[0] or 0):
+                return file
+    return None
+
+
+def _ended_at(file: Path, stream: str) -> int | None:
+    """Return the version that a stream had when the file was written; None if it does not say."""
+    try:
+        with file.open("rb") as opened:
+            end = json.loads(opened.readline(_HEADER_BYTES))["streams"][stream]
+        return int(end["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def import_command(file: Path, database: str) -> str:
+    """Return the command that brings a file of unwritten events into a history."""
+    return f"kindlm import {shlex.quote(str(file))} --db {shlex.quote(database)}"
 
 
 def _with_end(appends: Sequence[Append], run: str) -> list[Append]:
@@ -147,7 +178,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _kept(log: EventLog, events: str, file: Path, shown: str) -> KindlmError:
-    command = f"kindlm import {shlex.quote(str(file))} --db {shlex.quote(shown)}"
+    command = import_command(file, shown)
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"{_failed(log, shown)} What it does not have, {events}, is in {file}.",

@@ -23,12 +23,18 @@ _ALIASES = {"pretty": "terminal"}
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How a report is to look. `database` is the path of the history as the user knows it."""
+    """How a report is to look. `database` is the path of the history as the user knows it.
+
+    `named` tells that the user named it, and has to name it again. `first` is what has to be typed
+    before anything else can be done with the run.
+    """
 
     color: bool = False
     width: int = 80
     verbose: bool = False
     database: str | None = None
+    named: bool = False
+    first: str | None = None
 
 
 class Report(Protocol):

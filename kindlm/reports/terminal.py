@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -140,4 +141,11 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
         page.unbroken(("History    ", "dim"), visible(options.database))
     if (earlier := view.run_before) is not None:
         page.unbroken(("Compare    ", "dim"), f"kindlm diff {earlier} {view.id}")
-    page.unbroken(("Next       ", "dim"), visible(next_command(view)))
+    page.unbroken(("Next       ", "dim"), visible(options.first or _next(view, options)))
+
+
+def _next(view: RunView, options: ReportOptions) -> str:
+    command = next_command(view)
+    if options.named and options.database is not None:
+        return f"{command} --db {shlex.quote(options.database)}"
+    return command

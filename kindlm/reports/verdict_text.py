@@ -68,7 +68,10 @@ def next_command(view: RunView) -> str:
     pass, else the history.
     """
     if view.status in ("interrupted", "aborted", "killed") and view.info.mode in _FINISHED_BY:
-        return _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
+        command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
+        # The limit that stopped it holds for its next session, too, unless another one is given.
+        spent = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
+        return f"{command} --max-cost MORE" if spent else command
     for test in view.tests():
         if not (test.counts.failed or test.counts.errored):
             continue

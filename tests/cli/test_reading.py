@@ -24,8 +24,8 @@ def test_the_latest_run_is_shown(kindlm: Any, history: Any, make: Any) -> None:
     record(history, make, "m2aaaaaa")
     outcome = kindlm("show", "--db", history.path)
     assert outcome.code == 0
-    assert "m2aaaaaa" in outcome.out
-    assert "k3f9x2ab" not in outcome.out
+    assert outcome.out.startswith("Run m2aaaaaa ")
+    assert "kindlm diff k3f9x2ab m2aaaaaa" in outcome.out
 
 
 def test_runs_are_found_by_id_beginning_and_label(kindlm: Any, history: Any, make: Any) -> None:

@@ -22,7 +22,7 @@ import yaml
 
 from kindlm.testing import LoopbackServer
 
-FEW, MANY = 30, 120
+FEW, MANY = 25, 100
 CONCURRENCY = 4
 EVENTS_EACH = 7
 """Started, requested, responded, three assertions, finished."""

@@ -102,7 +102,12 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert workspace.env["OPENAI_API_KEY"] not in spool.read_text("utf-8")
     assert events_of(spool)[-1]["type"] == "run.interrupted"
 
+    assert f"Next       kindlm import {spool}" in done.stdout
+
     make_room(small_disk)
+    too_early = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
+    assert too_early.returncode == 1
+    assert f"kindlm import {spool}" in " ".join(too_early.stderr.split())
     assert_imported(workspace, spool, *where)
     report = json.loads(workspace.run("report", "latest", "--format", "json", *where).stdout)
     told = len(re.findall("passed", done.stderr.partition("\n✗")[0]))
@@ -110,6 +115,8 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert report["summary"]["executions"]["passed"] >= told > 0
     # Of what was answered, at most the calls in flight are missing.
     assert report["summary"]["executions"]["passed"] >= len(server.requests) - 4
+    resumed = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
+    assert "can not be resumed yet" not in resumed.stderr
 
 
 def test_what_is_refused_for_its_size_is_kept_beside_the_database(
