@@ -10,8 +10,7 @@ from pathlib import Path
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import or_fail
-from kindlm.cli.journal import author, journal_event, new_journal, open_journal
-from kindlm.cli.project import find_project
+from kindlm.cli.journal import open_journal
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -26,6 +25,8 @@ from kindlm.history.comparison import results_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
+from kindlm.recording.journal import author, journal_event, new_journal
+from kindlm.recording.project import find_project
 from kindlm_store import EventLog, NewEvent
 
 __all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]

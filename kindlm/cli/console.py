@@ -151,7 +151,7 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
     Of several errors with the same code, the last one says where to read more.
     """
     from kindlm.cli.problems import render_problem
-    from kindlm.cli.secrets import redactor
+    from kindlm.recording.secrets import redactor
 
     out = console or make_console()
     redact = redactor(os.environ)
@@ -172,7 +172,7 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
 def warn(message: str, hint: str | None = None, console: Console | None = None) -> None:
     """Show a warning."""
     from kindlm.cli.problems import render_warning
-    from kindlm.cli.secrets import redactor
+    from kindlm.recording.secrets import redactor
 
     redact = redactor(os.environ)
     shown = render_warning(redact(message), redact(hint) if hint else None)
@@ -181,7 +181,7 @@ def warn(message: str, hint: str | None = None, console: Console | None = None) 
 
 def note(message: str, console: Console | None = None) -> None:
     """Show a line that is neither an error nor a warning."""
-    from kindlm.cli.secrets import redactor
+    from kindlm.recording.secrets import redactor
     from kindlm.reports.untrusted import visible
 
     (console or make_console()).print(visible(redactor(os.environ)(message)))

@@ -13,7 +13,7 @@ __all__ = ["report_crash"]
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     """Tell the user that kindlm itself failed; no secret of the environment is shown."""
-    from kindlm.cli.secrets import redactor
+    from kindlm.recording.secrets import redactor
 
     redact = redactor(environ)
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))

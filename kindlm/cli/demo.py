@@ -14,17 +14,17 @@ from rich.text import Text
 
 from kindlm.cli.console import fail, make_console, wants_color
 from kindlm.cli.history import or_fail
-from kindlm.cli.loading import load_paths
-from kindlm.cli.project import run_environment
-from kindlm.cli.run_request import RunRequest
 from kindlm.cli.scaffold import create_project, template_file
-from kindlm.cli.session import new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunOptions
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
+from kindlm.recording.loading import load_paths
+from kindlm.recording.project import run_environment
+from kindlm.recording.request import RunRequest
+from kindlm.recording.session import new_run_id
 from kindlm.reports.diff_terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import open_reader

@@ -13,12 +13,12 @@ from typing import TextIO
 from kindlm.cli.console import fail
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import DiffFormat
-from kindlm.cli.project import regression_threshold
 from kindlm.cli.reading import report_options
 from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.run_names import find_pair
+from kindlm.recording.project import regression_threshold
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["compare_and_write", "write_diff"]
@@ -61,7 +61,7 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
 
 def _commit(root: Path, revision: str) -> str | None:
     # It knows the events of runs, which take longer to import than most comparisons to make.
-    from kindlm.cli.git import commit_of
+    from kindlm.recording.git import commit_of
 
     return commit_of(root, revision)
 

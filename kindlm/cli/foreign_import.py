@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kindlm import __version__
-from kindlm.cli.journal import new_journal
-from kindlm.cli.session import new_run_id
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import (
     AgentReplied,
@@ -43,6 +41,8 @@ from kindlm.formats.foreign_results import ForeignExecution, ForeignResults
 from kindlm.formats.kindlm_baseline import is_baseline, read_baseline
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.recording.journal import new_journal
+from kindlm.recording.session import new_run_id
 from kindlm.transcript import CostSource, Role
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, Text, utc_now
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from kindlm.cli.console import fail
-from kindlm.cli.project import Project, find_project
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
+from kindlm.recording.project import Project, find_project
 
 __all__ = [
     "existing_history",

@@ -7,17 +7,18 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from kindlm.cli import export_file, spool
+from kindlm.cli import export_file
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import fail_to_open
-from kindlm.cli.json_lines import LineError
-from kindlm.cli.project import Project
-from kindlm.cli.secrets import secret_values
-from kindlm.cli.session import open_log
 from kindlm.cli.spool_import import Imported, import_spool
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.sealing import SEALED_HEADS
+from kindlm.recording import spool
+from kindlm.recording.json_lines import LineError
+from kindlm.recording.project import Project
+from kindlm.recording.secrets import secret_values
+from kindlm.recording.session import open_log
 from kindlm_store import OpenError, RefusedError
 
 __all__ = ["import_file"]

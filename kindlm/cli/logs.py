@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from kindlm.cli.console import is_interactive, warn
-from kindlm.cli.secrets import secret_values
+from kindlm.recording.secrets import secret_values
 
 __all__ = ["log_as_asked", "name_run"]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.history import fail_to_open
-from kindlm.cli.secrets import secret_values
-from kindlm.cli.session import open_log
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.sealing import SEALED_HEADS
+from kindlm.recording.secrets import secret_values
+from kindlm.recording.session import open_log
 from kindlm_store import (
     EmptyFileError,
     LogSource,

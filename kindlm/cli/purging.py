@@ -19,12 +19,13 @@ import typer
 
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.history import or_fail
-from kindlm.cli.journal import author, new_journal, open_journal
+from kindlm.cli.journal import open_journal
 from kindlm.cli.run_list import parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ContentsPurged, new_event
 from kindlm.history.runs import find_run
 from kindlm.patterns import PatternError, searches
+from kindlm.recording.journal import author, new_journal
 from kindlm.wording import count, listed
 from kindlm_store import (
     Append,

@@ -11,16 +11,16 @@ from rich.console import Console
 from kindlm.cli.baselines import named_run
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import open_history, or_fail
-from kindlm.cli.loading import Loaded, default_paths, load_paths
-from kindlm.cli.project import find_project
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.run_request import Derived
-from kindlm.cli.session import new_run_id
 from kindlm.cli.test_run import record_and_report
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.source_runs import read_source
 from kindlm.plan import make_plan
+from kindlm.recording.loading import Loaded, default_paths, load_paths
+from kindlm.recording.project import find_project
+from kindlm.recording.request import Derived
+from kindlm.recording.session import new_run_id
 
 __all__ = ["replay"]
 

@@ -13,9 +13,6 @@ from rich.console import Console
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.cli.labels import label_problem
-from kindlm.cli.loading import Loaded
-from kindlm.cli.project import Project, run_environment
-from kindlm.cli.run_request import RunRequest
 from kindlm.cli.shards import group_of, parse_shard
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -23,6 +20,9 @@ from kindlm.events import RunOptions
 from kindlm.history.failing import failing_tests
 from kindlm.history.resumption import Unfinished
 from kindlm.plan import Selection
+from kindlm.recording.loading import Loaded
+from kindlm.recording.project import Project, run_environment
+from kindlm.recording.request import RunRequest
 from kindlm.suite import Gate, Suite
 
 __all__ = ["TestOptions", "make_request", "parse_gate"]

@@ -12,13 +12,9 @@ from rich.console import Console
 from kindlm.cli.baselines import named_run
 from kindlm.cli.console import make_console, note, set_verbose, show
 from kindlm.cli.history import open_history, or_fail
-from kindlm.cli.loading import Loaded, load_paths
-from kindlm.cli.project import Project, find_project
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.resumption import as_recorded, resumed
-from kindlm.cli.run_request import Derived, RunRequest
-from kindlm.cli.session import new_run_id
+from kindlm.cli.resumption import as_recorded
 from kindlm.cli.test_run import record_and_report
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
@@ -28,6 +24,11 @@ from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run
 from kindlm.history.source_runs import SourceRun, SourceSuite, read_source
 from kindlm.plan import Selection
+from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.project import Project, find_project
+from kindlm.recording.request import Derived, RunRequest
+from kindlm.recording.resumption import resumed
+from kindlm.recording.session import new_run_id
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count

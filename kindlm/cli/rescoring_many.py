@@ -13,16 +13,16 @@ from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import fail_to_open, open_history, or_fail
-from kindlm.cli.loading import load_paths
-from kindlm.cli.project import Project, find_project
 from kindlm.cli.request import TestOptions
 from kindlm.cli.rescoring import Rescoring, files_of, rescoring_of
 from kindlm.cli.run_list import parse_since
-from kindlm.cli.session import new_run_id
 from kindlm.cli.test_run import record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, live_runs, read_source
+from kindlm.recording.loading import load_paths
+from kindlm.recording.project import Project, find_project
+from kindlm.recording.session import new_run_id
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.console import show
-from kindlm.cli.loading import Loaded, load_paths
-from kindlm.cli.project import Project
 from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.run_request import RunRequest
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence import TestPair
 from kindlm.history.resumption import RecordedSuite, Unfinished
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
+from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.project import Project
+from kindlm.recording.request import RunRequest
 from kindlm.suite import Suite
 
 __all__ = ["SettleOptions", "SettledPair", "request_repeats"]

@@ -13,12 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
-from kindlm.cli.git import commit_of
 from kindlm.cli.history import fail_to_open, open_history, or_fail
-from kindlm.cli.project import find_project, regression_threshold
 from kindlm.cli.reading import report_options
-from kindlm.cli.run_request import RunRequest, Settling
-from kindlm.cli.session import new_run_id
 from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeats
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
 from kindlm.cli.test_run import record_run
@@ -28,6 +24,10 @@ from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import Standing
+from kindlm.recording.git import commit_of
+from kindlm.recording.project import find_project, regression_threshold
+from kindlm.recording.request import RunRequest, Settling
+from kindlm.recording.session import new_run_id
 from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
 from kindlm_store import LockHeldError, OpenError, StreamLock, open_reader
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kindlm.cli.foreign_events import require_known_form
-from kindlm.cli.json_lines import LineError
-from kindlm.cli.secrets import secret_values
-from kindlm.cli.session import open_log
-from kindlm.cli.spool import Spool, SpooledEvent, StreamEnd, read_spool
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.projections import PROJECTIONS
+from kindlm.recording.json_lines import LineError
+from kindlm.recording.secrets import secret_values
+from kindlm.recording.session import open_log
+from kindlm.recording.spool import Spool, SpooledEvent, StreamEnd, read_spool
 from kindlm_store import (
     Append,
     ConflictError,

@@ -6,10 +6,9 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, redirect_stdout, suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,17 +17,11 @@ from kindlm.cli.console import fail, make_console, note, set_verbose, show, want
 from kindlm.cli.dry_run import write_plan
 from kindlm.cli.history import existing_history, fail_to_open, open_history, or_fail
 from kindlm.cli.interruption import stop_on_signals
-from kindlm.cli.loading import Loaded, default_paths, load_paths
 from kindlm.cli.logs import name_run
 from kindlm.cli.progress import ProgressView, make_progress
-from kindlm.cli.project import find_project
 from kindlm.cli.reporters import Reporter, parse_reporters, spare, write_reports
 from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.resumption import as_recorded, no_selection, resumed
-from kindlm.cli.run_request import RunRequest
-from kindlm.cli.secrets import remember_secrets
-from kindlm.cli.session import new_run_id, open_log, run_secrets, run_session
-from kindlm.cli.unwritten import find_unwritten, import_command, keep_unwritten
+from kindlm.cli.resumption import as_recorded, no_selection
 from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
@@ -37,7 +30,14 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.plan import make_plan
+from kindlm.plan import Plan, make_plan
+from kindlm.recording.loading import Loaded, default_paths, load_paths
+from kindlm.recording.project import find_project
+from kindlm.recording.request import RunRequest
+from kindlm.recording.resumption import resumed
+from kindlm.recording.secrets import remember_secrets
+from kindlm.recording.session import new_run_id, open_log, run_secrets, run_session
+from kindlm.recording.unwritten import find_unwritten, import_command, keep_unwritten
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import (
     EventLog,
@@ -208,20 +208,31 @@ async def _run(
 ) -> None:
     stop = Stop()
     _log.info("The run starts", suites=len(request.suites))
-
-    def observe(finished: Finished) -> None:
-        progress.finished(finished)
-        if fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
-            stop.wind_down(_FAIL_FAST)
-
+    watcher = _Watcher(progress, console, stop, fail_fast)
     with stop_on_signals(stop, lambda line: note(line, console)):
-        tell = partial(_tell, console)
-        await run_session(request, run, log, progress, observe, stop, tell)
+        await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
 
-def _tell(console: Console, item: KindlmError | Diagnostic) -> None:
-    show([item], console)
+@dataclass(frozen=True, slots=True)
+class _Watcher:
+    """Shows a run on the terminal, and stops it at the first failure if that was asked for."""
+
+    progress: ProgressView
+    console: Console
+    stop: Stop
+    fail_fast: bool
+
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        self.progress.planned(plan, ended)
+
+    def finished(self, finished: Finished) -> None:
+        self.progress.finished(finished)
+        if self.fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
+            self.stop.wind_down(_FAIL_FAST)
+
+    def tell(self, item: KindlmError | Diagnostic) -> None:
+        show([item], self.console)
 
 
 def _report_options(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from kindlm.cli.loading import Loaded
 from kindlm.config import Diagnostic
+from kindlm.recording.loading import Loaded
 from kindlm.wording import count
 
 __all__ = ["ValidationSummary", "summarise", "validation_json"]

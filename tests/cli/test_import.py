@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.cli.json_lines import LineError
-from kindlm.cli.spool import StreamEnd, read_spool, write_spool
 from kindlm.events import ProviderResponded, RunInterrupted, RunSealed, RunStarted, new_event
 from kindlm.projections import PROJECTIONS
+from kindlm.recording.json_lines import LineError
+from kindlm.recording.spool import StreamEnd, read_spool, write_spool
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, uuid7
 
 RUN = "run/k3f9x2ab"

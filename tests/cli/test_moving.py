@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from recorded_history import History
 
 from kindlm.cli.export_file import read_export
-from kindlm.cli.json_lines import LineError
 from kindlm.events import RunInterrupted, RunLabelled, RunResumed, RunStarted, new_event
 from kindlm.projections import PROJECTIONS
+from kindlm.recording.json_lines import LineError
 from kindlm_store import EventLog, StreamLock
 
 TABLES = [table.name for projection in PROJECTIONS for table in projection.tables]

@@ -11,7 +11,6 @@ from typing import Any, Self
 import pytest
 
 from kindlm.checks import CheckRunner
-from kindlm.cli.recorder import RunRecorder
 from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution
@@ -32,6 +31,7 @@ from kindlm.ports import (
 )
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
+from kindlm.recording.recorder import RunRecorder
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import (
     Case,

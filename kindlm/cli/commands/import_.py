@@ -34,7 +34,7 @@ def import_command(
     from kindlm.cli.console import make_console, note, warn
     from kindlm.cli.history import or_fail
     from kindlm.cli.importing import import_file
-    from kindlm.cli.project import find_project
+    from kindlm.recording.project import find_project
     from kindlm.wording import count
 
     del verbose

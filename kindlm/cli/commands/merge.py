@@ -25,7 +25,7 @@ def merge_command(
     from kindlm.cli.console import make_console, note, show, warn
     from kindlm.cli.history import or_fail
     from kindlm.cli.merging import explained, merge_histories
-    from kindlm.cli.project import find_project
+    from kindlm.recording.project import find_project
     from kindlm.wording import count
 
     del verbose

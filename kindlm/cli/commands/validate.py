@@ -28,10 +28,10 @@ def validate_command(
 
     from kindlm.cli.console import note, show
     from kindlm.cli.history import or_fail
-    from kindlm.cli.loading import default_paths, load_paths
-    from kindlm.cli.project import find_project
-    from kindlm.cli.secrets import redactor
     from kindlm.cli.validation import summarise, validation_json
+    from kindlm.recording.loading import default_paths, load_paths
+    from kindlm.recording.project import find_project
+    from kindlm.recording.secrets import redactor
 
     del verbose
     root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root

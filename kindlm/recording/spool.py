@@ -17,7 +17,7 @@ from uuid import UUID
 from pydantic import Field
 
 from kindlm import __version__
-from kindlm.cli.json_lines import (
+from kindlm.recording.json_lines import (
     EventId,
     HashText,
     LineError,

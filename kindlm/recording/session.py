@@ -10,34 +10,19 @@ import asyncio
 import secrets
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from kindlm.agents.python_processes import PythonProcesses
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
-from kindlm.cli.git import ci_service, git_state
-from kindlm.cli.journal import new_journal
-from kindlm.cli.progress import ProgressView
-from kindlm.cli.recorded_sources import embedders, recorded_sources
-from kindlm.cli.recorder import RunRecorder
-from kindlm.cli.resumption import lost_suite
-from kindlm.cli.run_events import (
-    run_finished,
-    run_resumed,
-    run_started,
-    suite_skipped,
-    suite_started,
-)
-from kindlm.cli.run_request import RunRequest, SkippedSuite
-from kindlm.cli.secrets import suite_secrets
-from kindlm.cli.serving import Served, Tell, serve_suites
 from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
-from kindlm.engine.runner import Observer, Ports, run_plan
+from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import RunAborted, RunExtended, RunInterrupted, RunSealed, new_event
@@ -49,6 +34,22 @@ from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
+from kindlm.recording.git import ci_service, git_state
+from kindlm.recording.journal import new_journal
+from kindlm.recording.recorded_sources import embedders, recorded_sources
+from kindlm.recording.recorder import RunRecorder
+from kindlm.recording.request import RunRequest, Settling, SkippedSuite
+from kindlm.recording.resumption import lost_suite
+from kindlm.recording.run_events import (
+    run_finished,
+    run_resumed,
+    run_started,
+    suite_skipped,
+    suite_started,
+)
+from kindlm.recording.secrets import suite_secrets
+from kindlm.recording.serving import Served, serve_suites
+from kindlm.recording.watcher import Watcher
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings
 from kindlm.wording import shown
@@ -76,19 +77,9 @@ def open_log(database: Path, secret: set[str]) -> EventLog:
 
 
 async def run_session(
-    request: RunRequest,
-    run: str,
-    log: EventLog,
-    view: ProgressView,
-    observer: Observer,
-    stop: Stop,
-    tell: Tell,
+    request: RunRequest, run: str, log: EventLog, watcher: Watcher, stop: Stop
 ) -> None:
     """Run everything that was requested, or is left of it, and record it as the run `run`.
-
-    `view` is told how much there is to do before anything starts, `observer` of each execution that
-    ended. `tell` is told what the user has to know meanwhile: cassettes that hold nothing, and
-    served programs that end by themselves.
 
     The stream is sealed if the plan was completed and the verdict could be computed; otherwise
     the run stays open. Raises `LockHeldError` if another process runs it, `SealedError` if it was
@@ -97,45 +88,11 @@ async def run_session(
     started = time.monotonic()
     stream = f"run/{run}"
     with StreamLock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
-        redact = Redactor(run_secrets(request))
         with closing(log.reader()) as reader:
             before = read_unfinished(reader, run) if request.resuming else None
-            async with (
-                serve_suites(request, stop, reader, tell) as served,
-                PythonProcesses(request.environ, request.root, redact) as processes,
-            ):
-                recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
-                baselines = RecordedBaselines(reader, _chosen_baselines(request, before))
-                lost = None if before is None else lost_suite(served, request, before)
-                _record_start(served, request, baselines, recorder, lost, before)
-                # A run that was finished meanwhile takes no event any more, and calls no model.
-                await recorder.durable()
-                if lost is not None:
-                    tell(lost.error)
-                    stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
-                ports = _ports(request, reader, baselines, recorder, processes)
-
-                def work(plan: Plan, earlier: Earlier) -> Awaitable[bool]:
-                    view.planned(plan, earlier.finished)
-                    return run_plan(
-                        plan,
-                        ports,
-                        lambda finished: observer(recorder.shown(finished)),
-                        stop,
-                        limits=request.limits,
-                        earlier=earlier,
-                        unpriced=lambda model: tell(_unpriced(model)),
-                        held_up=lambda callee, seconds: tell(_held_up(callee, seconds)),
-                    )
-
-                if stop.reason is not None:
-                    complete = False
-                elif request.settling is not None:
-                    again = partial(request.settling.next_round, reader, served.plan)
-                    complete = await _run_rounds(run, again, work, reader, recorder, log)
-                else:
-                    complete = await work(served.plan, before.earlier if before else Earlier())
-        if not complete or served.ended:
+            session = _Session(request, run, log, watcher, stop, recorder, reader, before)
+            complete = await session.work_off()
+        if not complete:
             recorder.record(_stopped(stop))
             await recorder.durable()
             return
@@ -146,27 +103,76 @@ async def run_session(
             await _finish(run, log, took_ms + (before.duration_ms if before else 0.0))
 
 
-async def _run_rounds(
-    run: str,
-    next_round: Callable[[], Plan | None],
-    work: Callable[[Plan, Earlier], Awaitable[bool]],
-    reader: sqlite3.Connection,
-    recorder: RunRecorder,
-    log: EventLog,
-) -> bool:
-    """Run one round after the other, each planned from what is recorded of those before.
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What the parts of one session share; `before` is what earlier sessions of the run did."""
 
-    Return whether the last one was completed.
-    """
-    planned = 0
-    while (plan := next_round()) is not None:
-        planned += len(plan)
-        recorder.record(RunExtended(planned=planned))
-        if not await work(plan, read_unfinished(reader, run).earlier):
-            return False
-        await recorder.durable()
-        await log.aflush()
-    return True
+    request: RunRequest
+    run: str
+    log: EventLog
+    watcher: Watcher
+    stop: Stop
+    recorder: RunRecorder
+    reader: sqlite3.Connection
+    before: Unfinished | None
+
+    async def work_off(self) -> bool:
+        """Start what is served and run what is planned; tell whether all of it is done."""
+        request, tell = self.request, self.watcher.tell
+        redact = Redactor(run_secrets(request))
+        async with (
+            serve_suites(request, self.stop, self.reader, tell) as served,
+            PythonProcesses(request.environ, request.root, redact) as processes,
+        ):
+            self.recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
+            baselines = RecordedBaselines(self.reader, _chosen_baselines(request, self.before))
+            await self._begin(served, baselines)
+            if self.stop.reason is not None:
+                return False
+            ports = _ports(request, self.reader, baselines, self.recorder, processes)
+            if request.settling is None:
+                earlier = self.before.earlier if self.before else Earlier()
+                complete = await self._run(served.plan, ports, earlier)
+            else:
+                complete = await self._run_rounds(request.settling, served.plan, ports)
+        return complete and not served.ended
+
+    async def _begin(self, served: Served, baselines: BaselineLookup) -> None:
+        """Record what the session starts with; stop it if it can not go on from there."""
+        lost = None if self.before is None else lost_suite(served, self.request, self.before)
+        _record_start(served, self.request, baselines, self.recorder, lost, self.before)
+        # A run that was finished meanwhile takes no event any more, and calls no model.
+        await self.recorder.durable()
+        if lost is not None:
+            self.watcher.tell(lost.error)
+            self.stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
+
+    async def _run(self, plan: Plan, ports: Ports, earlier: Earlier) -> bool:
+        """Run a plan, but for what has ended earlier; tell whether all of it is done."""
+        tell = self.watcher.tell
+        self.watcher.planned(plan, earlier.finished)
+        return await run_plan(
+            plan,
+            ports,
+            lambda finished: self.watcher.finished(self.recorder.shown(finished)),
+            self.stop,
+            limits=self.request.limits,
+            earlier=earlier,
+            unpriced=lambda model: tell(_unpriced(model)),
+            held_up=lambda callee, seconds: tell(_held_up(callee, seconds)),
+        )
+
+    async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
+        """Run one round after the other, each planned from what is recorded of those before."""
+        planned = 0
+        while (plan := settling.next_round(self.reader, whole)) is not None:
+            planned += len(plan)
+            self.recorder.record(RunExtended(planned=planned))
+            if not await self._run(plan, ports, read_unfinished(self.reader, self.run).earlier):
+                return False
+            await self.recorder.durable()
+            await self.log.aflush()
+        return True
 
 
 def _chosen_baselines(

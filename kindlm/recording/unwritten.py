@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kindlm.cli.spool import StreamEnd, write_spool
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunInterrupted, new_event
+from kindlm.recording.spool import StreamEnd, write_spool
 from kindlm_store import Append, EventLog, StoreError
 
 __all__ = ["find_unwritten", "import_command", "keep_unwritten"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.cli.personal_data import PersonalData, patterns_of
+from kindlm.recording.personal_data import PersonalData, patterns_of
 from kindlm.suite import Case, Expectation, Prompt, Suite
 from kindlm_store import Text
 

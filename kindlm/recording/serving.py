@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from kindlm.cli.cassettes import with_recorded_answers
-from kindlm.cli.run_request import Derived, RunRequest, SkippedSuite
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, KindlmError, Result
 from kindlm.plan import Plan, PlannedSuite, make_plan
+from kindlm.recording.cassettes import with_recorded_answers
+from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import Service, Suite
 
 __all__ = ["Served", "Tell", "serve_suites"]

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from kindlm.cli.run_request import Derived
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.recorded_answers import RecordedJudgements
 from kindlm.history.replayed_answers import RecordedRun
 from kindlm.history.transcripts import RecordedTranscripts
 from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
 from kindlm.providers.embedders import find_embedder
+from kindlm.recording.request import Derived
 from kindlm.suite import Suite
 
 __all__ = ["embedders", "recorded_sources"]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
-from kindlm.cli.run_request import Resuming, RunRequest, SkippedSuite
 from kindlm.errors import Ok
 from kindlm.events import (
     GateData,
@@ -26,6 +25,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import BaselineLookup
+from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
 from kindlm_store import Text
 
 __all__ = ["run_finished", "run_resumed", "run_started", "suite_skipped", "suite_started"]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from suites import make_suite
 
-from kindlm.cli.recorder import RunRecorder
 from kindlm.engine.execution import Finished
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import ExecutionFinished, ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
+from kindlm.recording.recorder import RunRecorder
 from kindlm.suite import Case, Expectation, Prompt
 from kindlm_store import EventLog, Text
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kindlm.cli.project import run_environment
-from kindlm.cli.run_request import SkippedSuite
-from kindlm.cli.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import discover
+from kindlm.recording.project import run_environment
+from kindlm.recording.request import SkippedSuite
+from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.suite import Expectation, Suite
 
 __all__ = ["Loaded", "default_paths", "load_paths"]
