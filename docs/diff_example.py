@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
 from recorded_history import History, Make
 
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.reports.diff_terminal import write_diff
+from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["diff_example"]

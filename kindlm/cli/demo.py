@@ -25,7 +25,7 @@ from kindlm.recording.loading import load_paths
 from kindlm.recording.project import run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.session import new_run_id
-from kindlm.reports.diff_terminal import write_diff
+from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import open_reader
 

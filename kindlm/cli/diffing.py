@@ -55,7 +55,7 @@ def compare_and_write(
 
 def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:
     """Write a comparison in one of its forms."""
-    module = import_module(f"kindlm.reports.diff_{form.value}")
+    module = import_module(f"kindlm.reports.diff.{form.value}")
     module.write_diff(diff, out, options)
 
 

@@ -1,26 +1,15 @@
-"""The comparison of two runs as a page: one file that needs nothing else, and runs nothing.
-
-Everything is escaped by the template engine, and the page's own policy lets no script run and
-nothing be loaded, should anything ever slip through.
-"""
+"""The page of a comparison of two runs: what the command tells, folded where it is long."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import TextIO
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from kindlm.history.diff.calls import CallEdit
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import CheckChange, Kind, TestDetails, TestDiff
 from kindlm.history.diff.words import Segment, WordDiff
-from kindlm.reports.diff_parts import (
+from kindlm.reports.diff.parts import (
     argument_text,
     call_aside,
     check_name,
@@ -31,7 +20,7 @@ from kindlm.reports.diff_parts import (
     measures,
     sequence_text,
 )
-from kindlm.reports.diff_text import (
+from kindlm.reports.diff.text import (
     LOOKS,
     Look,
     fail_on_text,
@@ -46,10 +35,10 @@ from kindlm.reports.diff_text import (
     scope_text,
     status_text,
 )
-from kindlm.reports.registry import ReportOptions
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.pages.document import Document
+from kindlm.reports.untrusted import bounded, visible
 
-__all__ = ["write_diff"]
+__all__ = ["diff_page"]
 
 _TOLD = 200
 _LISTED = 1_000
@@ -79,64 +68,47 @@ class _Part:
     more: int
 
 
-def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
-    """Write the page; it has no options."""
-    del options
-    style = files("kindlm.reports").joinpath("templates/diff.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
+def diff_page(diff: RunDiff) -> Document:
+    """Return the page of a comparison."""
     headline = headline_of(diff)
     figures = [(figure.name, figure_text(figure)) for figure in diff.figures]
     if rate := rate_text(diff):
         figures.insert(0, ("pass rate", rate))
-    stream = (
-        _environment()
-        .get_template("diff.html")
-        .generate(
-            diff=diff,
-            style=Markup(style),  # noqa: S704 - the page's own style sheet
-            style_hash=f"sha256-{digest}",
-            headline=headline,
-            mood=_VERDICTS[headline.good],
-            runs=(run_text(diff.before), run_text(diff.after)),
-            scope=scope_text(diff),
-            asked=fail_on_text(diff),
-            notes=list(notes_of(diff)),
-            figures=figures,
-            parts=_parts(diff),
-            configs=diff.configs,
-            step=next_step(diff),
-        )
+    return Document(
+        "diff.html",
+        f"{headline.word}: {diff.before.id} → {diff.after.id}",
+        {
+            "diff": diff,
+            "headline": headline,
+            "mood": _VERDICTS[headline.good],
+            "runs": (run_text(diff.before), run_text(diff.after)),
+            "scope": scope_text(diff),
+            "asked": fail_on_text(diff),
+            "notes": list(notes_of(diff)),
+            "figures": figures,
+            "parts": _parts(diff),
+            "configs": diff.configs,
+            "step": next_step(diff),
+        },
+        filters={"text": _text},
+        functions={
+            "aside": call_aside,
+            "argument_text": argument_text,
+            "calls_changed": _calls_changed,
+            "check_name": check_name,
+            "check_text": check_text,
+            "checks": _checks,
+            "edit_mood": lambda change: _SIGNS[change.edit][1],
+            "edit_sign": lambda change: _SIGNS[change.edit][0],
+            "excerpt": _excerpt,
+            "measures": measures,
+            "needs": needs_text,
+            "outcome": outcome_text,
+            "place": config_text,
+            "sequence": sequence_text,
+            "status": status_text,
+        },
     )
-    out.writelines(stream)
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("kindlm.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.filters["shown"] = one_line
-    environment.filters["text"] = _text
-    environment.globals.update(
-        aside=call_aside,
-        argument_text=argument_text,
-        calls_changed=_calls_changed,
-        check_name=check_name,
-        check_text=check_text,
-        checks=_checks,
-        edit_mood=lambda change: _SIGNS[change.edit][1],
-        edit_sign=lambda change: _SIGNS[change.edit][0],
-        excerpt=_excerpt,
-        measures=measures,
-        needs=needs_text,
-        outcome=outcome_text,
-        place=config_text,
-        sequence=sequence_text,
-        status=status_text,
-    )
-    return environment
 
 
 def _parts(diff: RunDiff) -> Iterator[_Part]:

@@ -24,7 +24,7 @@ from kindlm.history.diff.values import (
 from kindlm.history.diff.words import WordDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
-from kindlm.reports.diff_text import headline_of, next_step, notes_of
+from kindlm.reports.diff.text import headline_of, next_step, notes_of
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["SCHEMA_VERSION", "diff_schema", "write_diff"]
@@ -36,7 +36,7 @@ _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.OTHER_WORDS, Kind.NOT_RUN)
 
 def diff_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the comparison."""
-    text = files("kindlm.reports").joinpath("diff.schema.json").read_text(encoding="utf-8")
+    text = files("kindlm.reports.diff").joinpath("diff.schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

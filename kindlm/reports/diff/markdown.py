@@ -15,7 +15,7 @@ from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDetails, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.history.run_view import RunView
-from kindlm.reports.diff_parts import (
+from kindlm.reports.diff.parts import (
     argument_text,
     call_aside,
     check_name,
@@ -25,7 +25,7 @@ from kindlm.reports.diff_parts import (
     excerpt,
     measures,
 )
-from kindlm.reports.diff_text import (
+from kindlm.reports.diff.text import (
     LOOKS,
     fail_on_text,
     figure_text,

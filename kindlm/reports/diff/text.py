@@ -17,7 +17,7 @@ from kindlm.history.diff.values import Figure, Kind, SideFigures, TestDiff
 from kindlm.history.evidence import FailOn, Strength, Verdict
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import Settlement
-from kindlm.reports.diff_parts import p_value, points
+from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count

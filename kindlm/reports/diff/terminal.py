@@ -9,7 +9,7 @@ from kindlm.history.diff.calls import CallChange, CallEdit
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import CheckChange, Kind, SuiteConfig, TestDetails, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
-from kindlm.reports.diff_parts import (
+from kindlm.reports.diff.parts import (
     argument_text,
     call_aside,
     check_name,
@@ -20,7 +20,7 @@ from kindlm.reports.diff_parts import (
     measures,
     sequence_text,
 )
-from kindlm.reports.diff_text import (
+from kindlm.reports.diff.text import (
     LOOKS,
     Look,
     fail_on_text,

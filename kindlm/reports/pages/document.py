@@ -1,0 +1,142 @@
+"""A page as a document: one stream of HTML that needs nothing else.
+
+Everything shown is escaped by the template engine. The document's own policy lets nothing be loaded
+and no script run but those that belong to it, should anything ever slip through.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kindlm.reports.figures import duration, money, percent, score, tally
+from kindlm.reports.pages.links import Links
+from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
+
+__all__ = ["Document", "policy", "render", "render_part"]
+
+_TEXT = 6_000
+"""So many characters of a text are shown where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What makes a page: a template with what it shows, style sheets, scripts.
+
+    `styles` and `scripts` are names of files beside this module; every page has the style `base`.
+    `filters` and `functions` are what the template has beyond those that every template has.
+    """
+
+    template: str
+    title: str
+    values: Mapping[str, Any]
+    styles: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render(document: Document, links: Links) -> Iterator[str]:
+    """Yield the whole page, piece by piece."""
+    style, script = _style(document), _script(document)
+    yield from (
+        _environment(document)
+        .get_template(document.template)
+        .generate(
+            document.values,
+            title=document.title,
+            links=links,
+            # The page's own: they are parts of this package.
+            style=Markup(style),  # noqa: S704
+            script=Markup(script),  # noqa: S704
+            policy=policy(document),
+        )
+    )
+
+
+def render_part(document: Document, links: Links) -> str:
+    """Return the content of a page without what is around it: what a page in use renews."""
+    return "".join(
+        _environment(document)
+        .get_template(document.template)
+        .generate(document.values, title=document.title, links=links, part=True)
+    )
+
+
+def policy(document: Document) -> str:
+    """Return the Content-Security-Policy of a page.
+
+    It may connect to where it came from if it has scripts: to renew itself.
+    """
+    rules = ["default-src 'none'", "base-uri 'none'", "img-src data:"]
+    rules.append(f"style-src '{_digest(_style(document))}'")
+    if document.scripts:
+        rules += [f"script-src '{_digest(_script(document))}'", "connect-src 'self'"]
+    rules.append("form-action 'self'")
+    return "; ".join(rules)
+
+
+def _style(document: Document) -> str:
+    return "".join(_file(f"styles/{name}.css") for name in ("base", *document.styles))
+
+
+def _script(document: Document) -> str:
+    return "".join(_file(f"scripts/{name}.js") for name in document.scripts)
+
+
+@lru_cache
+def _file(path: str) -> str:
+    return files(__package__).joinpath(path).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+@lru_cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("kindlm.reports.pages", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        count=count,
+        duration=duration,
+        money=money,
+        percent=percent,
+        score=score,
+        shown=one_line,
+        tally=tally,
+        text=_text,
+        when=_when,
+    )
+    return environment
+
+
+def _environment(document: Document) -> Environment:
+    environment = _templates().overlay()
+    environment.filters = {**environment.filters, **document.filters}
+    environment.globals = {**environment.globals, **document.functions}
+    return environment
+
+
+def _text(text: str, characters: int = _TEXT) -> str:
+    return visible(bounded(text, characters))
+
+
+def _when(at: str) -> Markup:
+    """Return a time of the log, UTC in ISO 8601, as people read it."""
+    return Markup('<time datetime="{}">{} {} UTC</time>').format(at, at[:10], at[11:16])
