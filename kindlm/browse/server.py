@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kindlm.browse.pages import DATABASE, descriptions, settings
+from kindlm.browse.descriptions import DATABASE, descriptions, settings
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 if TYPE_CHECKING:
@@ -42,10 +42,11 @@ def make_datasette(database: Path) -> Datasette:
     from datasette.database import Database  # type: ignore[import-untyped]
     from datasette.plugins import pm  # type: ignore[import-untyped]
 
-    from kindlm.browse import links
+    from kindlm.browse import plugin
 
-    if not pm.is_registered(links):
-        pm.register(links, name="kindlm")
+    # Installed, it is found by its entry point; Datasette may have been told not to look.
+    if not pm.is_registered(plugin):
+        pm.register(plugin, name="kindlm")
     arguments: dict[str, Any] = {"settings": {"sql_time_limit_ms": _SQL_LIMIT_MS}}
     if "config" in inspect.signature(Datasette).parameters:
         arguments |= {"metadata": descriptions(), "config": settings()}

@@ -8,7 +8,7 @@ import webbrowser
 from ipaddress import ip_address
 from pathlib import Path
 
-from kindlm.browse.pages import START_PAGE
+from kindlm.browse.descriptions import START_PAGE
 from kindlm.browse.server import listen, make_datasette, serve
 from kindlm.cli.console import note, warn
 from kindlm.cli.history import existing_history, open_history, or_fail

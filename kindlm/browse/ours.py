@@ -1,0 +1,56 @@
+"""Which databases of a Datasette are histories of kindlm, and who may read them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kindlm_store import OpenError, open_reader
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette  # type: ignore[import-untyped]
+
+__all__ = ["histories", "is_history", "may_read"]
+
+
+def histories(datasette: Datasette) -> list[str]:
+    """Return the names of the databases that are histories."""
+    return [name for name in datasette.databases if is_history(datasette, name)]
+
+
+def is_history(datasette: Datasette, database: str) -> bool:
+    """Tell whether a database of that name is there and is a history."""
+    found = datasette.databases.get(database)
+    return found is not None and found.path is not None and _is_history(str(found.path))
+
+
+async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database: str) -> bool:
+    """Tell whether somebody may read all of a history: its pages show what is in every table."""
+    if hasattr(datasette, "allowed"):
+        from datasette.resources import TableResource  # type: ignore[import-untyped]
+
+        resource = TableResource(database=database, table="contents")
+        allowed: bool = await datasette.allowed(action="view-table", resource=resource, actor=actor)
+        return allowed
+    # Before 1.0: who is told nothing about a table is asked about its database.
+    from datasette.utils.asgi import Forbidden  # type: ignore[import-untyped]
+
+    wanted = [("view-table", (database, "contents")), ("view-database", database), "view-instance"]
+    try:
+        await datasette.ensure_permissions(actor, wanted)
+    except Forbidden:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _is_history(path: str) -> bool:
+    # Asked for each cell of each table that is shown: a file does not change what it is.
+    try:
+        with closing(open_reader(path)) as connection:
+            connection.execute("SELECT id FROM runs LIMIT 1")
+            return True
+    except (OpenError, sqlite3.Error):
+        return False

@@ -1,0 +1,60 @@
+"""The Datasette plugin: pages of the history, and the ways to them from tables and menus.
+
+It is silent where no database is a history. Only what Datasette 0.65 and 1.0 both have is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from datasette import hookimpl  # type: ignore[import-untyped]
+from markupsafe import Markup
+
+from kindlm.browse import routes
+from kindlm.browse.addresses import Addresses
+from kindlm.browse.descriptions import VIEW_DESCRIPTIONS
+from kindlm.browse.ours import histories, is_history, may_read
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette  # type: ignore[import-untyped]
+
+__all__ = ["menu_links", "register_routes", "render_cell"]
+
+_LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def register_routes() -> list[tuple[str, Any]]:
+    """Return the pages, each with the pattern of its address."""
+    return routes.ROUTES
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
+    """Return what leads from the menu of every page to the runs of each history."""
+
+    async def links() -> list[dict[str, str]]:
+        found = histories(datasette)
+        return [
+            {
+                "href": Addresses(datasette, name).runs(),
+                "label": "Runs" if len(found) == 1 else f"Runs of {name}",
+            }
+            for name in found
+            if await may_read(datasette, actor, name)
+        ]
+
+    return links
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def render_cell(
+    value: Any, column: str, table: str | None, database: str, datasette: Datasette
+) -> Markup | None:
+    """Return a link to the page of a run or an execution, None for everything else."""
+    page = _LEADS_TO.get(column)
+    if page is None or not isinstance(value, str) or not is_history(datasette, database):
+        return None
+    if table is not None and table not in VIEW_DESCRIPTIONS:
+        return None
+    return Markup('<a href="{}">{}</a>').format(page(Addresses(datasette, database), value), value)
