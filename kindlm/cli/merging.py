@@ -81,7 +81,8 @@ def explained(file: Path, refusal: Refusal) -> KindlmError:
         "going on": "Merge it again when it has ended.",
         "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
         f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
-        "unsound": f"Everything else was merged. Check that history: kindlm verify --db {file}",
+        "unsound": "All that is not named here was merged. Check that history:"
+        f" kindlm verify --db {file}",
     }
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,

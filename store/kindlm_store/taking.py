@@ -153,6 +153,7 @@ class Taking:
             RefusedError: One of them cannot be taken.
         """
         taken = Taken()
+        self._claimed.clear()
         # The locks are given back after the commit: who goes on with a run sees all of it.
         with ExitStack() as locks, immediate(self._connection):
             for stream in source.streams():
@@ -161,6 +162,8 @@ class Taking:
         return taken
 
     def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
+        # A stream that was refused halfway leaves what it claimed; the next is not to answer for it.
+        self._claimed.clear()
         try:
             with ExitStack() as locks, immediate(self._connection):
                 known = self._take(source, stream, locks)

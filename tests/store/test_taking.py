@@ -194,6 +194,22 @@ def test_all_or_nothing(other: Path, path: Path) -> None:
         assert len(list(log.read())) == 6
 
 
+def test_one_that_is_refused_halfway_takes_no_other_with_it(other: Path, path: Path) -> None:
+    with opened(other) as theirs:
+        theirs.append("run/mine", [said("mine")])
+        # It notes what is not there, too, before what makes it refused.
+        noted = NewEvent("noted", {"stream": "run/elsewhere", "head": "sha256:" + "0" * 64})
+        theirs.append("journal/bad", [noted, NewEvent("nonsense", {})])
+        theirs.append("run/sound", [said("sound")])
+    with opened(path) as log:
+        taken = take(log, other)
+        assert [refusal.stream for refusal in taken.refused] == ["journal/bad"]
+        assert "that is nonsense" in taken.refused[0].reason
+        assert set(taken.streams) == {
+            "journal/a", "run/sealed", "run/open", "run/mine", "run/sound",
+        }  # fmt: skip
+
+
 def test_what_the_tables_cannot_be_computed_from_is_refused(other: Path, path: Path) -> None:
     with opened(path) as log:
         take(log, other)
