@@ -36,6 +36,7 @@ from kindlm.cli.commands.runs import runs_command
 from kindlm.cli.commands.schema import schema_command
 from kindlm.cli.commands.settle import settle_command
 from kindlm.cli.commands.show import show_command
+from kindlm.cli.commands.tail import tail_command
 from kindlm.cli.commands.test import test_command
 from kindlm.cli.commands.validate import validate_command
 from kindlm.cli.commands.verify import verify_command
@@ -60,6 +61,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "label": label_command,
     "review": review_command,
     "browse": browse_command,
+    "tail": tail_command,
     "export": export_command,
     "import": import_command,
     "merge": merge_command,

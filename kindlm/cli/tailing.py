@@ -1,0 +1,129 @@
+"""A run followed from another terminal: a line for each execution that ends, then the verdict."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kindlm.cli.console import note
+from kindlm.cli.history import open_history, or_fail
+from kindlm.cli.reading import report_options
+from kindlm.history.following import Happening, What, happenings
+from kindlm.history.masking import mask_of
+from kindlm.history.rows import ExecutionView
+from kindlm.history.run_view import RunView
+from kindlm.history.runs import find_run
+from kindlm.outcome import Outcome, Status
+from kindlm.reports.figures import duration, money
+from kindlm.reports.page import Page, Part, mark
+from kindlm.reports.untrusted import one_line
+from kindlm.reports.verdict_text import verdict_of
+
+__all__ = ["tail_run"]
+
+_LOOK_EVERY_S = 0.25
+_MESSAGE_LIMIT = 160
+
+
+def tail_run(database: Path | None, wanted: str, *, poll_s: float = _LOOK_EVERY_S) -> bool:
+    """Follow a run until it ends; return whether it passed. Raises `KeyboardInterrupt` on Ctrl-C.
+
+    What has happened already is told first. A run whose process is gone is not waited for.
+    """
+    options = report_options(database, verbose=False)
+    waiting = threading.Event()
+    with open_history(database) as db:
+        tail = _Tail(db, or_fail(find_run(db, wanted)), Page(sys.stdout, options))
+        while True:
+            # Asked before looking: what a process wrote before it ended is seen then.
+            alive = tail.view.status == "running"
+            tail.tell_news()
+            sys.stdout.flush()
+            if tail.over or not alive:
+                break
+            waiting.wait(poll_s)
+        return tail.tell_end()
+
+
+@dataclass(slots=True)
+class _Tail:
+    """How far somebody has followed a run."""
+
+    db: sqlite3.Connection
+    run: str
+    page: Page
+    version: int = 0
+    planned: int = 0
+    ended: set[str] = field(default_factory=set)
+    over: bool = False
+
+    @property
+    def view(self) -> RunView:
+        """The run as it stands now."""
+        return RunView(self.db, self.run)
+
+    def tell_news(self) -> None:
+        """Write what happened since the last time."""
+        view = self.view
+        for happening in happenings(self.db, self.run, self.version):
+            self.version = happening.version
+            self._tell(view, happening)
+
+    def tell_end(self) -> bool:
+        """Write the verdict, or how the run stands; return whether it passed."""
+        view = self.view
+        verdict = verdict_of(view)
+        color = "bold green" if verdict.passed else "bold red"
+        reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
+        self.page.line((verdict.word, color), f": {reasons}", hang=2)
+        note(f"All of it: kindlm show {self.run}")
+        return view.passed
+
+    def _tell(self, view: RunView, happening: Happening) -> None:
+        self.over = happening.what is What.OVER
+        if happening.planned is not None:
+            self.planned = happening.planned
+        number = happening.execution
+        if number is None:
+            return
+        if happening.what is What.ENDED:
+            self.ended.add(number)
+            if found := view.execution(number):
+                self._tell_ended(view, found)
+        elif happening.what is What.TRIED_AGAIN and happening.wait_ms is not None:
+            found = view.execution(number)
+            name = "" if found is None else f"{_name(found)}: "
+            wait = duration(happening.wait_ms)
+            self.page.line(
+                ("↻ ", "yellow"), f"{name}{happening.error_code}, tried again after {wait}", hang=2
+            )
+
+    def _tell_ended(self, view: RunView, execution: ExecutionView) -> None:
+        status = execution.status or Status.SKIPPED
+        facts = [f"{len(self.ended)}/{self.planned}"]
+        if execution.answers and execution.latency_ms is not None:
+            facts.append(duration(execution.latency_ms))
+        if execution.cost_usd:
+            facts.append(money(execution.cost_usd))
+        parts: list[Part] = [mark(status), f" {_name(execution)}"]
+        if status in (Status.FAILED, Status.ERRORED):
+            parts.append(f": {_why(view, execution)}")
+        self.page.line(*parts, ("  " + ", ".join(facts), "dim"), hang=2)
+
+
+def _name(execution: ExecutionView) -> str:
+    return f"{one_line(execution.test)} · {one_line(execution.target)} #{execution.repeat}"
+
+
+def _why(view: RunView, execution: ExecutionView) -> str:
+    """Return why an execution did not pass: its error, or the first check that was not met."""
+    checks = view.assertions(execution)
+    mask = mask_of(execution, checks, view.tool_calls(execution))
+    wrong = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+    told = execution.error or next(
+        (check.message for check in checks if check.outcome in wrong and check.message), ""
+    )
+    return one_line(mask.text(told), _MESSAGE_LIMIT)
