@@ -14,7 +14,7 @@ from kindlm_store.database import is_locked, truncate_wal
 from kindlm_store.reading import last_position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
 """Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""
@@ -57,6 +57,7 @@ def find_erasable(
     connection: sqlite3.Connection,
     streams: Collection[str] | None,
     matches: Callable[[str], bool] | None,
+    forgotten: Mapping[str, str],
 ) -> Erasable:
     """The texts that only events of some streams refer to, and that match.
 
@@ -64,15 +65,17 @@ def find_erasable(
         connection: Any connection to the log.
         streams: None: whoever refers to them.
         matches: Asked about each text; None matches all.
+        forgotten: Stream → until when (UTC, as events have it) its own texts were erased before:
+            what its events of that time refer to is kept no longer for its sake.
     """
     until = last_position(connection)
     if streams is None:
         found = _matching(connection, None, matches)
         return Erasable(frozenset(found), 0, None, until)
     mine = frozenset(streams)
-    refs = set(_refs(connection, mine, until, inside=True))
+    refs = set(_refs_inside(connection, mine, until))
     refs = set(_matching(connection, sorted(refs), matches))
-    foreign = {ref for ref in _refs(connection, mine, until, inside=False) if ref in refs}
+    foreign = {ref for ref in _refs_outside(connection, mine, 0, until, forgotten) if ref in refs}
     return Erasable(frozenset(refs - foreign), len(foreign), mine, until)
 
 
@@ -83,10 +86,8 @@ def erase(connection: sqlite3.Connection, found: Erasable) -> int:
     """
     refs = found.refs
     if found.streams is not None:
-        refs = refs.difference(
-            _refs(connection, found.streams, last_position(connection), inside=False,
-                  after=found.until)
-        )  # fmt: skip
+        last = last_position(connection)
+        refs = refs.difference(_refs_outside(connection, found.streams, found.until, last, {}))
     return empty_rows(connection, refs)
 
 
@@ -142,32 +143,33 @@ def _matching(
                 yield ref
 
 
-def _refs(
+def _refs_inside(
+    connection: sqlite3.Connection, streams: frozenset[str], until: int
+) -> Iterator[str]:
+    """Yield what events of some streams refer to."""
+    for number, name in connection.execute("SELECT id, name FROM streams").fetchall():
+        if name in streams:
+            for (data,) in connection.execute(
+                "SELECT data FROM events WHERE stream = ? AND seq <= ?", (number, until)
+            ):
+                yield from _REF.findall(data)
+
+
+def _refs_outside(
     connection: sqlite3.Connection,
     streams: frozenset[str],
+    after: int,
     until: int,
-    *,
-    inside: bool,
-    after: int = 0,
+    forgotten: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield what events inside some streams refer to, or those outside of them."""
-    numbers = {
-        number
+    """Yield what events of all other streams refer to, but for what is forgotten."""
+    over = {
+        number: forgotten.get(name, "")
         for number, name in connection.execute("SELECT id, name FROM streams")
-        if (name in streams) is inside
+        if name not in streams
     }
-    if inside:
-        rows: Iterable[tuple[int, str]] = (
-            row
-            for number in sorted(numbers)
-            for row in connection.execute(
-                "SELECT stream, data FROM events WHERE stream = ? AND seq <= ?", (number, until)
-            )
-        )
-    else:
-        rows = connection.execute(
-            "SELECT stream, data FROM events WHERE seq > ? AND seq <= ?", (after, until)
-        )
-    for number, data in rows:
-        if number in numbers:
+    for number, at, data in connection.execute(
+        "SELECT stream, at, data FROM events WHERE seq > ? AND seq <= ?", (after, until)
+    ):
+        if number in over and at > over[number]:
             yield from _REF.findall(data)

@@ -288,16 +288,19 @@ class EventLog:
         self,
         streams: Collection[str] | None = None,
         matches: Callable[[str], bool] | None = None,
+        forgotten: Mapping[str, str] | None = None,
     ) -> Erasable:
         """The texts that `erase` would erase.
 
         Args:
             streams: Only what their events refer to, and no event of another stream does.
             matches: Only texts for which it is true.
+            forgotten: Stream → time (UTC, as events have it): other streams that keep no text for
+                what their events up to then refer to, since it was to be erased before.
         """
         self._refuse_in_child()
         with translated(self.path), closing(self.reader()) as reader:
-            return find_erasable(reader, streams, matches)
+            return find_erasable(reader, streams, matches, forgotten or {})
 
     def erase(self, found: Erasable, record: Callable[[int], Append]) -> Erased:
         """Erase texts for good, record that in the same transaction, and give back the space.

@@ -162,7 +162,7 @@ class Taking:
         return taken
 
     def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
-        # A stream that was refused halfway leaves what it claimed; the next is not to answer for it.
+        # One that was refused halfway leaves what it claimed: the next does not answer for it.
         self._claimed.clear()
         try:
             with ExitStack() as locks, immediate(self._connection):
