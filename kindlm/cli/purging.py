@@ -5,11 +5,9 @@ Names of tests, labels and numbers are part of the events themselves, and stay.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,11 +18,13 @@ import typer
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.history import or_fail
 from kindlm.cli.journal import open_journal
+from kindlm.cli.purge_matches import matcher, names_that_match
 from kindlm.cli.run_list import parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ContentsPurged, new_event
+from kindlm.history.purges import has_news, streams_to_purge
 from kindlm.history.runs import find_run
-from kindlm.patterns import PatternError, searches
+from kindlm.patterns import PatternError
 from kindlm.recording.journal import author, new_journal
 from kindlm.wording import count, listed
 from kindlm_store import (
@@ -40,36 +40,18 @@ from kindlm_store import (
 
 __all__ = ["Selection", "ask", "purge"]
 
-_PATTERN_S = 2.0
-"""Seconds that a pattern may take in one text."""
-
-_LEVELS = 3
-"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
-
 _NAMED = 3
 
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-
 _OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
-
-# A journal is written by one process; one that says something of another run, too, is left alone.
-_REVIEWS = """
-SELECT DISTINCT stream FROM event_log
- WHERE type = 'review.recorded' AND json_extract(data, '$.run') = :run
-EXCEPT
-SELECT stream FROM event_log
- WHERE type = 'review.recorded' AND json_extract(data, '$.run') <> :run
-"""
 
 _BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which texts are to be erased: of one run, of runs of an age, that match; at least one."""
+    """Which texts are to be erased: of some runs, of runs of an age, that match; at least one."""
 
-    run: str | None
+    runs: tuple[str, ...]
     older_than: str | None
     matching: str | None
 
@@ -80,13 +62,15 @@ def purge(
     """Erase texts, once `confirm` was asked and agrees; without it nobody is asked."""
     if problem := _contradiction(selection):
         fail([problem])
-    matches = _matcher(selection.matching) if selection.matching is not None else None
+    matches = matcher(selection.matching) if selection.matching is not None else None
     with open_journal(database) as (log, db):
         runs = _runs(log, db, selection)
         try:
-            found = log.erasable(None if runs is None else _streams(db, runs), matches)
+            found = _erasable(log, db, runs, matches)
+            if matches is not None:
+                _warn_of_names(names_that_match(db, runs, matches))
             size = log.path.stat().st_size
-            if not found.refs:
+            if not found.refs and not _postpones(db, found, runs, matches):
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
             _warn_of_baselines(db, runs or [])
@@ -102,8 +86,6 @@ def purge(
         except OpenError as error:
             fail([_unwritable(error)])
         _tell(log, found, erased, size)
-        if matches is not None:
-            _warn_of_names(db, runs, matches)
 
 
 def ask(question: str) -> bool:
@@ -112,6 +94,28 @@ def ask(question: str) -> bool:
         fail([_nobody_to_ask(question)])
     note(question)
     return typer.confirm("Erase them?", err=True)
+
+
+def _erasable(
+    log: EventLog,
+    db: sqlite3.Connection,
+    runs: list[str] | None,
+    matches: Callable[[str], bool] | None,
+) -> Erasable:
+    if runs is None:
+        return log.erasable(None, matches)
+    streams = streams_to_purge(db, runs)
+    return log.erasable(streams.chosen, matches, streams.forgotten)
+
+
+def _postpones(
+    db: sqlite3.Connection,
+    found: Erasable,
+    runs: list[str] | None,
+    matches: Callable[[str], bool] | None,
+) -> bool:
+    """Whether texts are to go later, with the other runs that refer to them: that is recorded."""
+    return bool(found.shared and runs and matches is None and has_news(db, runs))
 
 
 def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: bool) -> Erased:
@@ -130,11 +134,11 @@ def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: 
 
 def _runs(log: EventLog, db: sqlite3.Connection, selection: Selection) -> list[str] | None:
     """Return the runs whose texts are meant; None for those of any."""
-    if selection.run is not None:
-        run = or_fail(find_run(db, selection.run))
-        if is_held(log.path, f"run/{run}"):
-            fail([_going_on(f"run {run} is being recorded")])
-        return [run]
+    if selection.runs:
+        chosen = dict.fromkeys(or_fail(find_run(db, wanted)) for wanted in selection.runs)
+        if going_on := [run for run in chosen if is_held(log.path, f"run/{run}")]:
+            fail([_going_on(f"run {going_on[0]} is being recorded")])
+        return list(chosen)
     if selection.older_than is None:
         return None
     before = parse_since(selection.older_than, datetime.now(UTC))
@@ -145,42 +149,6 @@ def _runs(log: EventLog, db: sqlite3.Connection, selection: Selection) -> list[s
     for run in going_on:
         warn(f"Run {run} is being recorded: it is left alone.")
     return [run for run in runs if run not in going_on]
-
-
-def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
-    """Return the streams of runs, and the journals with what people noted of them alone."""
-    journals = (row[0] for run in runs for row in db.execute(_REVIEWS, {"run": run}))
-    return [*(f"run/{run}" for run in runs), *journals]
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a text matches, as it is or as the JSON in it says it."""
-
-    def matches(text: str) -> bool:
-        return any(
-            searches(pattern, reading, time.monotonic() + _PATTERN_S) for reading in _readings(text)
-        )
-
-    return matches
-
-
-def _readings(text: str) -> Iterator[str]:
-    """Yield a text, and what it says once the escapes of JSON are undone."""
-    yield text
-    for _ in range(_LEVELS):
-        unescaped = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
-        if unescaped == text:
-            return
-        # Halves of characters that JSON wrote apart come together again.
-        text = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        yield text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    escape = match[1]
-    if len(escape) > 1:
-        return chr(int(escape[1:], 16))
-    return _CONTROLS.get(escape, escape)
 
 
 def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
@@ -196,7 +164,8 @@ def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
 
 
 def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
-    chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in set(runs)]
+    meant = set(runs)
+    chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in meant]
     if chosen:
         warn(
             f"Baselines are among them: {listed(chosen[:_NAMED], len(chosen))}.",
@@ -205,21 +174,25 @@ def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
         )
 
 
-def _warn_of_names(
-    db: sqlite3.Connection, runs: list[str] | None, matches: Callable[[str], bool]
-) -> None:
-    """Say how many events match themselves: in names, labels and warnings, which stay."""
-    chosen = None if runs is None else {f"run/{run}" for run in runs}
-    rows = db.execute("SELECT stream, data FROM event_log")
-    number = sum(
-        1 for stream, data in rows if (chosen is None or stream in chosen) and matches(data)
+def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
+    """Say where events hold what matches in names, labels and warnings: there it stays."""
+    if not found:
+        return
+    places = [
+        f"`{key}` of {count(sum(streams.values()), f'event {kind}', f'events {kind}')}"
+        f" in {_named(streams)}"
+        for (kind, key), streams in found.items()
+    ]
+    warn(
+        f"The pattern matches in events, too: {listed(places, len(places))}.",
+        "Names, labels and warnings are part of the chain and can not be erased.",
     )
-    if number:
-        warn(
-            f"{count(number, 'event')} match, too, in the names of tests or tools, in labels or"
-            " warnings.",
-            "Those are part of the chain and can not be erased.",
-        )
+
+
+def _named(streams: Mapping[str, int]) -> str:
+    names = [stream.replace("/", " ", 1) for stream in streams]
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _of(runs: list[str] | None) -> str:
@@ -231,13 +204,13 @@ def _of(runs: list[str] | None) -> str:
 def _shared(found: Erasable) -> str:
     if not found.shared:
         return ""
-    return f"; {found.shared:,} more stay, since other runs refer to them"
+    return f"; {found.shared:,} more stay until the other runs that refer to them are purged"
 
 
 def _contradiction(selection: Selection) -> KindlmError | None:
-    if selection.run is not None and selection.older_than is not None:
+    if selection.runs and selection.older_than is not None:
         message = "--run and --older-than exclude each other."
-    elif (selection.run, selection.older_than, selection.matching) == (None, None, None):
+    elif not selection.runs and selection.older_than is None and selection.matching is None:
         message = "What is to be erased?"
     else:
         return None

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from kindlm_store import StreamLock
+from kindlm.events import ExecutionStarted, MessageData, ReviewRecorded, new_event
+from kindlm.transcript import Role
+from kindlm_store import StreamLock, Text
 
 SECRET = "jane.roe@example.com"
 
@@ -44,7 +46,7 @@ def test_a_run_loses_what_it_alone_said(kindlm: Any, recorded: Any) -> None:
     assert SECRET.encode() in on_disk(recorded.path)
     outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
     assert outcome.code == 0, outcome.err
-    assert "more stay, since other runs refer to them" in outcome.err
+    assert "more stay until the other runs that refer to them are purged" in outcome.err
     assert SECRET.encode() not in on_disk(recorded.path)
     assert kindlm("verify", "--db", recorded.path).code == 0
     (purge,) = purges(recorded)
@@ -164,8 +166,130 @@ def test_what_stays_in_names_is_said(kindlm: Any, history: Any, make: Any) -> No
     writer.finish()
     outcome = kindlm("purge", "--matching", "jane", "--yes", "--db", history.path)
     assert outcome.code == 0
-    assert "1 event match" in outcome.err
+    assert "`label` of 1 event run.started in run k3f9x2ab" in outcome.err
     assert "can not be erased" in outcome.err
+
+
+def test_where_what_stays_is_part_of_events_is_said(kindlm: Any, recorded: Any, make: Any) -> None:
+    """The text that `contains` looks for is the label of the assertion, and so part of it."""
+    for run in ("cccc4444", "dddd5555"):
+        writer = recorded.run(run)
+        writer.suite(tests=[make.planned(f"writes to {SECRET}")])
+        writer.execution(
+            f"writes to {SECRET}",
+            user="Write!",
+            output="Done.",
+            assertions=(make.passed("contains", label=SECRET),),
+        )
+        writer.finish()
+    kindlm("label", "cccc", f"of {SECRET}", "--db", recorded.path)
+    chosen = ("--matching", r"^jane|to jane|of jane", "--yes", "--db", recorded.path)
+    one = kindlm("purge", "--run", "cccc", *chosen).err
+    assert "There is nothing to erase" in one
+    assert "`tests[].name` of 1 event suite.started in run cccc4444" in one
+    assert "`test` of 1 event execution.started in run cccc4444" in one
+    assert "`label` of 1 event assertion.evaluated in run cccc4444" in one
+    assert "`label` of 1 event run.labelled in journal" in one
+    assert "dddd5555" not in one
+    both = kindlm("purge", *chosen).err
+    assert "`label` of 2 events assertion.evaluated in run cccc4444, run dddd5555" in both
+    assert "match" not in kindlm("purge", "--matching", "Done", "--yes", "--db", recorded.path).err
+
+
+def test_what_two_runs_share_goes_with_the_second(kindlm: Any, recorded: Any) -> None:
+    first = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert "more stay until" in first.err
+    assert "You are kind." in texts_of(recorded)
+    second = kindlm("purge", "--run", "bbbb", "--yes", "--db", recorded.path)
+    assert "more stay" not in second.err
+    assert set(texts_of(recorded)) == {None}
+    assert b"You are kind." not in on_disk(recorded.path)
+    assert kindlm("verify", "--db", recorded.path).code == 0
+
+
+def test_several_runs_at_once(kindlm: Any, recorded: Any) -> None:
+    several = ("--run", "aaaa", "--run", "bbbb", "--run", "aaaa2222")
+    outcome = kindlm("purge", *several, "--yes", "--db", recorded.path)
+    assert outcome.code == 0
+    assert set(texts_of(recorded)) == {None}
+    assert purges(recorded)[0]["runs"] == ["aaaa2222", "bbbb3333"]
+
+
+def test_a_run_that_says_nothing_of_its_own_goes_with_the_others(
+    kindlm: Any, history: Any, make: Any
+) -> None:
+    for run in ("aaaa2222", "bbbb3333"):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        writer.execution()
+        writer.finish()
+    first = kindlm("purge", "--run", "aaaa", "--yes", "--db", history.path)
+    assert "0 texts erased" in first.err
+    again = kindlm("purge", "--run", "aaaa", "--yes", "--db", history.path)
+    assert "There is nothing to erase" in again.err
+    assert [purge["runs"] for purge in purges(history)] == [["aaaa2222"]]
+    kindlm("purge", "--run", "bbbb", "--yes", "--db", history.path)
+    assert set(texts_of(history)) == {None}
+
+
+def test_one_that_lost_only_what_matched_keeps_the_rest(kindlm: Any, recorded: Any) -> None:
+    matching = ("--matching", "jane", "--yes")
+    kindlm("purge", "--run", "aaaa", *matching, "--db", recorded.path)
+    kindlm("purge", "--run", "bbbb", "--yes", "--db", recorded.path)
+    assert "You are kind." in texts_of(recorded)
+
+
+def test_what_a_run_said_since_it_was_purged_stays(kindlm: Any, history: Any, make: Any) -> None:
+    stopped = history.run("aaaa2222")
+    stopped.suite(tests=[make.planned(repeat=2)])
+    stopped.execution()
+    stopped.interrupt()
+    other = history.run("bbbb3333")
+    other.suite(tests=[make.planned()])
+    other.execution(output="Bye.")
+    other.finish()
+    kindlm("purge", "--run", "aaaa", "--yes", "--db", history.path)
+    said = MessageData(role=Role.SYSTEM, text=Text("You are kind."))
+    begun = ExecutionStarted(
+        suite=0, test="greets", target="gpt", repeat=2, attempt=1, messages=[said]
+    )
+    history.log.append("run/aaaa2222", [new_event(begun, subject="2.1")])
+    kindlm("purge", "--run", "bbbb", "--yes", "--db", history.path)
+    assert {*texts_of(history)} == {None, "You are kind."}
+    kindlm("purge", "--run", "aaaa", "--yes", "--db", history.path)
+    assert set(texts_of(history)) == {None}
+
+
+def test_notes_on_several_runs_go_with_the_last_of_them(kindlm: Any, recorded: Any) -> None:
+    notes = [
+        new_event(ReviewRecorded(run=run, execution=1, passed=True, note=Text(SECRET), by="me"))
+        for run in ("aaaa2222", "bbbb3333")
+    ]
+    recorded.log.append("journal/r", notes)
+    kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert SECRET in texts_of(recorded)
+    kindlm("purge", "--run", "bbbb", "--yes", "--db", recorded.path)
+    assert set(texts_of(recorded)) == {None}
+
+
+@pytest.mark.parametrize("command", ["merge", "import"])
+def test_an_older_copy_brings_nothing_back(
+    kindlm: Any, recorded: Any, here: Path, command: str
+) -> None:
+    if command == "merge":
+        older = [here / "older.db"]
+        kindlm("backup", older[0], "--db", recorded.path)
+    else:
+        older = [here / f"{run}.jsonl" for run in ("aaaa", "bbbb")]
+        for file in older:
+            kindlm("export", file.stem, "-o", file, "--db", recorded.path)
+    kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    kindlm("purge", "--run", "bbbb", "--yes", "--db", recorded.path)
+    for file in older:
+        assert kindlm(command, file, "--db", recorded.path).code == 0
+    assert set(texts_of(recorded)) == {None}
+    assert SECRET.encode() not in on_disk(recorded.path)
+    assert kindlm("verify", "--db", recorded.path).code == 0
 
 
 def test_a_baseline_among_them_is_told(kindlm: Any, recorded: Any) -> None:

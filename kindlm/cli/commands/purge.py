@@ -13,8 +13,10 @@ __all__ = ["purge_command"]
 
 def purge_command(
     run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN", help="Texts of this run that no other refers to."),
+        list[str] | None,
+        typer.Option(
+            "--run", metavar="RUN", help="Texts of this run that no other refers to; repeatable."
+        ),
     ] = None,
     older_than: Annotated[
         str | None,
@@ -34,4 +36,4 @@ def purge_command(
     from kindlm.cli.purging import Selection, ask, purge
 
     del verbose
-    purge(db, Selection(run, older_than, matching), None if yes else ask)
+    purge(db, Selection(tuple(run or ()), older_than, matching), None if yes else ask)

@@ -1,0 +1,76 @@
+"""Which streams go with a run that is purged, and which keep no text any more."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from kindlm.events import ContentsPurged, ReviewRecorded, new_event
+from kindlm.history.purges import has_news, streams_to_purge
+
+
+def record(history: Any, make: Any, *runs: str) -> None:
+    for run in runs:
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        writer.execution()
+        writer.finish()
+
+
+def review(history: Any, journal: str, *runs: str) -> None:
+    payloads = [ReviewRecorded(run=run, execution=1, passed=True, by="me") for run in runs]
+    history.log.append(f"journal/{journal}", [new_event(payload) for payload in payloads])
+
+
+def purge(history: Any, *runs: str, matching: bool = False) -> None:
+    payload = ContentsPurged(texts=1, runs=list(runs), matching=matching, by="me")
+    history.log.append(f"journal/purge of {runs}", [new_event(payload)])
+
+
+def test_journals_that_note_nothing_of_others_go_with_the_runs(history: Any, make: Any) -> None:
+    record(history, make, "a", "b", "c")
+    review(history, "a", "a")
+    review(history, "ab", "a", "b")
+    review(history, "abc", "a", "b", "c")
+    db = history.reader()
+    assert streams_to_purge(db, ["a"]) == (["run/a", "journal/a"], {})
+    assert streams_to_purge(db, ["a", "b"]).chosen == [
+        "run/a", "run/b", "journal/a", "journal/ab",
+    ]  # fmt: skip
+
+
+def test_what_was_purged_as_a_whole_is_forgotten(history: Any, make: Any) -> None:
+    record(history, make, "a", "b", "c")
+    review(history, "a", "a")
+    review(history, "ab", "a", "b")
+    purge(history, "a")
+    purge(history, "c", matching=True)
+    chosen, forgotten = streams_to_purge(history.reader(), ["b"])
+    assert chosen == ["run/b", "journal/ab"]
+    assert forgotten.keys() == {"run/a", "journal/a"}
+
+
+def test_news_is_a_run_that_was_not_purged(history: Any, make: Any) -> None:
+    record(history, make, "a", "b")
+    purge(history, "a")
+    db = history.reader()
+    assert (has_news(db, ["a"]), has_news(db, ["a", "b"])) == (False, True)
+    review(history, "later", "a")
+    assert "journal/later" not in streams_to_purge(db, ["b"]).forgotten
+
+
+def test_many_runs_are_asked_about_as_one_is(history: Any, make: Any) -> None:
+    for number in range(5):
+        record(history, make, f"r{number}")
+        review(history, f"j{number}", f"r{number}")
+    db = history.reader()
+    one = _queries(db, ["r0"])
+    assert one == _queries(db, [f"r{number}" for number in range(5)]) > 0
+
+
+def _queries(db: sqlite3.Connection, runs: list[str]) -> int:
+    asked: list[str] = []
+    db.set_trace_callback(asked.append)
+    streams_to_purge(db, runs)
+    db.set_trace_callback(None)
+    return len(asked)
