@@ -16,6 +16,7 @@ __all__ = [
     "FailOnOption",
     "ListFormat",
     "RunArgument",
+    "RunOrGroupArgument",
     "VerboseOption",
 ]
 
@@ -65,4 +66,12 @@ VerboseOption = Annotated[
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id or its beginning, a label, or latest.")
+]
+
+RunOrGroupArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id or its beginning, a label, latest, or a group of shards.",
+    ),
 ]

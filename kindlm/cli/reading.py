@@ -5,14 +5,34 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kindlm.cli.console import wants_color
-from kindlm.cli.history import existing_history
+from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.groups import find_run_or_group
+from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["misused", "no_execution", "report_options"]
+__all__ = ["exit_code", "misused", "no_execution", "open_view", "report_options"]
+
+
+@contextmanager
+def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
+    """Open the run or the group of shards that a user names; end the command if there is none."""
+    with open_history(database) as connection:
+        yield RunView(connection, or_fail(find_run_or_group(connection, wanted)))
+
+
+def exit_code(view: RunView) -> int:
+    """Return what a command that shows a run ends with.
+
+    That is 0 for a run, whatever its verdict: `kindlm test` has ended with it. Of a group nothing
+    else tells: 1 unless all its shards are here and it passed.
+    """
+    return 0 if view.group is None or view.passed else 1
 
 
 def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
@@ -27,12 +47,14 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
     )
 
 
-def no_execution(wanted: str, run: str) -> KindlmError:
+def no_execution(wanted: str, view: RunView) -> KindlmError:
     """Return the error that a run has no such execution."""
+    what = "run" if view.group is None else "group"
+    by_id = "" if view.group is None else f"Name it by its id, such as {view.runs[0]}-1. "
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"The run {run} has no execution {wanted!r}.",
-        f"List its executions: kindlm report {run} --format json",
+        f"The {what} {view.id} has no execution {wanted!r}.",
+        f"{by_id}List its executions: kindlm report {view.id} --format json",
     )
 
 

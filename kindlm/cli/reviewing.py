@@ -34,9 +34,10 @@ def record_review(
     """Record what the user says of an execution; tell what kindlm and the user had said."""
     with open_journal(database) as (log, db):
         run = or_fail(find_run(db, wanted))
-        execution = RunView(db, run).execution(number)
+        view = RunView(db, run)
+        execution = view.execution(number)
         if execution is None:
-            fail([no_execution(number, run)])
+            fail([no_execution(number, view)])
         if execution.status in (None, Status.SKIPPED):
             fail([_nothing_to_review(execution)])
         conversation = conversation_of(db, execution.id)

@@ -1,17 +1,82 @@
-"""Shards: which part of a group a run is, and which other parts the history has."""
+"""Shards: which part of a group a run is, which other parts there are, and all of them as one run.
+
+Of a shard that ran several times, the latest run that finished counts, else the latest.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
 
-__all__ = ["Shard", "read_shard"]
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.group_plans import find_difference
+from kindlm.history.runs import find_run, state_of
+
+__all__ = ["Group", "Shard", "ShardRun", "find_run_or_group", "read_shard"]
 
 _OTHERS = """
 SELECT shard, max(ended = 'finished') FROM runs
  WHERE group_id = ? AND project = ? AND shard LIKE '%/' || ?
  GROUP BY shard
 """
+
+# Only what was carried out: a run derived from a shard is none.
+_RUNS = """
+SELECT r.project, r.shard, r.id, r.ended, s.head
+  FROM runs r
+  LEFT JOIN seals s ON s.run = r.id
+ WHERE r.group_id = ? AND r.shard IS NOT NULL AND r.mode = 'live'
+ ORDER BY r.ended IS 'finished' DESC, r.started_at DESC, r.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRun:
+    """A run of part `index` of a group.
+
+    `state` is finished, interrupted, aborted, running or killed; `head` the last hash of a run that
+    finished.
+    """
+
+    index: int
+    run: str
+    state: str
+    head: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The shards of a run, to be read as one.
+
+    `shards` are the runs that count, in the order of their indices; `replaced` those that another
+    run of their shard counts for.
+    """
+
+    name: str
+    count: int
+    shards: tuple[ShardRun, ...]
+    replaced: tuple[ShardRun, ...] = ()
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The ids of the runs that count."""
+        return tuple(shard.run for shard in self.shards)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The parts that the history does not have."""
+        here = {shard.index for shard in self.shards}
+        return tuple(index for index in range(1, self.count + 1) if index not in here)
+
+    @property
+    def unfinished(self) -> tuple[ShardRun, ...]:
+        """The parts of which no run finished."""
+        return tuple(shard for shard in self.shards if shard.state != "finished")
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts are here and finished."""
+        return not self.missing and not self.unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +122,46 @@ def read_shard(
         group,
         tuple(part for part in parts if part not in finished),
         tuple(part for part in parts if finished.get(part) is False),
+    )
+
+
+def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[str | Group]:
+    """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
+
+    Shards of different plans are no group but an error, and so are those of several projects.
+    """
+    is_run = db.execute("SELECT 1 FROM runs WHERE id = ?", (wanted,)).fetchone()
+    found = [] if is_run or wanted == "latest" else db.execute(_RUNS, (wanted,)).fetchall()
+    if not found:
+        run = find_run(db, wanted)
+        return run if isinstance(run, Err) else Ok(run.value)
+    if len({row[0] for row in found}) > 1:
+        return Err(_several_projects(wanted, sorted({row[0] for row in found})))
+    counting: dict[str, ShardRun] = {}
+    replaced = []
+    for _, shard, run, ended, head in sorted(found, key=lambda row: int(row[1].partition("/")[0])):
+        this = ShardRun(int(shard.partition("/")[0]), run, state_of(db, run, ended), head)
+        if counting.setdefault(shard, this) is not this:
+            replaced.append(this)
+    difference = find_difference(db, {shard: this.run for shard, this in counting.items()})
+    if difference is not None:
+        return Err(_different_plans(wanted, difference))
+    count = int(found[0][1].partition("/")[2])
+    return Ok(Group(wanted, count, tuple(counting.values()), tuple(replaced)))
+
+
+def _several_projects(group: str, projects: list[str]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Group {group!r} has shards of several projects: {', '.join(projects)}.",
+        "Name one of its runs: kindlm runs",
+    )
+
+
+def _different_plans(group: str, difference: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The shards of group {group!r} are not parts of one run: {difference}.",
+        "Name one of its runs (kindlm runs lists them), or run all shards again with another"
+        " --run-group.",
     )

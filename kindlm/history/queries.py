@@ -1,9 +1,22 @@
 """The SQL that `RunView` reads with: one statement for each kind of row, texts joined in.
 
-A text that was purged reads `[erased]`.
+A text that was purged reads `[erased]`. `$ids` stands for the runs or suites that are read as one:
+see `among`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def among(query: str, ids: Sequence[str]) -> str:
+    """Return a query for these ids: `$ids` becomes the list of their numbered parameters.
+
+    They are parameters and no subquery, since SQLite hands only such terms down into views, and
+    asks for one of them as it does for `=`.
+    """
+    return query.replace("$ids", f"({', '.join(f'?{n}' for n in range(1, len(ids) + 1))})")
+
 
 RUN = """
 SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.project, r.mode,
@@ -13,7 +26,7 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.p
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
   LEFT JOIN seals s ON s.run = r.id
- WHERE r.id = ?
+ WHERE r.id IN $ids
 """
 
 SUITES = """
@@ -21,12 +34,14 @@ SELECT s.*, c.body AS error, h.body AS hint
   FROM suites s
   LEFT JOIN shown_texts c ON c.ref = s.error_ref
   LEFT JOIN shown_texts h ON h.ref = s.hint_ref
- WHERE s.run = ? ORDER BY s.ordinal
+ WHERE s.run IN $ids ORDER BY s.ordinal, s.started_at
 """
 
-TESTS = "SELECT * FROM tests WHERE suite = ? ORDER BY ordinal"
+TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
 
-TARGETS = "SELECT target FROM planned_tests WHERE suite = ? GROUP BY target ORDER BY min(ordinal)"
+TARGETS = """
+SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY min(ordinal)
+"""
 
 EXECUTIONS = """
 SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.status, e.messages,
@@ -90,7 +105,7 @@ UNPRICED = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)
   FROM executions e
   JOIN provider_calls c ON c.execution = e.id
- WHERE e.run = ? AND c.status = 'responded' AND c.cost_usd IS NULL
+ WHERE e.run IN $ids AND c.status = 'responded' AND c.cost_usd IS NULL
  ORDER BY 1
 """
 
@@ -105,21 +120,21 @@ SELECT v.passed, n.body AS note,
  ORDER BY v.at, v.event
 """
 
-GATES_THEN = "SELECT suite AS suite_id, name, passed, actual FROM gates WHERE run = ?"
+GATES_THEN = "SELECT suite AS suite_id, name, passed, actual FROM gates WHERE run IN $ids"
 
 REVIEWED = """
 SELECT count(DISTINCT e.id) AS executions,
        count(DISTINCT CASE WHEN v.passed <> (e.status = 'passed') THEN e.id END) AS disputed
   FROM executions e
   JOIN reviews v ON v.execution = e.source
- WHERE e.run = ?
+ WHERE e.run IN $ids
 """
 
 SKIPPED = """
 SELECT s.name, reason.value, count(*)
   FROM executions e
   JOIN suites s ON s.id = e.suite, json_each(e.warnings) reason
- WHERE e.run = ? AND e.status = 'skipped'
+ WHERE e.run IN $ids AND e.status = 'skipped'
  GROUP BY s.ordinal, reason.value
 """
 
@@ -129,22 +144,22 @@ SELECT s.name, a.kind, m.body, count(*)
   JOIN suites s ON s.id = e.suite
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
   LEFT JOIN shown_texts m ON m.ref = a.message_ref
- WHERE e.run = ? AND a.outcome = 'skipped'
+ WHERE e.run IN $ids AND a.outcome = 'skipped'
  GROUP BY s.ordinal, a.kind, m.body
 """
 
-FINISHED = "SELECT count(*) FROM executions WHERE run = ? AND status IS NOT NULL"
+FINISHED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
 
 SPEND = """
 SELECT purpose <> 'test' AS judging, sum(cost_usd) AS cost_usd,
        sum(unknown_costs) AS unknown_costs, sum(input_tokens) AS input_tokens,
        sum(output_tokens) AS output_tokens
-  FROM spend WHERE run = ? GROUP BY judging
+  FROM spend WHERE run IN $ids GROUP BY judging
 """
 
 SPENT_THEN = """
-SELECT (SELECT sum(cost_then_usd) FROM executions WHERE run = :run) AS cost_usd,
-       (SELECT sum(cost_then_usd) FROM spend WHERE run = :run AND purpose <> 'test') AS judges_usd
+SELECT (SELECT sum(cost_then_usd) FROM executions WHERE run IN $ids) AS cost_usd,
+       (SELECT sum(cost_then_usd) FROM spend WHERE run IN $ids AND purpose <> 'test') AS judges_usd
 """
 
 MEANS = """
@@ -152,12 +167,12 @@ SELECT (SELECT avg(mean) FROM (
           SELECT avg(a.score) AS mean
             FROM executions e
             JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-           WHERE e.run = :run AND a.kind = 'judge' AND a.score IS NOT NULL
+           WHERE e.run IN $ids AND a.kind = 'judge' AND a.score IS NOT NULL
            GROUP BY e.suite, e.test, e.target, a.label)) AS judge,
        (SELECT max(1 - a.score)
           FROM executions e
           JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-         WHERE e.run = :run AND a.kind = 'drift') AS drift,
+         WHERE e.run IN $ids AND a.kind = 'drift') AS drift,
        (SELECT avg(latency_ms) FROM executions
-         WHERE run = :run AND status <> 'skipped' AND answers > 0) AS latency
+         WHERE run IN $ids AND status <> 'skipped' AND answers > 0) AS latency
 """

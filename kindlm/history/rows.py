@@ -31,7 +31,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run itself. `ended` is finished, interrupted, aborted, or None: running or killed."""
+    """The run itself. `ended` is finished, interrupted, aborted, or None: running or killed.
+
+    Of a group of shards it is finished or incomplete.
+    """
 
     id: str
     label: str | None
@@ -57,9 +60,13 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class SuiteView:
-    """A suite of the run; one that could not be loaded has an error and no tests."""
+    """A suite of the run; one that could not be loaded has an error and no tests.
+
+    `parts` are its ids in the runs that are read as one, `id` the first of them.
+    """
 
     id: str
+    parts: tuple[str, ...]
     name: str
     path: str
     config_hash: str | None

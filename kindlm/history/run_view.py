@@ -1,4 +1,4 @@
-"""`RunView`: one recorded run, as every report reads it.
+"""`RunView`: one recorded run, or the shards of one, as every report reads it.
 
 The same code serves a run that ended a moment ago and one of last year. What can be large (tests,
 executions, their assertions) is read in pieces, so that a report needs no more memory than the
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from kindlm.history import queries
-from kindlm.history.groups import Shard, read_shard
+from kindlm.history.group_info import group_info
+from kindlm.history.groups import Group, Shard, read_shard
 from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.metrics import suite_metrics
+from kindlm.history.read_rows import assertion_of, execution_of, info_of, test_of
 from kindlm.history.rows import (
     AssertionView,
     CallView,
@@ -30,10 +32,9 @@ from kindlm.history.rows import (
     ToolCallView,
 )
 from kindlm.history.run_names import run_before
+from kindlm.history.runs import state_of
 from kindlm.history.verdict import StatusCounts, evaluate_gates
-from kindlm.outcome import Outcome, Status
 from kindlm.suite import Gate
-from kindlm_store import is_held
 
 __all__ = ["RunView"]
 
@@ -46,44 +47,52 @@ class Reviewed(NamedTuple):
 
 
 class RunView:
-    """Reads one run from the read models; `db` is a read-only connection."""
+    """Reads a run from the read models, or a group of shards as one run.
 
-    def __init__(self, db: sqlite3.Connection, run: str) -> None:
+    `db` is a read-only connection. `id` is the id of the run, or the name of the group; `runs` are
+    the ids of the runs that are read.
+    """
+
+    def __init__(self, db: sqlite3.Connection, run: str | Group) -> None:
         self._db = db
-        self.id = run
+        self.group = None if isinstance(run, str) else run
+        self.id = run if isinstance(run, str) else run.name
+        self.runs = (run,) if isinstance(run, str) else run.runs
 
     @property
     def is_recorded(self) -> bool:
         """Whether the history knows the run at all."""
-        return self._db.execute(queries.RUN, (self.id,)).fetchone() is not None
+        return self._of_runs(queries.RUN).fetchone() is not None
 
     @cached_property
     def info(self) -> RunInfo:
         """The run's own row; raise `LookupError` if there is none."""
-        row = self._db.execute(queries.RUN, (self.id,)).fetchone()
-        if row is None:
+        infos = [info_of(row) for row in self._of_runs(queries.RUN)]
+        if not infos:
             raise LookupError(self.id)
-        values = dict(row)
-        for flag in ("passed", "git_dirty"):
-            values[flag] = None if values[flag] is None else bool(values[flag])
-        return RunInfo(**values)
+        return infos[0] if self.group is None else group_info(self.group, infos)
 
     @cached_property
     def suites(self) -> tuple[SuiteView, ...]:
         """All suites of the run, in order, each with its gates evaluated by today's rules."""
-        return tuple(self._suite(row) for row in self._db.execute(queries.SUITES, (self.id,)))
+        return tuple(self._suite(parts) for parts in self._suite_rows.values())
+
+    @cached_property
+    def _suite_rows(self) -> dict[int, list[sqlite3.Row]]:
+        """The suites by their ordinals, each with its rows in the runs that are read as one."""
+        rows: dict[int, list[sqlite3.Row]] = {}
+        for row in self._of_runs(queries.SUITES):
+            rows.setdefault(row["ordinal"], []).append(row)
+        return rows
 
     @cached_property
     def summary(self) -> Summary:
         """The run in numbers."""
-        spend = {
-            bool(row["judging"]): row
-            for row in self._db.execute(queries.SPEND, (self.id,)).fetchall()
-        }
+        spend = {bool(row["judging"]): row for row in self._of_runs(queries.SPEND)}
         cost, judging = spend.get(False), spend.get(True)
         nobody_called = 0.0 if self.info.mode == "rescored" else None
-        means = self._db.execute(queries.MEANS, {"run": self.id}).fetchone()
-        then = self._db.execute(queries.SPENT_THEN, {"run": self.id}).fetchone()
+        means = self._of_runs(queries.MEANS).fetchone()
+        then = self._of_runs(queries.SPENT_THEN).fetchone()
         return Summary(
             tests=sum((suite.tests for suite in self.suites), StatusCounts()),
             executions=sum((suite.executions for suite in self.suites), StatusCounts()),
@@ -108,7 +117,7 @@ class RunView:
     @cached_property
     def reviewed(self) -> Reviewed:
         """How many executions of the run people reviewed."""
-        return Reviewed(*self._db.execute(queries.REVIEWED, (self.id,)).fetchone())
+        return Reviewed(*self._of_runs(queries.REVIEWED).fetchone())
 
     @property
     def tested_nothing(self) -> bool:
@@ -118,7 +127,7 @@ class RunView:
     @cached_property
     def missing(self) -> int:
         """How many planned executions have not ended: those of a run that was stopped."""
-        finished: int = self._db.execute(queries.FINISHED, (self.id,)).fetchone()[0]
+        finished: int = self._of_runs(queries.FINISHED).fetchone()[0]
         return self.info.planned - finished
 
     @property
@@ -143,8 +152,13 @@ class RunView:
 
     @cached_property
     def gates_then(self) -> dict[tuple[str, str], GateThen]:
-        """What the gates said when the run ended, by suite (its id) and name; {} before."""
-        rows = self._db.execute(queries.GATES_THEN, (self.id,)).fetchall()
+        """What the gates said when the run ended, by suite (its id) and name; {} before.
+
+        Those of a shard judged only what it ran, and are none of its group.
+        """
+        if self.group is not None:
+            return {}
+        rows = self._of_runs(queries.GATES_THEN).fetchall()
         gates = [GateThen(**{**dict(row), "passed": bool(row["passed"])}) for row in rows]
         return {(gate.suite_id, gate.name): gate for gate in gates}
 
@@ -152,59 +166,58 @@ class RunView:
     def status(self) -> str:
         """The verdict of a finished run: passed or failed; else how it stands.
 
-        That is interrupted, aborted, running while its lock is held, or killed.
+        That is interrupted, aborted, running while its lock is held, or killed; of a group of
+        which a shard is missing or did not finish, incomplete.
         """
         if self.info.ended == "finished":
             return "passed" if self.passed else "failed"
-        if self.info.ended is not None:
-            return self.info.ended
-        file = self._db.execute("PRAGMA database_list").fetchone()[2]
-        return "running" if is_held(file, f"run/{self.id}") else "killed"
+        return state_of(self._db, self.id, self.info.ended)
 
     @property
     def run_before(self) -> str | None:
         """The run to compare this one with: the newest before it of its suites that finished."""
-        return run_before(self._db, self.id)
+        return run_before(self._db, self.id) if self.group is None else None
 
     @property
     def unpriced_models(self) -> list[str]:
         """The models whose calls have no known cost."""
-        return [row[0] for row in self._db.execute(queries.UNPRICED, (self.id,))]
+        return [row[0] for row in self._of_runs(queries.UNPRICED)]
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""
-        return [tuple(row) for row in self._db.execute(queries.SKIPPED, (self.id,))]
+        return [tuple(row) for row in self._of_runs(queries.SKIPPED)]
 
     def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
         """Return which assertions had nothing to decide: suite, kind, message, how many."""
-        return [tuple(row) for row in self._db.execute(queries.SKIPPED_ASSERTIONS, (self.id,))]
+        return [tuple(row) for row in self._of_runs(queries.SKIPPED_ASSERTIONS)]
 
     def targets(self, suite: SuiteView) -> list[str]:
         """Return the targets that a suite defines, selected or not, in the order of its file."""
-        return [row[0] for row in self._db.execute(queries.TARGETS, (suite.id,))]
+        return [row[0] for row in self._over(queries.TARGETS, suite.parts)]
 
     def tests(self, suite: str | None = None) -> Iterator[TestView]:
         """Yield the selected tests of the run, or of one suite (by id), in order of their file."""
-        for wanted in [suite] if suite else [row.id for row in self.suites]:
-            for row in self._db.execute(queries.TESTS, (wanted,)):
-                yield _test(row)
+        for parts in self._parts(suite):
+            for row in self._over(queries.TESTS, parts):
+                yield test_of(row)
 
     def executions(self, test: TestView) -> Iterator[ExecutionView]:
         """Yield the executions of a test, repeat by repeat."""
         key = (test.suite_id, test.name, test.target)
         for row in self._db.execute(queries.EXECUTIONS + queries.OF_TEST, key):
-            yield _execution(row)
+            yield execution_of(row)
 
     def execution(self, wanted: str) -> ExecutionView | None:
-        """Return one execution by its id, or by its number in the run."""
-        identity = wanted if wanted.startswith(f"{self.id}-") else f"{self.id}-{wanted}"
+        """Return one execution by its id, or by its number in the run, which a group has none."""
+        in_run = wanted.rpartition("-")[0] in self.runs
+        identity = wanted if in_run else f"{self.id}-{wanted}"
         row = self._db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
-        return None if row is None else _execution(row)
+        return None if row is None else execution_of(row)
 
     def assertions(self, execution: ExecutionView) -> list[AssertionView]:
         """Return the assertions of an execution's last attempt."""
         rows = self._db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
-        return [_assertion(row) for row in rows]
+        return [assertion_of(row) for row in rows]
 
     def reviews(self, execution: ExecutionView) -> list[ReviewView]:
         """Return what people said of an execution, of each the last word, in order of time."""
@@ -260,14 +273,18 @@ class RunView:
         row = self._db.execute("SELECT body FROM shown_texts WHERE ref = ?", (ref,)).fetchone()
         return row[0] if row else None
 
-    def _suite(self, row: sqlite3.Row) -> SuiteView:
+    def _suite(self, rows: Sequence[sqlite3.Row]) -> SuiteView:
+        parts = tuple(row["id"] for row in rows)
+        # What one of the shards could not load has not been run as a whole.
+        row = next((row for row in rows if row["error_code"]), rows[0])
         tests = StatusCounts()
-        for test in self.tests(row["id"]):
+        for test in map(test_of, self._over(queries.TESTS, parts)):
             tests += StatusCounts(**{test.status.value: 1})
-        metrics = suite_metrics(self._db, row["id"])
-        skipped = row["skipped_tests"] or 0
+        metrics = suite_metrics(self._db, *parts)
+        skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         return SuiteView(
-            id=row["id"],
+            id=parts[0],
+            parts=parts,
             name=row["name"],
             path=row["path"],
             config_hash=row["config_hash"],
@@ -282,47 +299,24 @@ class RunView:
             gates=() if row["error_code"] else evaluate_gates(self._gates(row["id"]), metrics),
         )
 
+    def _parts(self, suite: str | None) -> Iterator[tuple[str, ...]]:
+        """Yield the ids of each suite, or of that of which one is `suite`."""
+        for rows in self._suite_rows.values():
+            parts = tuple(row["id"] for row in rows)
+            if suite is None or suite in parts:
+                yield parts
+
     def _gates(self, suite: str) -> list[Gate]:
         query = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
         return [Gate(r[0], r[1], bool(r[2])) for r in self._db.execute(query, (suite,))]
 
+    def _of_runs(self, query: str) -> sqlite3.Cursor:
+        return self._over(query, self.runs)
 
-def _test(row: sqlite3.Row) -> TestView:
-    tags = (*json.loads(row["suite_tags"]), *json.loads(row["tags"]))
-    return TestView(
-        suite_id=row["suite"],
-        suite=row["suite_name"],
-        name=row["test"],
-        target=row["target"],
-        tags=tuple(dict.fromkeys(tags)),
-        counts=StatusCounts(
-            row["passed"], row["failed"], row["errored"], row["skipped"] + row["unfinished"]
-        ),
-        pass_rate_min=row["pass_rate_min"],
-        latency_ms=row["latency_avg_ms"],
-        cost_usd=row["cost_usd"],
-        line=row["line"],
-    )
+    def _over(self, query: str, ids: Sequence[str]) -> sqlite3.Cursor:
+        return self._db.execute(queries.among(query, ids), ids)
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
-
-
-def _execution(row: sqlite3.Row) -> ExecutionView:
-    values = dict(row)
-    values["status"] = Status(row["status"]) if row["status"] else None
-    values["messages"] = tuple(json.loads(row["messages"]))
-    values["warnings"] = tuple(json.loads(row["warnings"] or "[]"))
-    values["answers"] = row["answers"] or 0
-    return ExecutionView(**values)
-
-
-def _assertion(row: sqlite3.Row) -> AssertionView:
-    values = dict(row)
-    values["outcome"] = Outcome(row["outcome"])
-    values["evidence"] = tuple(json.loads(row["evidence"]))
-    values["expected"] = read_json(row["expected"])
-    values["actual"] = read_json(row["actual"])
-    return AssertionView(**values)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm_store import is_held
 
-__all__ = ["RunRow", "find_run", "latest_finished", "list_runs"]
+__all__ = ["RunRow", "find_run", "latest_finished", "list_runs", "state_of"]
 
 
 _NAMED_RUNS = 3
@@ -127,6 +128,17 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
     )
 
 
+def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
+    """Return how a run stands: finished, interrupted, aborted, running or killed.
+
+    `ended` is what is recorded of it: nothing while it runs, and after its process was killed.
+    """
+    if ended is not None:
+        return ended
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    return "running" if is_held(file, f"run/{run}") else "killed"
+
+
 def _row(values: dict[str, Any]) -> RunRow:
     values["passed"] = None if values["passed"] is None else bool(values["passed"])
     values["suites"] = tuple(json.loads(values["suites"]))
@@ -140,6 +152,17 @@ def _no_runs() -> KindlmError:
 
 
 def _unknown(db: sqlite3.Connection, wanted: str) -> KindlmError:
+    shards = db.execute(
+        "SELECT shard, id FROM runs WHERE group_id = ? ORDER BY started_at DESC, id LIMIT ?",
+        (wanted, _NAMED_RUNS),
+    ).fetchall()
+    if shards:
+        named = ", ".join(f"{run} ({shard})" for shard, run in shards)
+        return KindlmError(
+            ErrorCode.CONFIG_NOT_FOUND,
+            f"{wanted!r} is a group of shards, and one run is asked for.",
+            f"Name a run: its newest are {named}. All of them as one: kindlm show {wanted}",
+        )
     newest = db.execute(
         "SELECT run, label FROM run_list ORDER BY started_at DESC, run LIMIT ?", (_NAMED_RUNS,)
     )

@@ -10,6 +10,7 @@ from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import duration
 from kindlm.reports.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.verdict_text import show_run
 from kindlm.wording import count
 
 __all__ = ["write_details"]
@@ -31,7 +32,7 @@ def write_details(view: RunView, page: Page) -> None:
         for execution in view.executions(test):
             if told == _EXECUTIONS:
                 page.blank()
-                page.line(f"… and more: kindlm show {view.id} EXECUTION --verbose", indent=2)
+                page.line(f"… and more: {show_run(view)} EXECUTION --verbose", indent=2)
                 return
             if execution.status in (None, Status.SKIPPED):
                 continue

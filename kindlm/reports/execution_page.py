@@ -39,7 +39,7 @@ def render_execution(
 
     With `verbose`, also the bodies as received, what judges were asked, traces and timing.
     """
-    suite = next(suite for suite in view.suites if suite.id == execution.suite_id)
+    suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
     assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
     mask = mask_of(execution, assertions, tool_calls)
     page = Page(out, options)

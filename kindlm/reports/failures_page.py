@@ -9,6 +9,7 @@ from kindlm.reports.assertion_text import assertion_fields, assertion_name, plac
 from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
 from kindlm.reports.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.verdict_text import show_command, show_run
 
 __all__ = ["write_failures"]
 
@@ -36,7 +37,7 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
             _write_test(view, suite, test, page, verbose=verbose)
     if left_out:
         page.blank()
-        page.line(f"… and in {left_out:,} more tests: kindlm show {view.id} --verbose", indent=2)
+        page.line(f"… and in {left_out:,} more tests: {show_run(view)} --verbose", indent=2)
 
 
 def _write_test(
@@ -57,9 +58,9 @@ def _write_test(
     )
     findings = findings_of(view, test)
     for error in findings.errors[:_FINDINGS]:
-        _write_error(view, error, page, verbose=verbose)
+        _write_error(error, page, verbose=verbose)
     for finding in findings.assertions[:_FINDINGS]:
-        _write_assertion(view, suite, finding, page)
+        _write_assertion(suite, finding, page)
     more = len(findings.errors[_FINDINGS:]) + len(findings.assertions[_FINDINGS:])
     if more:
         page.line(f"… and {more} more findings", indent=4)
@@ -68,7 +69,7 @@ def _write_test(
         page.line(("Warning: ", "yellow"), text, indent=4, hang=2)
 
 
-def _write_error(view: RunView, error: FailedExecution, page: Page, *, verbose: bool) -> None:
+def _write_error(error: FailedExecution, page: Page, *, verbose: bool) -> None:
     first = error.first
     page.line(
         (f"{first.error_code} ({first.error_number})", "magenta"),
@@ -81,10 +82,10 @@ def _write_error(view: RunView, error: FailedExecution, page: Page, *, verbose: 
         page.line(visible(bounded(first.hint, 500, lines=5)), indent=6)
     if verbose and first.trace:
         page.line((visible(bounded(first.trace, 20_000)), "dim"), indent=6)
-    _write_command(view, error.executions[0], page)
+    _write_command(error.executions[0], page)
 
 
-def _write_assertion(view: RunView, suite: SuiteView, finding: FailedAssertion, page: Page) -> None:
+def _write_assertion(suite: SuiteView, finding: FailedAssertion, page: Page) -> None:
     assertion = finding.assertion
     page.line(
         mark(assertion.outcome),
@@ -103,13 +104,12 @@ def _write_assertion(view: RunView, suite: SuiteView, finding: FailedAssertion, 
         more = len(finding.tools) - _TOOLS
         fields.append(("tools", f"{names} and {more} more" if more > 0 else names))
     page.fields(fields, indent=6)
-    _write_command(view, finding.executions[0], page)
+    _write_command(finding.executions[0], page)
 
 
 def _times(executions: list[str]) -> tuple[str, str]:
     return (f" ×{len(executions)}" if len(executions) > 1 else "", "bold")
 
 
-def _write_command(view: RunView, execution: str, page: Page) -> None:
-    number = execution.removeprefix(f"{view.id}-")
-    page.unbroken((f"kindlm show {view.id} {number}", "cyan"), indent=6)
+def _write_command(execution: str, page: Page) -> None:
+    page.unbroken((show_command(execution), "cyan"), indent=6)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.groups import Shard
+from kindlm.history.groups import Group, Shard, ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import (
     AssertionView,
@@ -100,6 +100,7 @@ def _run(view: RunView) -> dict[str, Any]:
         "ci": info.ci,
         "headHash": info.head,
         "shard": _shard(view.shard),
+        "group": _group(view.group),
     }
 
 
@@ -112,6 +113,27 @@ def _shard(shard: Shard | None) -> dict[str, Any] | None:
         "group": shard.group,
         "missing": shard.missing,
         "unfinished": shard.unfinished,
+    }
+
+
+def _group(group: Group | None) -> dict[str, Any] | None:
+    if group is None:
+        return None
+    return {
+        "name": group.name,
+        "count": group.count,
+        "shards": [_shard_run(shard) for shard in group.shards],
+        "missing": group.missing,
+        "replaced": [_shard_run(shard) for shard in group.replaced],
+    }
+
+
+def _shard_run(shard: ShardRun) -> dict[str, Any]:
+    return {
+        "index": shard.index,
+        "run": shard.run,
+        "state": shard.state,
+        "headHash": shard.head,
     }
 
 
@@ -176,8 +198,9 @@ def _errors(view: RunView) -> list[dict[str, Any]]:
         for suite in view.suites
         if suite.error_code is not None
     ]
-    if view.info.ended in ("interrupted", "aborted"):
-        code = f"RUN_{view.info.ended.upper()}"
+    if view.info.ended in ("interrupted", "aborted", "incomplete"):
+        what = "RUN" if view.group is None else "GROUP"
+        code = f"{what}_{view.info.ended.upper()}"
         message = view.info.reason or ""
         errors.append({"code": code, "number": None, "message": message, "where": None})
     return errors

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from kindlm.history.group_info import lacking_shards
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
@@ -18,11 +19,13 @@ from kindlm.outcome import Outcome, Status
 from kindlm.reports.figures import comparison
 from kindlm.reports.findings import FailedAssertion, FailedExecution, Findings, findings_of
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.verdict_text import show_command
 from kindlm.reports.xml_text import XmlWriter
 
 __all__ = ["REPORT"]
 
 _GATES = "Quality Gates"
+_SHARDS = "Shards"
 _TEXT = 20_000
 
 
@@ -46,7 +49,10 @@ class _JunitReport:
         xml = XmlWriter(out)
         broken = [suite for suite in view.suites if suite.error_code is not None]
         groups = [group for suite in view.suites for group in _groups(view, suite)]
-        counts = sum((group.counts for group in groups), StatusCounts(errored=len(broken)))
+        lacking = len(_lacking(view))
+        counts = sum(
+            (group.counts for group in groups), StatusCounts(errored=len(broken) + lacking)
+        )
         seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
         attributes = {
             "name": "KindLM",
@@ -60,6 +66,8 @@ class _JunitReport:
                 _write_group(view, group, xml)
             for suite in broken:
                 _write_broken(suite, xml)
+            if lacking:
+                _write_lacking(view, xml)
             _write_gates(view, xml)
         xml.end()
 
@@ -92,7 +100,8 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
             for name, value in (
                 *((("kindlm.shard", str(shard)),) if shard else ()),
                 *((("kindlm.group", shard.group),) if shard and shard.group else ()),
-                ("kindlm.run", view.id),
+                *((("kindlm.group", view.group.name),) if view.group else ()),
+                ("kindlm.run", ", ".join(view.runs)),
                 ("kindlm.suite", group.suite.name),
                 ("kindlm.target", group.target),
                 ("kindlm.path", group.suite.path),
@@ -179,8 +188,7 @@ def _repeats(view: RunView, test: TestView) -> str:
     lines = []
     for execution in view.executions(test):
         status = execution.status.value if execution.status else "not finished"
-        number = execution.id.removeprefix(f"{view.id}-")
-        lines.append(f"repeat {execution.repeat}: {status}  kindlm show {view.id} {number}")
+        lines.append(f"repeat {execution.repeat}: {status}  {show_command(execution.id)}")
     if test.flaky:
         lines.append("flaky: passed in some repeats and failed in others")
     return "\n".join(lines)
@@ -194,6 +202,21 @@ def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:
             message = (suite.error or "")[:_TEXT]
             first = message.partition("\n")[0]
             xml.leaf("error", {"message": first, "type": suite.error_code or ""}, message)
+
+
+def _lacking(view: RunView) -> list[tuple[str, str]]:
+    return lacking_shards(view.group) if view.group is not None else []
+
+
+def _write_lacking(view: RunView, xml: XmlWriter) -> None:
+    """Write the shards that are not here or did not finish, as errors: else nobody would see it."""
+    lacking = _lacking(view)
+    counts = StatusCounts(errored=len(lacking))
+    with xml.element("testsuite", _suite_attributes(view, _SHARDS, counts, 0.0)):
+        for shard, how in lacking:
+            testcase = {"name": f"shard {shard}", "classname": _SHARDS, "time": _time(0)}
+            with xml.element("testcase", testcase):
+                xml.leaf("error", {"message": how, "type": "GROUP_INCOMPLETE"})
 
 
 def _write_gates(view: RunView, xml: XmlWriter) -> None:

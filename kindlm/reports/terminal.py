@@ -24,7 +24,13 @@ from kindlm.reports.totals_page import (
     write_totals,
 )
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.reports.verdict_text import describe_shard, next_command, verdict_of
+from kindlm.reports.verdict_text import (
+    describe_group,
+    describe_shard,
+    next_command,
+    show_run,
+    verdict_of,
+)
 from kindlm.wording import count
 
 __all__ = ["REPORT"]
@@ -74,9 +80,13 @@ def _write_head(view: RunView, page: Page) -> None:
         f"from {one_line(info.source_run)}" if info.source_run else None,
     ]
     shown = " · ".join(part for part in parts if part)
-    page.line(("Run ", "bold"), (info.id, "bold cyan"), f"  {shown}", hang=4)
+    what = "Run " if view.group is None else "Group "
+    page.line((what, "bold"), (one_line(info.id), "bold cyan"), f"  {shown}", hang=4)
     if view.shard is not None:
         page.line(one_line(describe_shard(view.shard)), hang=4)
+    if view.group is not None:
+        for line in describe_group(view.group):
+            page.line(line, hang=4)
 
 
 def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -> None:
@@ -135,7 +145,7 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
     write_then(view, page)
     page.blank()
     if not listed:
-        all_tests = f"kindlm show {view.id} --verbose"
+        all_tests = f"{show_run(view)} --verbose"
         page.unbroken(("All tests  ", "dim"), all_tests)
     if options.database is not None:
         page.unbroken(("History    ", "dim"), visible(options.database))

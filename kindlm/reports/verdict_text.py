@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
-from kindlm.history.groups import Shard
+from kindlm.history.group_info import what_lacks
+from kindlm.history.groups import Group, Shard
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.figures import comparison
+from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["Verdict", "describe_shard", "next_command", "verdict_of"]
+__all__ = [
+    "Verdict",
+    "describe_group",
+    "describe_shard",
+    "next_command",
+    "show_command",
+    "show_run",
+    "verdict_of",
+]
 
 
 _FINISHED_BY = {
@@ -45,7 +56,9 @@ def verdict_of(view: RunView) -> Verdict:
     planned = count(view.info.planned, "execution")
     if status == "running":
         return Verdict(word, (f"{view.missing:,} of {planned} have not ended yet",), passed=False)
-    reasons = [f"{view.missing:,} of {planned} did not run to their end", *_why_failed(view)]
+    reasons = _why_failed(view)
+    if view.missing:
+        reasons = (f"{view.missing:,} of {planned} did not run to their end", *reasons)
     reason = view.info.reason or "its process ended before it could say why"
     return Verdict(word, (reason, *reasons), passed=False)
 
@@ -61,23 +74,53 @@ def describe_shard(shard: Shard) -> str:
     return "; ".join(parts)
 
 
+def describe_group(group: Group) -> tuple[str, ...]:
+    """Return what a group has, what it lacks, and which of its runs do not count."""
+    lines = [f"{len(group.shards)} of {count(group.count, 'shard')}"]
+    if not group.complete:
+        lines.append(f"Incomplete: {what_lacks(group)}")
+    counting = {shard.index: shard.run for shard in group.shards}
+    lines += [
+        f"Shard {shard.index}/{group.count} ran again: run {counting[shard.index]} counts,"
+        f" not {shard.run}"
+        for shard in group.replaced
+    ]
+    return tuple(lines)
+
+
+def show_run(view: RunView) -> str:
+    """Return the command that shows a run, or a group."""
+    return f"kindlm show {shlex.quote(one_line(view.id))}"
+
+
+def show_command(execution: str) -> str:
+    """Return the command that shows an execution, by its id."""
+    run, _, number = execution.rpartition("-")
+    return f"kindlm show {run} {number}"
+
+
 def next_command(view: RunView) -> str:
     """Return what to type next.
 
-    That is what finishes a run that was stopped, else what shows the first execution that did not
-    pass, else the history.
+    That is what finishes a run that was stopped, or brings in its other shards, else what shows the
+    first execution that did not pass, else the history.
     """
     if view.status in ("interrupted", "aborted", "killed") and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
         # The limit that stopped it holds for its next session, too, unless another one is given.
         spent = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
         return f"{command} --max-cost MORE" if spent else command
+    if view.group is not None and view.group.missing:
+        return "kindlm merge DB"
+    if view.group is not None and not view.group.complete:
+        stopped = [shard for shard in view.group.unfinished if shard.state != "running"]
+        return f"kindlm test --resume {stopped[0].run}" if stopped else show_run(view)
     for test in view.tests():
         if not (test.counts.failed or test.counts.errored):
             continue
         for execution in view.executions(test):
             if execution.status in ("failed", "errored"):
-                return f"kindlm show {view.id} {execution.id.removeprefix(view.id + '-')}"
+                return show_command(execution.id)
     for suite in view.suites:
         if suite.error_code is not None:
             return f"kindlm validate {suite.path}"

@@ -115,14 +115,18 @@ def test_erased_texts_are_shown_as_such(history: Any, make: Any) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT * FROM tests WHERE suite = 'r/0' ORDER BY ordinal",
-        "SELECT * FROM spend WHERE run = 'r'",
-        "SELECT * FROM spend WHERE suite = 'r/0'",
-        queries.MEANS.replace(":run", "'r'"),
-        queries.UNPRICED.replace("?", "'r'"),
+        queries.TESTS,
+        queries.SPEND,
+        "SELECT * FROM spend WHERE suite IN $ids",
+        queries.MEANS,
+        queries.UNPRICED,
     ],
 )
-def test_one_run_is_read_without_reading_the_whole_history(history: Any, query: str) -> None:
-    plan = [row[3] for row in history.reader().execute(f"EXPLAIN QUERY PLAN {query}")]
+@pytest.mark.parametrize("ids", [("r",), ("r", "s", "t")], ids=["run", "shards"])
+def test_one_run_is_read_without_reading_the_whole_history(
+    history: Any, query: str, ids: tuple[str, ...]
+) -> None:
+    explained = f"EXPLAIN QUERY PLAN {queries.among(query, ids)}"
+    plan = [row[3] for row in history.reader().execute(explained, ids)]
     large = re.compile(r"^SCAN (e|c|a|p|executions|provider_calls|assertions|planned_tests)\b")
     assert not [step for step in plan if large.search(step)]

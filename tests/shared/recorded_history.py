@@ -68,6 +68,7 @@ class RunWriter:
         defaults: dict[str, float] | None = None,
         path: str = "kindlm.yaml",
         tags: list[str] | None = None,
+        config_hash: str = "0123456789ab",
     ) -> int:
         """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -79,7 +80,7 @@ class RunWriter:
                 project="shop",
                 front_end="kindlm",
                 path=path,
-                config_hash="0123456789ab",
+                config_hash=config_hash,
                 config=Text("{}"),
                 gates=[
                     GateData(name=gate, threshold=value, written=gate in (gates or {}))

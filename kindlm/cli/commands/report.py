@@ -1,4 +1,4 @@
-"""`kindlm report`: any report of any run, any time."""
+"""`kindlm report`: any report of any run or group of shards, any time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
+from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
 
 __all__ = ["report_command"]
 
 
 def report_command(
-    run: RunArgument = "latest",
+    run: RunOrGroupArgument = "latest",
     form: Annotated[str, typer.Option("--format", help="terminal, json or junit.")] = "terminal",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: the terminal.")
@@ -22,17 +22,17 @@ def report_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a report of a recorded run."""
+    """Write a report of a recorded run, or of the shards of one."""
     from kindlm.cli.console import fail
-    from kindlm.cli.history import existing_history, open_run, or_fail
-    from kindlm.cli.reading import report_options
+    from kindlm.cli.history import existing_history, or_fail
+    from kindlm.cli.reading import exit_code, open_view, report_options
     from kindlm.cli.reporters import parse_reporters, spare, write_reports
-    from kindlm.history.run_view import RunView
 
     reporters = or_fail(parse_reporters([form], output))
     or_fail(spare(reporters, existing_history(db).database))
     options = report_options(db, verbose=verbose)
-    with open_run(db, run_id or run) as (connection, identity):
-        errors = write_reports(reporters, RunView(connection, identity), options)
-    if errors:
-        fail(errors)
+    with open_view(db, run_id or run) as view:
+        errors = write_reports(reporters, view, options)
+        if errors:
+            fail(errors)
+        raise typer.Exit(exit_code(view))

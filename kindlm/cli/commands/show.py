@@ -1,4 +1,4 @@
-"""`kindlm show`: a recorded run as it was told after it ended, or one execution of it."""
+"""`kindlm show`: a recorded run, or its shards, as it was told when it ended, or an execution."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
+from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
 
 __all__ = ["show_command"]
 
 
 def show_command(
-    run: RunArgument = "latest",
+    run: RunOrGroupArgument = "latest",
     execution: Annotated[
         str | None,
         typer.Argument(metavar="EXECUTION", help="An execution's id, or its number in the run."),
@@ -20,25 +20,22 @@ def show_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show a run, or one of its executions with its transcript."""
+    """Show a run or a group of shards, or an execution with its transcript."""
     import sys
 
     from kindlm.cli.console import fail
-    from kindlm.cli.history import open_run
-    from kindlm.cli.reading import no_execution, report_options
-    from kindlm.history.run_view import RunView
+    from kindlm.cli.reading import exit_code, no_execution, open_view, report_options
 
     options = report_options(db, verbose=verbose)
-    with open_run(db, run) as (connection, identity):
-        view = RunView(connection, identity)
+    with open_view(db, run) as view:
         if execution is None:
             from kindlm.reports.terminal import REPORT
 
             REPORT.write(view, sys.stdout, options)
-            return
+            raise typer.Exit(exit_code(view))
         from kindlm.reports.execution_page import render_execution
 
         found = view.execution(execution)
         if found is None:
-            fail([no_execution(execution, identity)])
+            fail([no_execution(execution, view)])
         render_execution(view, found, sys.stdout, options)

@@ -1,0 +1,60 @@
+"""From rows of the read models to the values that reports get."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from kindlm.history.json_text import read_json
+from kindlm.history.rows import AssertionView, ExecutionView, RunInfo, TestView
+from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import Outcome, Status
+
+__all__ = ["assertion_of", "execution_of", "info_of", "test_of"]
+
+
+def info_of(row: sqlite3.Row) -> RunInfo:
+    """Return the run of a row."""
+    values = dict(row)
+    for flag in ("passed", "git_dirty"):
+        values[flag] = None if values[flag] is None else bool(values[flag])
+    return RunInfo(**values)
+
+
+def test_of(row: sqlite3.Row) -> TestView:
+    """Return the test of a row."""
+    tags = (*json.loads(row["suite_tags"]), *json.loads(row["tags"]))
+    return TestView(
+        suite_id=row["suite"],
+        suite=row["suite_name"],
+        name=row["test"],
+        target=row["target"],
+        tags=tuple(dict.fromkeys(tags)),
+        counts=StatusCounts(
+            row["passed"], row["failed"], row["errored"], row["skipped"] + row["unfinished"]
+        ),
+        pass_rate_min=row["pass_rate_min"],
+        latency_ms=row["latency_avg_ms"],
+        cost_usd=row["cost_usd"],
+        line=row["line"],
+    )
+
+
+def execution_of(row: sqlite3.Row) -> ExecutionView:
+    """Return the execution of a row."""
+    values = dict(row)
+    values["status"] = Status(row["status"]) if row["status"] else None
+    values["messages"] = tuple(json.loads(row["messages"]))
+    values["warnings"] = tuple(json.loads(row["warnings"] or "[]"))
+    values["answers"] = row["answers"] or 0
+    return ExecutionView(**values)
+
+
+def assertion_of(row: sqlite3.Row) -> AssertionView:
+    """Return the assertion of a row."""
+    values = dict(row)
+    values["outcome"] = Outcome(row["outcome"])
+    values["evidence"] = tuple(json.loads(row["evidence"]))
+    values["expected"] = read_json(row["expected"])
+    values["actual"] = read_json(row["actual"])
+    return AssertionView(**values)

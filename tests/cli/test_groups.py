@@ -1,0 +1,261 @@
+"""Shards of a group, recorded apart and merged, are shown and reported as the one run they are."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import validate
+from orders import comparable, order, serve_orders, write_orders
+from workspace import KEY, new_workspace
+
+from kindlm.events import RunOptions
+from kindlm.reports.json_report import report_schema
+from kindlm.testing import LoopbackServer
+
+NAMES = [f"k{number}" for number in range(7)]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("CI", "true")
+    with serve_orders() as server:
+        yield server
+
+
+@pytest.fixture
+def report_of(kindlm: Any) -> Callable[..., Any]:
+    """Return the JSON report of what is named, which the command is to end with `code` for."""
+
+    def call(wanted: str, database: Path, *, code: int) -> Any:
+        done = kindlm("report", wanted, "--format", "json", "--db", database)
+        assert done.code == code, done.err
+        report = json.loads(done.out)
+        validate(report, report_schema())
+        return report
+
+    return call
+
+
+def test_merged_shards_report_what_one_run_would_have(
+    kindlm: Any, here: Path, server: LoopbackServer, report_of: Any
+) -> None:
+    failing = ("k2", "k4")
+    tests = [order(name, says="lost" if name in failing else "delivered") for name in NAMES]
+    gates = {"passRateMin": 0.5, "judgeAvgMin": 0.8, "costMaxUsd": 1}
+    write_orders(new_workspace(here), server, tests, gates=gates)
+    whole = kindlm("test", "--runs", "2", "--reporter", "json", "--db", "one.db")
+    files = []
+    for index in (3, 1, 2):
+        files.append(f"{index}.db")
+        shard = ("--shard", f"{index}/3", "--run-group", "nightly", "--runs", "2")
+        kindlm("test", *shard, "--db", files[-1])
+    assert kindlm("merge", *files, "--db", "all.db").code == 0
+
+    report = report_of("nightly", here / "all.db", code=0)
+
+    group = report["run"]["group"]
+    assert (group["count"], group["missing"], group["replaced"]) == (3, [], [])
+    assert [shard["index"] for shard in group["shards"]] == [1, 2, 3]
+    assert [test["name"] for test in report["tests"]] == NAMES
+    assert report["run"]["status"] == "passed"
+    assert alike(report) == alike(json.loads(whole.out))
+
+
+def alike(report: dict[str, Any]) -> Any:
+    """Return a report without ids and times, what only a group has, and what was told then."""
+    report["run"] |= {"id": "-", "group": None, "statusThen": None}
+    for gate in report["gates"]["results"]:
+        gate["passedThen"] = None
+    for test in report["tests"]:
+        for execution in test["executions"]:
+            execution["id"] = None
+    return rounded(comparable(report))
+
+
+def rounded(value: Any) -> Any:
+    """Return a report without what the order of a sum makes of it."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return round(value, 9) if isinstance(value, float) else value
+
+
+@pytest.fixture
+def shard(history: Any, make: Any) -> Callable[..., None]:
+    """Record shard `i/n` of a suite of six tests; those in `failing` fail."""
+
+    def call(
+        run: str,
+        shard: str,
+        *,
+        failing: tuple[str, ...] = (),
+        ends: str = "finish",
+        gates: dict[str, float] | None = None,
+        options: RunOptions | None = None,
+        **suite: Any,
+    ) -> None:
+        index, count = map(int, shard.split("/"))
+        names = [f"t{number}" for number in range(6)]
+        writer = history.run(run, shard=shard, group="nightly", options=options)
+        selected = [number % count == index - 1 for number in range(6)]
+        planned = [
+            make.planned(name, selected=chosen)
+            for name, chosen in zip(names, selected, strict=True)
+        ]
+        writer.suite(tests=planned, gates=gates, **suite)
+        for name, chosen in zip(names, selected, strict=True):
+            if chosen:
+                check = make.failed() if name in failing else make.passed()
+                writer.execution(name, assertions=(check,))
+        getattr(writer, ends)()
+
+    return call
+
+
+def test_a_gate_is_judged_over_all_shards(
+    kindlm: Any, history: Any, shard: Any, report_of: Any
+) -> None:
+    gates = {"passRateMin": 0.9}
+    shard("aaaa2222", "1/2", gates=gates)
+    shard("bbbb2222", "2/2", gates=gates, failing=("t1",))
+    alone = report_of("aaaa2222", history.path, code=0)
+    assert alone["run"]["status"] == "passed"
+
+    report = report_of("nightly", history.path, code=1)
+
+    (gate,) = [gate for gate in report["gates"]["results"] if gate["name"] == "passRateMin"]
+    assert (gate["actual"], gate["passed"]) == (pytest.approx(5 / 6), False)
+    assert report["run"]["status"] == "failed"
+    shown = kindlm("show", "nightly", "--db", history.path)
+    assert shown.code == 1
+    assert "FAILED: 1 test failed, gate passRateMin 0.83 < 0.90" in shown.out
+    assert "kindlm show bbbb2222 1" in shown.out
+
+
+def test_a_gate_may_fail_over_the_shards_that_each_of_them_passes(
+    history: Any, shard: Any, report_of: Any
+) -> None:
+    # Each shard spends 3 × 0.001 USD.
+    for run, part in (("aaaa2222", "1/2"), ("bbbb2222", "2/2")):
+        shard(run, part, gates={"costMaxUsd": 0.004})
+        assert report_of(run, history.path, code=0)["run"]["status"] == "passed"
+
+    report = report_of("nightly", history.path, code=1)
+
+    failed = [gate["name"] for gate in report["gates"]["results"] if not gate["passed"]]
+    assert failed == ["costMaxUsd"]
+    assert report["summary"]["costUsd"] == pytest.approx(0.006)
+    assert report["summary"]["tests"]["passed"] == 6
+
+
+def test_a_missing_and_an_unfinished_shard_are_named_and_the_group_has_not_passed(
+    kindlm: Any, history: Any, shard: Any, report_of: Any
+) -> None:
+    shard("aaaa2222", "1/3")
+    shard("cccc2222", "3/3", ends="interrupt")
+
+    report = report_of("nightly", history.path, code=1)
+
+    lacks = "shard 2/3 is not here, shard 3/3 was interrupted (run cccc2222)"
+    assert report["run"]["status"] == "incomplete"
+    assert report["run"]["group"]["missing"] == [2]
+    assert [s["state"] for s in report["run"]["group"]["shards"]] == ["finished", "interrupted"]
+    (error,) = report["errors"]
+    assert (error["code"], error["message"]) == ("GROUP_INCOMPLETE", lacks)
+    shown = kindlm("show", "nightly", "--db", history.path)
+    assert shown.code == 1
+    assert f"INCOMPLETE: {lacks}" in " ".join(shown.out.split())
+    assert "kindlm merge" in shown.out
+    junit = kindlm("report", "nightly", "--format", "junit", "--db", history.path)
+    assert junit.code == 1
+    root = ET.fromstring(junit.out)
+    errors = {
+        case.get("name"): error.get("message")
+        for case in root.iter("testcase")
+        if (error := case.find("error")) is not None
+    }
+    assert errors == {
+        "shard 2/3": "is not here",
+        "shard 3/3": "was interrupted (run cccc2222)",
+    }
+    assert root.get("errors") == "2"
+
+
+def test_of_a_shard_that_ran_twice_the_latest_that_finished_counts(
+    kindlm: Any, history: Any, shard: Any, report_of: Any
+) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2", failing=("t1",))
+    shard("cccc2222", "2/2")
+    shard("dddd2222", "2/2", ends="interrupt")
+
+    report = report_of("nightly", history.path, code=0)
+
+    assert report["run"]["status"] == "passed"
+    assert report["summary"]["executions"]["total"] == 6
+    group = report["run"]["group"]
+    assert [s["run"] for s in group["shards"]] == ["aaaa2222", "cccc2222"]
+    assert [s["run"] for s in group["replaced"]] == ["bbbb2222", "dddd2222"]
+    shown = kindlm("show", "nightly", "--db", history.path).out
+    assert "Shard 2/2 ran again: run cccc2222 counts, not bbbb2222" in shown
+
+
+@pytest.mark.parametrize(
+    ("second", "changes", "differs"),
+    [
+        ("2/3", {}, "are not of as many shards"),
+        ("2/2", {"config_hash": "fedcba987654"}, "different configurations of kindlm.yaml"),
+        ("2/2", {"path": "other.yaml"}, "ran different suites"),
+        ("2/2", {"options": RunOptions(tags=["fast"])}, "different options (tags)"),
+    ],
+)
+def test_shards_of_different_plans_are_not_put_together(
+    kindlm: Any, history: Any, shard: Any, second: str, changes: dict[str, Any], differs: str
+) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", second, **changes)
+    for command in ("show", "report"):
+        done = kindlm(command, "nightly", "--db", history.path)
+        assert (done.code, done.out) == (1, "")
+        said = " ".join(done.err.split())
+        assert "shard 1/2 (run aaaa2222)" in said
+        assert f"shard {second} (run bbbb2222)" in said
+        assert differs in said
+    assert kindlm("show", "bbbb2222", "--db", history.path).code == 0
+
+
+def test_an_execution_of_a_group_is_shown_by_its_id(kindlm: Any, history: Any, shard: Any) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2")
+    shown = kindlm("show", "nightly", "bbbb2222-1", "--db", history.path)
+    assert shown.code == 0
+    assert "t1" in shown.out
+    by_number = kindlm("show", "nightly", "1", "--db", history.path)
+    assert by_number.code == 1
+    assert "aaaa2222-1" in by_number.err
+
+
+def test_a_command_that_takes_one_run_names_those_of_the_group(
+    kindlm: Any, history: Any, shard: Any
+) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2")
+    done = kindlm("label", "nightly", "good", "--db", history.path)
+    assert done.code == 1
+    assert "group of shards" in done.err
+    assert "aaaa2222 (1/2)" in done.err
+
+
+def test_a_group_of_several_projects_is_refused(kindlm: Any, history: Any, shard: Any) -> None:
+    shard("aaaa2222", "1/2")
+    history.run("bbbb2222", shard="2/2", group="nightly", project="garden").finish()
+    done = kindlm("show", "nightly", "--db", history.path)
+    assert done.code == 1
+    assert "several projects: garden, shop" in done.err
