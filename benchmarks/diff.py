@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.figures import Figure, Sizes
-from benchmarks.processes import in_process, kindlm
+from benchmarks.processes import Measured, in_process, kindlm
 
 __all__ = ["diff", "record"]
 
@@ -19,22 +19,32 @@ def diff(sizes: Sizes) -> Iterator[Figure]:
     """Two runs of many executions each; all answers are worded otherwise, some fail."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        before, after = in_process("diff.record", folder=name, tests=sizes.many)
+        runs = in_process("diff.record", folder=name, tests=sizes.many)
         for form in ("terminal", "markdown", "json"):
-            command = ("diff", before, after, "--format", form, "--fail-on", "never")
-            kindlm(*command, folder=folder)
-            measured = [kindlm(*command, folder=folder) for _ in range(sizes.runs)]
+            measured = _measured(sizes, folder, runs, form)
             what = f"kindlm diff, {sizes.many:,} executions each, {form}"
             target = "at most 2 s" if form == "terminal" else ""
             yield Figure(what, [one.wall_s for one in measured], "s", target)
             if form == "terminal":
                 peaks = [one.peak_bytes for one in measured]
                 yield Figure("peak memory of it", peaks, "bytes")
+    with tempfile.TemporaryDirectory() as name:
+        runs = in_process("diff.record", folder=name, tests=sizes.many, outage=True)
+        measured = _measured(sizes, Path(name), runs, "terminal")
+        what = f"kindlm diff, {sizes.many:,} executions each, all failed after"
+        yield Figure(what, [one.wall_s for one in measured], "s", "at most 2 s")
 
 
-def record(folder: str, tests: int) -> tuple[str, str]:
+def record(folder: str, tests: int, *, outage: bool = False) -> tuple[str, str]:
     """Record runs of so many executions; returns the ids of the two to compare."""
     from benchmarks.recorded import record_history, run_name
 
-    record_history(Path(folder) / ".kindlm" / "kindlm.db", runs=_RUNS, tests=tests)
+    database = Path(folder) / ".kindlm" / "kindlm.db"
+    record_history(database, runs=_RUNS, tests=tests, latest_fails=outage)
     return run_name(0), run_name(_RUNS - 1)
+
+
+def _measured(sizes: Sizes, folder: Path, runs: tuple[str, str], form: str) -> list[Measured]:
+    command = ("diff", *runs, "--format", form, "--fail-on", "never")
+    kindlm(*command, folder=folder)
+    return [kindlm(*command, folder=folder) for _ in range(sizes.runs)]

@@ -51,28 +51,36 @@ def run_name(number: int) -> str:
     return f"r{number:07}"
 
 
-def record_history(path: Path, *, runs: int, tests: int, latest_tests: int = 0) -> int:
+def record_history(
+    path: Path, *, runs: int, tests: int, latest_tests: int = 0, latest_fails: bool = False
+) -> int:
     """Record `runs` runs of `tests` executions each, the last one of `latest_tests` if given.
+
+    `latest_fails`: all of the last one fail, as in an outage.
 
     Returns:
         The number of events.
     """
     with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as log:
-        asyncio.run(_record(log, runs, tests, latest_tests or tests))
+        asyncio.run(_record(log, runs, tests, latest_tests or tests, latest_fails))
         with closing(log.reader()) as reader:
             count: int = reader.execute("SELECT max(seq) FROM events").fetchone()[0]
     return count
 
 
-async def _record(log: EventLog, runs: int, tests: int, latest_tests: int) -> None:
+async def _record(
+    log: EventLog, runs: int, tests: int, latest_tests: int, latest_fails: bool
+) -> None:
     for run in range(runs):
-        name, size = run_name(run), latest_tests if run == runs - 1 else tests
+        latest = run == runs - 1
+        name, size = run_name(run), latest_tests if latest else tests
         began = _FIRST_DAY + timedelta(minutes=10 * run)
         stream = f"run/{name}"
         log.submit(Append(stream, [_at(began, payload) for payload in _beginning(run, size)]))
         for number in range(1, size + 1):
             at = began + timedelta(milliseconds=number)
-            log.submit(Append(stream, list(execution_events(run, number, at))))
+            events = execution_events(run, number, at, fails=latest and latest_fails)
+            log.submit(Append(stream, list(events)))
             await log.ready()
         log.submit(
             Append(stream, (_at(began + timedelta(minutes=5), _end(name, size)),), seal=True),
@@ -81,9 +89,12 @@ async def _record(log: EventLog, runs: int, tests: int, latest_tests: int) -> No
     await log.aflush()
 
 
-def execution_events(run: int, number: int, at: datetime) -> Iterator[NewEvent]:
-    """The events of one execution; one in fifty fails."""
-    for payload in _execution(run, number):
+def execution_events(
+    run: int, number: int, at: datetime, *, fails: bool = False
+) -> Iterator[NewEvent]:
+    """The events of one execution; one in fifty fails in any case."""
+    failed = fails or (run + number) % _FAILS_EVERY == 0
+    for payload in _execution(run, number, failed=failed):
         yield _at(at, payload, f"{number}.1")
 
 
@@ -137,8 +148,7 @@ def _answer(run: int, number: int) -> str:
     )
 
 
-def _execution(run: int, number: int) -> Iterator[Payload]:
-    failed = (run + number) % _FAILS_EVERY == 0
+def _execution(run: int, number: int, *, failed: bool) -> Iterator[Payload]:
     question = f"Where is my order {number}? I have been waiting for it since last week."
     answer = _answer(run, number)
     yield ExecutionStarted(

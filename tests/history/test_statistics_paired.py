@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -70,6 +72,70 @@ def test_large_runs_are_close_to_the_count_of_all_signs() -> None:
     worse = [float(b.passed / b.n - a.passed / a.n) for b, a in pairs]
     z = sum(worse) / sum(drop**2 for drop in worse) ** 0.5
     assert found.p_worse == pytest.approx(stats.norm.sf(z), rel=0.01, abs=1e-12)
+
+
+_unlike = st.integers(1, 60).flatmap(
+    lambda n: st.tuples(st.builds(Counts, st.integers(0, n), st.just(n)), st.integers(0, n))
+)
+
+
+@given(st.lists(_unlike, min_size=1, max_size=8))
+def test_few_tests_are_counted_whatever_their_repeats(sides: list[tuple[Counts, int]]) -> None:
+    # Their repeats may have a very large common denominator.
+    pairs = [(before, Counts(after, before.n)) for before, after in sides]
+    drops = [Fraction(*before) - Fraction(*after) for before, after in pairs]
+    sums = [
+        sum((sign * drop for sign, drop in zip(signs, drops, strict=True)), Fraction(0))
+        for signs in product((-1, 1), repeat=len(drops))
+    ]
+    found = compare_paired(pairs)
+    assert found is not None
+    assert found.p_worse == pytest.approx(sum(s >= sum(drops) for s in sums) / len(sums))
+    assert found.p_better == pytest.approx(sum(s <= sum(drops) for s in sums) / len(sums))
+
+
+def test_six_losses_can_be_no_rarer_than_six_coins_that_fall_alike() -> None:
+    repeats = {29: 3, 31: 2, 37: 4, 41: 1, 43: 2, 47: 3}
+    found = compare_paired([(Counts(n, n), Counts(n - k, n)) for n, k in repeats.items()])
+    assert found is not None
+    assert found.p_worse == 1 / 64
+
+
+def test_a_few_large_losses_among_many_small_gains_are_not_taken_for_normal() -> None:
+    losses = [(Counts(1, 1), Counts(0, 1))] * 6
+    gains = [(Counts(n - 1, n), Counts(n, n)) for n in range(61, 101)]
+    found = compare_paired([*losses, *gains])
+    assert found is not None
+    # The gains are less than one loss together: it is all about the signs of the six.
+    assert found.p_worse == pytest.approx(1 / 64, rel=1e-3)
+
+
+@pytest.mark.parametrize(("tests", "repeats"), [(5_000, 2), (2_000, 5)])
+def test_what_is_counted_when_everything_fails_grows_with_the_tests_alone(
+    tests: int, repeats: int
+) -> None:
+    pairs = [(Counts(repeats, repeats), Counts(0, repeats))] * tests
+    tracemalloc.start()
+    found = compare_paired(pairs)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is not None
+    assert found.p_worse < 1e-300
+    # One number for each sum that there can be, and not one with a digit for each test.
+    assert peak < 500 * tests
+
+
+@pytest.mark.parametrize(("lost", "of"), [(253, 400), (2_360, 4_000)])
+def test_tables_of_many_unlike_sides_are_compared_together(lost: int, of: int) -> None:
+    pairs = [(Counts(3, 3), Counts(3, 4))] * lost + [(Counts(2, 3), Counts(4, 4))] * (of - lost)
+    found = compare_paired(pairs)
+    assert found is not None
+    # Six of seven pass in each: the one that fails is after in four of seven cases.
+    tables = stats.binom(of, 4 / 7).sf(lost - 1)
+    signs = (lost / 4 - (of - lost) / 3) / (lost / 16 + (of - lost) / 9) ** 0.5
+    assert found.p_worse == pytest.approx(max(tables, stats.norm.sf(signs)), rel=0.05)
+    assert 0.001 < found.p_worse < 0.1
+    assert found.p_better > 0.9
 
 
 def test_the_mean_change_has_students_interval_over_tests() -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb, lcm, sqrt
-from statistics import NormalDist
+from itertools import accumulate
+from math import erfc, lcm, sqrt
+from statistics import fmean
+from typing import NamedTuple
 
 from kindlm.history.statistics.intervals import mean_interval
-from kindlm.history.statistics.tables import Counts, coefficients
+from kindlm.history.statistics.sign_flips import sign_flip_tail
+from kindlm.history.statistics.tables import Counts, passes_before
 
 __all__ = ["PairedComparison", "compare_paired"]
 
-_EXACT_BITS = 50_000_000
-"""The size of a distribution that is still counted; larger ones are as good as normal."""
+_EXACT_STEPS = 1 << 18
+"""So many products are formed to count a distribution; larger ones are as good as normal."""
 
 Pair = tuple[Counts, Counts]
 
@@ -41,8 +45,10 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
     If nothing changed, each test's difference might as well have had the other sign; the p-value
     is the part of all 2^m choices of signs that give at least the mean seen (R. A. Fisher, "The
     Design of Experiments" (1935), section 21; M. D. Ernst, "Permutation Methods", Statistical
-    Science 19 (2004), 676-685). They are counted, not sampled. With one repeat on each side this
-    is the exact test of Q. McNemar (Psychometrika 12 (1947), 153-157).
+    Science 19 (2004), 676-685). They are counted, not sampled; of more than
+    thirty tests that differ, the small differences are taken for normal where there are too many
+    choices to count. With one repeat on each side this is the exact test of Q. McNemar
+    (Psychometrika 12 (1947), 153-157).
 
     Where a side has more repeats than the other, a difference is not quite symmetric. Then the
     exact test of all tables given their totals has to agree (M. Zelen, "The analysis of several
@@ -50,66 +56,66 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
     """
     if not pairs:
         return None
-    changes = [Fraction(*after) - Fraction(*before) for before, after in pairs]
-    means = [float(change) for change in changes]
-    worse, better = _sign_flip([-change for change in changes]), _sign_flip(changes)
+    moves = {pair: Fraction(*pair[1]) - Fraction(*pair[0]) for pair in set(pairs)}
+    means = [float(moves[pair]) for pair in pairs]
+    worse, better = _sign_flip([moves[pair] for pair in pairs])
     if any(before.n != after.n for before, after in pairs):
-        worse = max(worse, _stratified(pairs))
-        better = max(better, _stratified([(after, before) for before, after in pairs]))
-    return PairedComparison(
-        len(pairs), float(sum(changes)) / len(pairs), mean_interval(means), worse, better
-    )
+        lower, higher = _stratified(pairs)
+        worse, better = max(worse, lower), max(better, higher)
+    return PairedComparison(len(pairs), fmean(means), mean_interval(means), worse, better)
 
 
-def _sign_flip(differences: Sequence[Fraction]) -> float:
-    """Return the part of all choices of signs whose sum is at least the one seen.
-
-    The sums of all subsets of the sizes are a product of polynomials 1 + x^size, kept in one
-    whole number.
-    """
+def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
+    """Return the part of all choices of signs that give so low a sum, and so high a one."""
     scale = lcm(*(difference.denominator for difference in differences))
-    seen = [int(difference * scale) for difference in differences if difference]
-    total = sum(abs(size) for size in seen)
-    observed = sum(size for size in seen if size > 0)
-    width = len(seen) // 8 + 1  # bytes: no coefficient is above 2**len(seen)
-    if total * width * 8 > _EXACT_BITS:
-        deviation = sqrt(sum(size**2 for size in seen)) / 2
-        return 1 - NormalDist(total / 2, deviation).cdf(observed - 0.5)
-    ways = 1
-    for size in seen:
-        ways += ways << (8 * width * abs(size))
-    at_least = ways >> (8 * width * observed)
-    return sum(coefficients(at_least, width)) / (1 << len(seen))
+    moved = Counter(int(difference * scale) for difference in differences if difference)
+    sizes: Counter[int] = Counter()
+    for difference, times in moved.items():
+        sizes[abs(difference)] += times
+    observed = sum(difference * times for difference, times in moved.items())
+    tail = sign_flip_tail(sizes)
+    return tail(-observed), tail(observed)
 
 
-def _stratified(pairs: Sequence[Pair]) -> float:
-    """Return P(as many passes before, or more), given the passes of each test on both sides."""
-    observed = 0
+def _stratified(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Return P(as many passes before, or more) and P(as many, or fewer), given all passes."""
+    tables = [_Table.of(*pair) for pair in pairs]
+    observed = sum(table.observed for table in tables)
+    if _steps(tables) > _EXACT_STEPS:
+        above = observed - sum(table.mean for table in tables)
+        spread = sqrt(2 * sum(table.variance for table in tables))
+        return erfc((above - 0.5) / spread) / 2, erfc((-above - 0.5) / spread) / 2
     distribution = [1.0]
-    mean = spread = 0.0
-    for before, after in pairs:
-        total, everything = before.passed + after.passed, before.n + after.n
-        observed += before.passed - max(0, total - after.n)
-        mean += before.n * total / everything - max(0, total - after.n)
-        if everything > 1:
-            rest = (everything - total) * after.n / (everything - 1)
-            spread += before.n * total * rest / everything**2
-    if spread == 0:
-        return 1.0
-    if sum(min(before.n, after.n) for before, after in pairs) * len(pairs) > _EXACT_BITS // 50:
-        return 1 - NormalDist(mean, sqrt(spread)).cdf(observed - 0.5)
-    for before, after in pairs:
-        distribution = _convolve(distribution, _hypergeometric(before, after))
-    return min(1.0, sum(distribution[observed:]))
+    for pair, table in zip(pairs, tables, strict=True):
+        if table.ways > 1:
+            distribution = _convolve(distribution, list(passes_before(*pair)))
+    return min(1.0, sum(distribution[observed:])), min(1.0, sum(distribution[: observed + 1]))
 
 
-def _hypergeometric(before: Counts, after: Counts) -> list[float]:
-    total = before.passed + after.passed
-    everything = comb(before.n + after.n, total)
-    least, most = max(0, total - after.n), min(total, before.n)
-    return [
-        comb(before.n, x) * comb(after.n, total - x) / everything for x in range(least, most + 1)
-    ]
+class _Table(NamedTuple):
+    """The passes before of one test, counted from the fewest that its totals allow."""
+
+    ways: int
+    observed: int
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, before: Counts, after: Counts) -> _Table:
+        total, n = before.passed + after.passed, before.n + after.n
+        fewest = max(0, total - after.n)
+        share = before.n * total / n
+        variance = share * (n - total) * after.n / (n * (n - 1))
+        ways = min(total, before.n) - fewest + 1
+        return cls(ways, before.passed - fewest, share - fewest, variance)
+
+
+def _steps(tables: Sequence[_Table]) -> int:
+    """Return how many products it takes to count the passes of all tables together."""
+    reached = accumulate((table.ways - 1 for table in tables), initial=1)
+    return sum(
+        known * table.ways for known, table in zip(reached, tables, strict=False) if table.ways > 1
+    )
 
 
 def _convolve(left: list[float], right: list[float]) -> list[float]:

@@ -156,30 +156,45 @@ def _worst_chance(p: float, design: Design) -> float:
 def _crossings(p: float, design: Design) -> Crossings:
     """Return where Fisher's p first gets so small, (passed, n) of both sides, at a rate of 1/2."""
     found: Crossings = {}
-    for passed in range(design.before + 1):
-        chance = comb(design.before, passed) / 2**design.before
-        for (after, n), share in _paths(p, passed, design).items():
+    limit = -1
+    for passed, chance in enumerate(_even_chances(design.before)):
+        # One more pass before makes p smaller, too.
+        limit = _most_passes(p, Counts(passed, design.before), design.after, limit)
+        for (after, n), share in _paths(p, passed, design, limit).items():
             key = passed + after, design.before + n
             found[key] = found.get(key, 0.0) + chance * share
     return found
 
 
-def _paths(p: float, passed_before: int, design: Design) -> Crossings:
+def _paths(p: float, passed_before: int, design: Design, limit: int) -> Crossings:
     """Return where AFTER first makes Fisher's p so small, (passed, n), at a rate of 1/2.
 
     One more failed repeat makes p smaller, one more passed repeat makes it larger: the most
-    passes that are few enough stay the same, or grow by one, from look to look.
+    passes that are few enough, `limit` at the first look, stay the same, or grow by one, from look
+    to look.
     """
     before = Counts(passed_before, design.before)
     found: Crossings = {}
-    limit = -1
-    shares = [comb(design.after, k) / 2**design.after for k in range(design.after + 1)]
+    shares = list(_even_chances(design.after))
     for n in range(design.after, design.after + design.more + 1):
-        while limit < n and fisher_drop(before, Counts(limit + 1, n)) <= p:
-            limit += 1
+        limit = _most_passes(p, before, n, limit)
         for passed in range(min(limit, n) + 1):
             if shares[passed]:
                 found[passed, n] = shares[passed]
                 shares[passed] = 0.0
         shares = [(up + same) / 2 for up, same in zip([0.0, *shares], [*shares, 0.0], strict=True)]
     return found
+
+
+@lru_cache(maxsize=256)
+def _even_chances(n: int) -> tuple[float, ...]:
+    """Return the chance of each number of passes at a rate of 1/2."""
+    return tuple(comb(n, passed) / 2**n for passed in range(n + 1))
+
+
+def _most_passes(p: float, before: Counts, n: int, known: int) -> int:
+    """Return the most passes of n after with which Fisher's p is so small; at least `known`."""
+    limit = known
+    while limit < n and fisher_drop(before, Counts(limit + 1, n)) <= p:
+        limit += 1
+    return limit

@@ -6,14 +6,14 @@ and nothing else has to be known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import comb
 from typing import NamedTuple
 
-__all__ = ["Counts", "DiscreteP", "fisher_drop", "fisher_mid_p", "score_drop"]
+__all__ = ["Counts", "DiscreteP", "fisher_drop", "fisher_mid_p", "passes_before", "score_drop"]
 
 _EXACT_SCORES = 60
 """Up to so many scores on both sides together, all ways to deal them out are counted."""
@@ -58,13 +58,28 @@ def fisher_mid_p(before: Counts, after: Counts) -> float:
     return ways / (2 * comb(before.n + after.n, before.passed + after.passed))
 
 
+def passes_before(before: Counts, after: Counts) -> Iterator[float]:
+    """Yield the chance of each number of passes before, the fewest first, given all passes."""
+    everything = comb(before.n + after.n, before.passed + after.passed)
+    fewest = max(0, before.passed + after.passed - after.n)
+    return (ways / everything for ways in _deals(before, after, fewest))
+
+
 def _ways(before: Counts, after: Counts, more: int) -> int:
     """Return the ways to deal out the passes with at least so many more of them before."""
+    return sum(_deals(before, after, before.passed + more))
+
+
+def _deals(before: Counts, after: Counts, fewest: int) -> Iterator[int]:
+    """Yield the ways to deal out the passes with so many of them before, with one more, ..."""
     total = before.passed + after.passed
-    return sum(
-        comb(before.n, x) * comb(after.n, total - x)
-        for x in range(before.passed + more, min(total, before.n) + 1)
-    )
+    if fewest > min(total, before.n):
+        return
+    ways = comb(before.n, fewest) * comb(after.n, total - fewest)
+    for x in range(fewest, min(total, before.n) + 1):
+        yield ways
+        # C(n, x + 1) = C(n, x) (n - x) / (x + 1), for both factors, and without a remainder
+        ways = ways * (before.n - x) * (total - x) // ((x + 1) * (after.n - total + x + 1))
 
 
 def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
@@ -111,13 +126,13 @@ def _rank_tails(ranks: tuple[int, ...], chosen: int) -> tuple[list[int], tuple[f
     for rank in ranks:
         for size in range(chosen, 0, -1):
             ways[size] += ways[size - 1] << (8 * width * rank)
-    counts = coefficients(ways[chosen], width)
+    counts = _coefficients(ways[chosen], width)
     sums = [s for s in range(len(counts) - 1, -1, -1) if counts[s]]
     everything = comb(len(ranks), chosen)
     return sums, tuple(ways / everything for ways in accumulate(counts[s] for s in sums))
 
 
-def coefficients(polynomial: int, width: int) -> list[int]:
+def _coefficients(polynomial: int, width: int) -> list[int]:
     """Return the coefficients of a polynomial that is kept in a number, `width` bytes for each."""
     size = (polynomial.bit_length() + 7) // 8
     raw = polynomial.to_bytes(-(-size // width) * width, "little")
