@@ -16,8 +16,8 @@ from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.options import ListFormat
 from kindlm.history.baselines import (
     Baseline,
+    BaselineChecks,
     active_baseline,
-    corruption,
     labelled_baseline,
     no_baseline,
 )
@@ -62,7 +62,8 @@ def compare_with_baseline(
             warn(f"The run {run} is {view.status}: what it did not come to counts as not run.")
         unloaded = _tell_unloaded(view, suite)
         suites = or_fail(suites_of(db, run, suite))
-        compared = [_compare(db, run, *key, label) for key in suites]
+        comparer = _Comparer(db, view, label)
+        compared = [comparer.compare(*key) for key in suites]
     if all(one.baseline is None for one in compared):
         fail(no_baseline(name) for _, name in suites)
     fails = bool(unloaded) or any(one.fails for one in compared)
@@ -76,14 +77,6 @@ def compare_with_baseline(
     return not fails
 
 
-def _baseline(
-    db: sqlite3.Connection, project: str, suite: str, label: str | None
-) -> Baseline | None:
-    if label is None:
-        return active_baseline(db, project, suite)
-    return labelled_baseline(db, project, suite, label)
-
-
 def _tell_unloaded(view: RunView, suite: str | None) -> list[str]:
     """Warn of the suites that could not be loaded; return their names."""
     unloaded = [
@@ -94,17 +87,33 @@ def _tell_unloaded(view: RunView, suite: str | None) -> list[str]:
     return unloaded
 
 
-def _compare(
-    db: sqlite3.Connection, run: str, project: str, suite: str, label: str | None
-) -> SuiteComparison:
-    baseline = _baseline(db, project, suite, label)
-    if baseline is None:
-        return SuiteComparison(suite, None)
-    problem = corruption(db, baseline.run, suite)
-    if problem is not None:
-        return SuiteComparison(suite, baseline, problem)
-    tests = compare_tests(results_of(db, baseline.run, suite), results_of(db, run, suite))
-    return SuiteComparison(suite, baseline, tests=tuple(tests))
+class _Comparer:
+    """Compares suites of a run with their baselines; what they have in common is read once."""
+
+    def __init__(self, db: sqlite3.Connection, run: RunView, label: str | None) -> None:
+        self._db = db
+        self._run = run
+        self._label = label
+        self._checks = BaselineChecks(db)
+        self._views = {run.id: run}
+
+    def compare(self, project: str, suite: str) -> SuiteComparison:
+        baseline = self._baseline(project, suite)
+        if baseline is None:
+            return SuiteComparison(suite, None)
+        problem = self._checks.corruption(baseline.run, suite)
+        if problem is not None:
+            return SuiteComparison(suite, baseline, problem)
+        before = self._views.setdefault(baseline.run, RunView(self._db, baseline.run))
+        tests = compare_tests(
+            results_of(self._db, before, suite), results_of(self._db, self._run, suite)
+        )
+        return SuiteComparison(suite, baseline, tests=tuple(tests))
+
+    def _baseline(self, project: str, suite: str) -> Baseline | None:
+        if self._label is None:
+            return active_baseline(self._db, project, suite)
+        return labelled_baseline(self._db, project, suite, self._label)
 
 
 def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:

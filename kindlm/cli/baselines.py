@@ -15,8 +15,8 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
+    BaselineChecks,
     active_baseline,
-    corruption,
     last_change,
     list_baselines,
     no_baseline,
@@ -42,7 +42,8 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         if view.info.ended != "finished":
             fail([_not_finished(run, view.status)])
         chosen = or_fail(suites_of(db, run, suite))
-        problems = [error for _, name in chosen if (error := corruption(db, run, name))]
+        checks = BaselineChecks(db)
+        problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
         if problems:
             fail(problems)
         before = [active_baseline(db, *key) for key in chosen]
@@ -178,7 +179,7 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
     for suite in view.suites:
         if suite.name not in suites:
             continue
-        results = results_of(db, view.id, suite.name).values()
+        results = results_of(db, view, suite.name).values()
         untested = sum(result.pass_rate is None for result in results)
         if untested:
             warn(

@@ -16,9 +16,9 @@ from kindlm_store import verify_file
 
 __all__ = [
     "Baseline",
+    "BaselineChecks",
     "RecordedBaselines",
     "active_baseline",
-    "corruption",
     "labelled_baseline",
     "last_change",
     "list_baselines",
@@ -118,26 +118,43 @@ def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
     return at
 
 
-def corruption(db: sqlite3.Connection, run: str, suite: str) -> KindlmError | None:
-    """Return why a run can not be the baseline of a suite; None if it can.
+class BaselineChecks:
+    """Tells whether runs can be baselines. Each run is verified once, however many suites it has.
 
-    It must be in this history as it was recorded, with the final texts that are compared.
+    `db` is a read-only connection.
     """
-    known = db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
-    if not known["run_known"]:
-        return _corrupt(run, suite, "that run is not in this history")
-    if not known["suite_known"]:
-        return _corrupt(run, suite, "that run did not test it")
-    if known["purged"]:
-        return _corrupt(run, suite, "outputs of that run were purged")
-    stream = f"run/{run}"
-    file = db.execute("PRAGMA database_list").fetchone()[2]
-    found = verify_file(file, stream, claims=SEALED_HEADS)
-    # What is wrong elsewhere in the history does not concern this run.
-    wrong = [problem.what for problem in found.problems if problem.stream in (stream, None)]
-    if wrong:
-        return _corrupt(run, suite, f"that run is not as it was recorded: {wrong[0]}")
-    return None
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._changed: dict[str, str | None] = {}
+
+    def corruption(self, run: str, suite: str) -> KindlmError | None:
+        """Return why a run can not be the baseline of a suite; None if it can.
+
+        It must be in this history as it was recorded, with the final texts that are compared.
+        """
+        known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
+        if not known["run_known"]:
+            return _corrupt(run, suite, "that run is not in this history")
+        if not known["suite_known"]:
+            return _corrupt(run, suite, "that run did not test it")
+        if known["purged"]:
+            return _corrupt(run, suite, "outputs of that run were purged")
+        if run not in self._changed:
+            self._changed[run] = self._find_change(run)
+        changed = self._changed[run]
+        if changed is not None:
+            return _corrupt(run, suite, f"that run is not as it was recorded: {changed}")
+        return None
+
+    def _find_change(self, run: str) -> str | None:
+        """Return what is not as it was recorded in a run; None if all is."""
+        stream = f"run/{run}"
+        file = self._db.execute("PRAGMA database_list").fetchone()[2]
+        found = verify_file(file, stream, claims=SEALED_HEADS)
+        # What is wrong elsewhere in the history does not concern this run.
+        wrong = (problem.what for problem in found.problems if problem.stream in (stream, None))
+        return next(wrong, None)
 
 
 def no_baseline(suite: str) -> KindlmError:
@@ -173,6 +190,7 @@ class RecordedBaselines:
         chosen: Mapping[tuple[str, str], str | None] | None = None,
     ) -> None:
         self._db = db
+        self._checks = BaselineChecks(db)
         self._chosen = chosen or {}
         self._runs: dict[tuple[str, str], Result[str | None]] = {}
 
@@ -195,7 +213,7 @@ class RecordedBaselines:
             run = self._chosen[key]
         if run is None:
             return Ok(None)
-        problem = corruption(self._db, run, suite)
+        problem = self._checks.corruption(run, suite)
         if problem is not None:
             return Err(problem)
         # None was chosen then if there was no baseline, or none that could be used.

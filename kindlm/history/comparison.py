@@ -32,6 +32,8 @@ SELECT error_code FROM executions
  WHERE suite = :suite AND test = :test AND target = :target AND error_code IS NOT NULL
 """
 
+_SUITE = "SELECT id FROM suites WHERE run = ? AND name = ? ORDER BY ordinal LIMIT 1"
+
 _DEFINED = "SELECT test, target FROM planned_tests WHERE suite = ? ORDER BY ordinal"
 
 
@@ -119,23 +121,25 @@ def compare_tests(
     return compared + removed
 
 
-def results_of(db: sqlite3.Connection, run: str, suite: str) -> dict[Identity, TestResult]:
-    """Return the tests that a suite defined in a run, with how they did there."""
-    view = RunView(db, run)
-    found = next((row for row in view.suites if row.name == suite), None)
-    if found is None:
+def results_of(db: sqlite3.Connection, run: RunView, suite: str) -> dict[Identity, TestResult]:
+    """Return the tests that a suite defined in a run, with how they did there.
+
+    For several suites of a run, hand over the same `RunView`.
+    """
+    row = db.execute(_SUITE, (run.id, suite)).fetchone()
+    if row is None:
         return {}
-    untested = TestResult(None)
-    results = {Identity(*row): untested for row in db.execute(_DEFINED, (found.id,))}
-    for test in view.tests(found.id):
+    identity, untested = row[0], TestResult(None)
+    results = {Identity(*row): untested for row in db.execute(_DEFINED, (identity,))}
+    for test in run.tests(identity):
         key = Identity(test.name, test.target)
-        where = {"suite": found.id, "test": key.name, "target": key.target}
+        where = {"suite": identity, "test": key.name, "target": key.target}
         results[key] = TestResult(
             pass_rate=test.counts.pass_rate,
             repeats=test.counts.tested,
             status=test.status,
             failure_codes=frozenset(row[0] for row in db.execute(_FAILURE_CODES, where)),
-            output=output_of(db, run, suite, *key),
+            output=output_of(db, run.id, suite, *key),
         )
     return results
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.events import BaselineSet, new_event
-from kindlm_store import NewEvent
+from kindlm_store import NewEvent, Verification, verify_file
 
 CLOCK_AHEAD = "2999-01-01T00:00:00.000000Z"
 
@@ -494,3 +494,20 @@ class TestCompare:
         (suite,) = json.loads(outcome.out)["suites"]
         assert (suite["error"]["code"], suite["error"]["number"]) == ("BASELINE_CORRUPT", 501)
         assert "not in this history" in outcome.err
+
+
+def test_a_run_of_many_suites_is_verified_once(
+    history: Any, make: Any, baseline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[str] = []
+
+    def counting(path: str, stream: str, **options: Any) -> Verification:
+        verified.append(stream)
+        return verify_file(path, stream, **options)
+
+    monkeypatch.setattr("kindlm.history.baselines.verify_file", counting)
+    for run in ("run1", "run2"):
+        record(history, make, run, suites=("a", "b", "c")).finish()
+    assert baseline("set", "run1").code == 0
+    assert baseline("compare", "run2").code == 0
+    assert verified == ["run/run1", "run/run1"]

@@ -11,13 +11,14 @@ import pytest
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.events import BaselineRemoved, BaselineSet, new_event
 from kindlm.history.baselines import (
+    BaselineChecks,
     RecordedBaselines,
     active_baseline,
     labelled_baseline,
     list_baselines,
     output_of,
 )
-from kindlm_store import Append, HeadOf
+from kindlm_store import Append, HeadOf, Verification, verify_file
 
 
 def set_baseline(history: Any, run: str, suite: str = "support", **fields: Any) -> None:
@@ -155,6 +156,37 @@ class TestUnusable:
         tamper(recorded, "UPDATE contents SET body = 'Rang!' WHERE body = 'Ring!'")
 
         assert lookup(recorded).run("shop", "support") == Ok("run1")
+
+    def test_a_run_of_many_suites_is_verified_once(
+        self, history: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        verified: list[str] = []
+
+        def counting(path: str, stream: str, **options: Any) -> Verification:
+            verified.append(stream)
+            return verify_file(path, stream, **options)
+
+        monkeypatch.setattr("kindlm.history.baselines.verify_file", counting)
+        suites = [f"suite {number}" for number in range(5)]
+        for run in ("run1", "run2"):
+            writer = history.run(run)
+            for number, suite in enumerate(suites):
+                writer.suite(suite, tests=[make.planned()])
+                writer.execution(suite=number)
+            writer.finish()
+        for suite in suites:
+            set_baseline(history, "run2" if suite == "suite 4" else "run1", suite)
+        baselines = lookup(history)
+
+        found = [baselines.run("shop", suite) for suite in suites]
+
+        assert found == [Ok("run1")] * 4 + [Ok("run2")]
+        assert verified == ["run/run1", "run/run2"]
+        tamper(history, "UPDATE events SET data = replace(data, 'greets', 'grates')")
+        errors = [BaselineChecks(history.reader()).corruption("run1", suite) for suite in suites]
+        assert all(
+            error and suite in error.message for error, suite in zip(errors, suites, strict=True)
+        )
 
 
 class TestOutput:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
 
 from kindlm.history.comparison import Change, Identity, TestResult, compare_tests, results_of
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 
 A, B = Identity("a", "gpt"), Identity("b", "gpt")
@@ -86,7 +88,8 @@ def test_results_are_those_of_the_suite_over_its_repeats(history: Any, make: Any
     writer.execution("late", suite=1, output=None, error=("PROVIDER_TIMEOUT", 203, "late", None))
     writer.finish()
 
-    results = results_of(history.reader(), "run1", "support")
+    db = history.reader()
+    results = results_of(db, RunView(db, "run1"), "support")
 
     assert results == {
         Identity("greets", "gpt"): TestResult(
@@ -97,4 +100,33 @@ def test_results_are_those_of_the_suite_over_its_repeats(history: Any, make: Any
             0.0, 1, Status.ERRORED, frozenset({"PROVIDER_TIMEOUT"}), None
         ),
     }
-    assert results_of(history.reader(), "run1", "nothing") == {}
+    assert results_of(db, RunView(db, "run1"), "nothing") == {}
+
+
+def test_the_results_of_a_suite_take_no_look_at_the_others(history: Any, make: Any) -> None:
+    steps = []
+    for run, suites in (("few", 2), ("many", 20)):
+        writer = history.run(run)
+        for number in range(suites):
+            writer.suite(f"suite {number}", tests=[make.planned()])
+            writer.execution(suite=number, assertions=(make.passed(),))
+        writer.finish()
+        db = history.reader()
+        view = RunView(db, run)
+        assert results_of(db, view, "suite 0")
+        steps.append(_steps(db, view, "suite 1"))
+    assert steps[1] < 1.2 * steps[0]
+
+
+def _steps(db: sqlite3.Connection, run: RunView, suite: str) -> int:
+    """Count the steps of SQLite's virtual machine: they do not depend on the computer."""
+    taken = 0
+
+    def step() -> None:
+        nonlocal taken
+        taken += 1
+
+    db.set_progress_handler(step, 1)
+    assert results_of(db, run, suite)
+    db.set_progress_handler(None, 0)
+    return taken

@@ -22,6 +22,7 @@ from kindlm.history.comparison import (
     compare_tests,
     results_of,
 )
+from kindlm.history.run_view import RunView
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, Embed, Embedding, ModelReply, Question
 from kindlm.suite import Expectation
@@ -203,7 +204,8 @@ def check_recorded(vector: Vector, history: Any, make: Any) -> None:
     db = history.reader()
 
     expected = vector["expected"]["results"]
-    assert {"::".join(key) for key in results_of(db, "run1", "s")} == expected.keys()
+    results = results_of(db, RunView(db, "run1"), "s")
+    assert {"::".join(key) for key in results} == expected.keys()
     for key, test in expected.items():
         output = output_of(db, "run1", "s", *key.rsplit("::", 1))
         assert (output or "") == test["outputText"]
