@@ -11,7 +11,7 @@ __all__ = ["DATABASE", "START_PAGE", "VIEW_DESCRIPTIONS", "descriptions", "setti
 DATABASE = "kindlm"
 """Name of the history in Datasette, whatever its file is called."""
 
-START_PAGE = f"/{DATABASE}/run_list"
+START_PAGE = f"/-/kindlm/{DATABASE}/runs"
 
 VIEW_DESCRIPTIONS = {
     "run_list": "All runs, newest first: what was tested, and how it came out.",

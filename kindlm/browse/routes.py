@@ -39,10 +39,16 @@ class Asked:
     query: Mapping[str, str]
 
 
-Page = Callable[[sqlite3.Connection, Asked], Document | None]
+Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | None]
 
 
-def _diff(db: sqlite3.Connection, asked: Asked) -> Document | None:
+def _runs(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document:
+    from kindlm.reports.pages.runs_page import runs_page
+
+    return runs_page(db, asked.query, links)
+
+
+def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.pages.diff_page import diff_page
 
@@ -68,7 +74,7 @@ def _view(page: Page) -> Any:
         links = Addresses(datasette, database)
 
         def made(db: sqlite3.Connection) -> tuple[str, str] | None:
-            document = page(db, asked)
+            document = page(db, asked, links)
             if document is None:
                 return None
             # The page is written while the history is read: it may hold iterators of its rows.
@@ -105,5 +111,6 @@ _DATABASE = rf"^{PREFIX}/(?P<database>[^/]+)"
 
 ROUTES: list[tuple[str, Any]] = [
     (rf"^{PREFIX}$", _start),
+    (rf"{_DATABASE}/runs$", _view(_runs)),
     (rf"{_DATABASE}/diff$", _view(_diff)),
 ]

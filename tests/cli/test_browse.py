@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kindlm.browse.pages import DATABASE, START_PAGE, descriptions, settings
+from kindlm.browse.descriptions import DATABASE, START_PAGE, descriptions, settings
 from kindlm.browse.queries import QUERIES
 from kindlm.browse.server import listen
 from kindlm.errors import Err, Ok
@@ -91,8 +91,10 @@ def browsing(here: Path, recorded: Any) -> Iterator[Browsing]:
 
 
 def test_the_history_is_there_to_read(browsing: Browsing) -> None:
-    run_list = browsing.page(START_PAGE)
-    assert '<a href="/kindlm/runs/k3f9x2ab">k3f9x2ab</a>' in run_list
+    assert '<a href="/-/kindlm/kindlm/run/k3f9x2ab">' in browsing.page(START_PAGE)
+
+    run_list = browsing.page("/kindlm/run_list")
+    assert '<a href="/-/kindlm/kindlm/run/k3f9x2ab">k3f9x2ab</a>' in run_list
     assert "All runs, newest first" in run_list
     assert "<script>alert(1)" not in run_list
 
@@ -105,7 +107,7 @@ def test_the_history_is_there_to_read(browsing: Browsing) -> None:
 
     log = browsing.page("/kindlm/execution_log")
     assert "<img src=x" not in log
-    assert '<a href="/kindlm/executions/k3f9x2ab-2">k3f9x2ab-2</a>' in log
+    assert '<a href="/-/kindlm/kindlm/execution/k3f9x2ab-2">k3f9x2ab-2</a>' in log
 
 
 def test_it_answers_which_tools_the_failing_executions_called(browsing: Browsing) -> None:

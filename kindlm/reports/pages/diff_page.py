@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kindlm.history.diff.calls import CallEdit
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import CheckChange, Kind, TestDetails, TestDiff
+from kindlm.history.diff.values import Kind, TestDetails, TestDiff
 from kindlm.history.diff.words import Segment, WordDiff
 from kindlm.reports.diff.parts import (
     argument_text,
@@ -97,7 +97,7 @@ def diff_page(diff: RunDiff) -> Document:
             "calls_changed": _calls_changed,
             "check_name": check_name,
             "check_text": check_text,
-            "checks": _checks,
+            "checks": checks_to_tell,
             "edit_mood": lambda change: _SIGNS[change.edit][1],
             "edit_sign": lambda change: _SIGNS[change.edit][0],
             "excerpt": _excerpt,
@@ -140,6 +140,3 @@ def _excerpt(words: WordDiff) -> list[Segment]:
 def _calls_changed(details: TestDetails) -> bool:
     return any(change.edit is not CallEdit.SAME for change in details.calls)
 
-
-def _checks(test: TestDiff, details: TestDetails) -> list[CheckChange]:
-    return checks_to_tell(details.checks, test.evidence.dropped_scores)

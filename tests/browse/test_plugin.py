@@ -1,0 +1,91 @@
+"""The plugin in a Datasette: silent where no database is a history, and for who may not read."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasette.app import Datasette
+
+from kindlm.browse import plugin
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A database of somebody else, with tables of the same names."""
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            "CREATE TABLE runs (id TEXT, run TEXT); INSERT INTO runs VALUES ('a', 'b');"
+            "CREATE TABLE events (id TEXT);"
+        )
+    return path
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Path:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution()
+    writer.finish()
+    path: Path = history.path
+    return path
+
+
+def get(datasette: Datasette, path: str) -> Any:
+    async def answer() -> Any:
+        await datasette.invoke_startup()
+        return await datasette.client.get(path)
+
+    return asyncio.run(answer())
+
+
+def test_datasette_finds_it_by_its_entry_point() -> None:
+    (found,) = entry_points(group="datasette", name="kindlm")
+    assert found.load() is plugin
+
+
+def test_it_is_silent_on_other_databases(other: Path) -> None:
+    datasette = Datasette([str(other)])
+    assert "kindlm" not in get(datasette, "/").text
+    assert '<td class="col-run type-str">b</td>' in get(datasette, "/other/runs").text
+    assert get(datasette, "/-/kindlm").status_code == 404
+    assert get(datasette, "/-/kindlm/other/runs").status_code == 404
+    assert get(datasette, "/-/kindlm/absent/runs").status_code == 404
+
+
+def test_a_plain_datasette_shows_the_pages_of_a_history_beside_others(
+    other: Path, recorded: Path
+) -> None:
+    datasette = Datasette([str(other), str(recorded)])
+    name = recorded.stem
+    assert get(datasette, "/-/kindlm").headers["location"] == f"/-/kindlm/{name}/runs"
+    assert "aaaa2222" in get(datasette, f"/-/kindlm/{name}/runs").text
+    assert f'href="/-/kindlm/{name}/runs"' in get(datasette, "/").text
+    log = get(datasette, f"/{name}/execution_log").text
+    assert f'<a href="/-/kindlm/{name}/execution/aaaa2222-1">aaaa2222-1</a>' in log
+
+
+@pytest.mark.parametrize(
+    "denied",
+    [
+        {"allow": {"id": "root"}},
+        {"databases": {"history": {"allow": {"id": "root"}}}},
+        {"databases": {"history": {"tables": {"contents": {"allow": {"id": "root"}}}}}},
+    ],
+)
+def test_who_may_not_read_the_tables_may_not_read_the_pages(
+    recorded: Path, denied: dict[str, Any]
+) -> None:
+    config = "config" if "config" in Datasette.__init__.__code__.co_varnames else "metadata"
+    datasette = Datasette([], **{config: denied})
+    from datasette.database import Database
+
+    datasette.add_database(Database(datasette, path=str(recorded)), name="history")
+    assert get(datasette, "/-/kindlm/history/runs").status_code == 403
+    assert get(datasette, "/-/kindlm").status_code in (403, 404)
