@@ -62,7 +62,7 @@ def purge(
     """Erase texts, once `confirm` was asked and agrees; without it nobody is asked."""
     if problem := _contradiction(selection):
         fail([problem])
-    matches = matcher(selection.matching) if selection.matching is not None else None
+    matches = None if selection.matching is None else _matcher(selection.matching)
     with open_journal(database) as (log, db):
         runs = _runs(log, db, selection)
         try:
@@ -94,6 +94,18 @@ def ask(question: str) -> bool:
         fail([_nobody_to_ask(question)])
     note(question)
     return typer.confirm("Erase them?", err=True)
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells which texts match; end the command where that would be every text."""
+    matches = matcher(pattern)
+    try:
+        everything = matches("")
+    except PatternError as error:
+        fail([_unusable(pattern, error)])
+    if everything:
+        fail([_every_text(pattern)])
+    return matches
 
 
 def _erasable(
@@ -242,6 +254,17 @@ def _unusable(pattern: str, error: PatternError) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"--matching {pattern!r} can not be used: {error}.",
         "Nothing was erased. Write another regular expression.",
+    )
+
+
+def _every_text(pattern: str) -> KindlmError:
+    # A pattern that finds the empty text finds it in every other one, too.
+    what = "is empty: it" if not pattern else f"{pattern!r} matches the empty text, so that it"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--matching {what} would erase every text.",
+        "Write a pattern of what is to go, such as 'jane\\.roe@example\\.com'. To erase by run or"
+        " age: --run ID, --older-than 90d",
     )
 
 

@@ -92,6 +92,18 @@ def test_a_pattern_finds_what_json_escapes(
     assert hidden not in texts_of(history)
 
 
+@pytest.mark.parametrize("pattern", ["", ".*", "a|"])
+def test_a_pattern_of_every_text_erases_nothing(kindlm: Any, recorded: Any, pattern: str) -> None:
+    """A variable that is not set in a script must not cost the history."""
+    before = texts_of(recorded)
+    outcome = kindlm("purge", "--matching", pattern, "-y", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "would erase every text" in outcome.err
+    aged = kindlm("purge", "--older-than", "0d", "--matching", pattern, "-y", "--db", recorded.path)
+    assert aged.code == 1
+    assert texts_of(recorded) == before
+
+
 def test_by_age(kindlm: Any, recorded: Any) -> None:
     nothing = kindlm("purge", "--older-than", "90d", "--yes", "--db", recorded.path)
     assert (nothing.code, purges(recorded)) == (0, [])
