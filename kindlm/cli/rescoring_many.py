@@ -31,8 +31,13 @@ __all__ = ["rescore_all"]
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How one of the new runs ended; `stopped` ones did not come to their end."""
+    """What came of rescoring a run: `new` is the run that was recorded, None if none was.
 
+    `stopped` tells that it did not come to its end.
+    """
+
+    source: str
+    new: str | None = None
     passed: bool = False
     stopped: bool = False
     spent_usd: float = 0.0
@@ -55,14 +60,21 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     ended: list[_Ended] = []
     for number, (run, source) in enumerate(sources, start=1):
         note(f"{number} of {len(sources)}: run {run}", console)
-        ended.append(_rescore_one(source, project, _with_rest(options, ended), console))
+        ended.append(_rescore_one(run, source, project, _with_rest(options, ended), console))
         if ended[-1].stopped:
             break
+    sys.stdout.write(_tally(ended, len(sources)))
+    return 0 if all(one.passed for one in ended) and len(ended) == len(sources) else 1
+
+
+def _tally(ended: list[_Ended], wanted: int) -> str:
+    recorded = sum(one.new is not None for one in ended)
     passed = sum(one.passed for one in ended)
-    left = len(sources) - len(ended)
+    left = wanted - len(ended)
     rest = f", {left:,} left" if left else ""
-    sys.stdout.write(f"{count(len(ended), 'run')} rescored{rest}: {passed:,} pass now.\n")
-    return 0 if passed == len(sources) else 1
+    refused = [one.source for one in ended if one.new is None]
+    named = f" Not rescored: {', '.join(refused)}." if refused else ""
+    return f"{count(recorded, 'run')} rescored{rest}: {passed:,} pass now.{named}\n"
 
 
 def _with_rest(options: TestOptions, ended: list[_Ended]) -> TestOptions:
@@ -74,16 +86,20 @@ def _with_rest(options: TestOptions, ended: list[_Ended]) -> TestOptions:
 
 
 def _rescore_one(
-    source: Result[SourceRun], project: Project, options: TestOptions, console: Console
+    run: str,
+    source: Result[SourceRun],
+    project: Project,
+    options: TestOptions,
+    console: Console,
 ) -> _Ended:
     """Check one of many runs again, and say in a line what came out."""
     if isinstance(source, Err):
         show([source.error], console)
-        return _Ended()
+        return _Ended(run)
     rescoring = _request(source.value, project, options, console)
     if isinstance(rescoring, Err):
         show([rescoring.error], console)
-        return _Ended()
+        return _Ended(run)
     new = new_run_id()
     record_run(rescoring.value.request, new, console, progress=options.progress)
     return _tell_result(rescoring.value, new, project.database)
@@ -106,7 +122,7 @@ def _tell_result(rescoring: Rescoring, new: str, database: Path) -> _Ended:
     with closing(reader):
         view = RunView(reader, new)
         if not view.is_recorded:
-            return _Ended(stopped=True)
+            return _Ended(rescoring.source.id, stopped=True)
         counts = view.summary.executions
         sys.stdout.write(
             f"{rescoring.source.id} → {new}  {_told(rescoring.source)} → {view.status}  "
@@ -114,7 +130,8 @@ def _tell_result(rescoring: Rescoring, new: str, database: Path) -> _Ended:
         )
         sys.stdout.flush()
         stopped = view.info.ended != "finished"
-        return _Ended(view.passed, stopped, view.summary.judge_cost_usd or 0.0)
+        spent = view.summary.judge_cost_usd or 0.0
+        return _Ended(rescoring.source.id, new, view.passed, stopped, spent)
 
 
 def _told(source: SourceRun) -> str:
