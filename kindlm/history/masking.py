@@ -50,6 +50,10 @@ class Mask:
         ordered = sorted(self._replacements, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
+    def joined(self, other: Mask) -> Mask:
+        """Return a mask that replaces what either of two does."""
+        return Mask(self._replacements | other._replacements)
+
     @overload
     def text(self, text: str) -> str: ...
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import CheckChange, TestDiff
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView
 from kindlm.history.run_view import RunView
 
@@ -39,14 +41,23 @@ _NOT_ASKED = _Check(0, 0, None, None)
 
 
 def compare_checks(
-    db: sqlite3.Connection, before: RunView, after: RunView, test: TestDiff
+    db: sqlite3.Connection, before: RunView, after: RunView, test: TestDiff, mask: Mask
 ) -> tuple[CheckChange, ...]:
-    """Return all checks of a test, in the order of the newer run, then those that are gone."""
+    """Return all checks of a test, in the order of the newer run, then those that are gone.
+
+    The mask is that of the executions that stand for the test. What a check says of another one is
+    masked by what was found there, too.
+    """
     old = _checks(db, test, test.before.usual if test.before else None)
     new = _checks(db, test, test.after.usual if test.after else None)
-    texts = _Messages(before), _Messages(after)
+    texts = _Messages(before, mask), _Messages(after, mask)
+    dropped = test.evidence.dropped_scores
     return tuple(
-        _change(key, old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED), *texts)
+        replace(
+            _change(key, old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED), *texts),
+            label=mask.text(key[1]),
+            score_dropped=key[0] in SCORED and key[1] in dropped,
+        )
         for key in dict.fromkeys([*new, *old])
     )
 
@@ -76,8 +87,9 @@ def _change(
 class _Messages:
     """What the checks of an execution said, as it may be shown."""
 
-    def __init__(self, view: RunView) -> None:
+    def __init__(self, view: RunView, mask: Mask) -> None:
         self._view = view
+        self._mask = mask
         self._assertions = lru_cache(maxsize=64)(self._read)
 
     def of(self, execution: int | None, key: _Identity) -> AssertionView | None:
@@ -91,7 +103,8 @@ class _Messages:
         if execution is None:
             return {}
         assertions = self._view.assertions(execution)
-        mask = mask_of(execution, assertions, self._view.tool_calls(execution))
+        own = mask_of(execution, assertions, self._view.tool_calls(execution))
+        mask = self._mask.joined(own)
         return {
             (assertion.kind, assertion.label): masked(assertion, mask)
             for assertion in reversed(assertions)

@@ -1,7 +1,8 @@
 """What changed inside one test: its calls, its words and its checks, before and after.
 
-Personal data that an assertion found is shown here as every report shows it: redacted. Texts are
-masked before they are compared.
+Personal data that an assertion found is shown here as every report shows it: redacted. What was
+found on one side is redacted on both: a check may be new, and the other side holds the same text.
+Texts are masked before they are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from kindlm.history.diff.values import (
     TestDiff,
 )
 from kindlm.history.diff.words import WordDiff, diff_words
-from kindlm.history.masking import mask_of
+from kindlm.history.masking import Mask, mask_of
+from kindlm.history.rows import ExecutionView, ToolCallView
 from kindlm.history.run_view import RunView
 
 __all__ = ["read_details"]
@@ -41,7 +43,17 @@ SELECT e.id, t.tool
 
 @dataclass(frozen=True, slots=True)
 class _Execution:
-    """The execution that stands for a side, as it may be shown; `messages` by their role."""
+    """The execution that stands for a side, and what of it must not be shown."""
+
+    view: ExecutionView
+    tool_calls: tuple[ToolCallView, ...]
+    messages: tuple[tuple[str, str | None], ...]
+    mask: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """An execution as it may be shown; `messages` by their role."""
 
     calls: tuple[Call, ...] = ()
     output: str | None = None
@@ -57,14 +69,17 @@ def read_details(
     config: SuiteConfig | None,
 ) -> TestDetails:
     """Return what changed inside a test that a side ran."""
-    old, new = _usual(before, test.before), _usual(after, test.after)
-    both = old is not None and new is not None
-    old, new = old or _Execution(), new or _Execution()
+    sides = _usual(before, test.before), _usual(after, test.after)
+    both = None not in sides
+    mask = Mask({})
+    for side in sides:
+        mask = mask.joined(side.mask) if side else mask
+    old, new = (_shown(side, mask) if side else _Shown() for side in sides)
     return TestDetails(
         calls=diff_calls(old.calls, new.calls) if both else (),
         sequences=_sequences(db, test),
         output=_words(old.output, new.output) if both else None,
-        checks=compare_checks(db, before, after, test),
+        checks=compare_checks(db, before, after, test, mask),
         error_before=old.error,
         error_after=new.error,
         system=_message(old, new, "system") if both else None,
@@ -77,13 +92,19 @@ def _usual(view: RunView, side: SideFigures | None) -> _Execution | None:
     found = view.execution(side.usual) if side and side.usual else None
     if found is None:
         return None
-    tool_calls = view.tool_calls(found)
+    tool_calls = tuple(view.tool_calls(found))
+    messages = tuple((m["role"], m["text"]) for m in view.first_messages(found))
     mask = mask_of(found, view.assertions(found), tool_calls)
-    return _Execution(
-        tuple(Call(call.tool, mask.value(call.arguments)) for call in tool_calls),
-        mask.text(found.output),
-        f"{found.error_code}: {mask.text(found.error or '')}" if found.error_code else None,
-        tuple((m["role"], mask.text(m["text"])) for m in view.first_messages(found)),
+    return _Execution(found, tool_calls, messages, mask)
+
+
+def _shown(side: _Execution, mask: Mask) -> _Shown:
+    view = side.view
+    return _Shown(
+        tuple(Call(call.tool, mask.value(call.arguments)) for call in side.tool_calls),
+        mask.text(view.output),
+        f"{view.error_code}: {mask.text(view.error or '')}" if view.error_code else None,
+        tuple((role, mask.text(text)) for role, text in side.messages),
     )
 
 
@@ -94,7 +115,7 @@ def _words(before: str | None, after: str | None) -> WordDiff | None:
     return diff_words(before, after)
 
 
-def _message(before: _Execution, after: _Execution, role: str) -> WordDiff | None:
+def _message(before: _Shown, after: _Shown, role: str) -> WordDiff | None:
     old, new = (
         next((text for found, text in side.messages if found == role), None)
         for side in (before, after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from kindlm.history.diff.values import Figure, ModelChange, SideFigures, TestDiff
@@ -14,7 +14,8 @@ __all__ = ["compare_figures", "compare_models"]
 def compare_figures(tests: Sequence[TestDiff]) -> Iterator[Figure]:
     """Yield what was measured on both sides. A test counts once, however often it was repeated."""
     numbers: dict[str, Callable[[SideFigures], float | None]] = {
-        "judge": _judge,
+        "judge": lambda side: _mean(side.scores),
+        "score": lambda side: _mean(side.weighted),
         "drift": lambda side: side.drift,
         "latency": lambda side: side.latency_ms,
         "tokens": lambda side: side.tokens,
@@ -41,8 +42,8 @@ def compare_models(tests: Iterable[TestDiff]) -> Iterator[ModelChange]:
             yield ModelChange(target, tuple(sorted(before)), tuple(sorted(after)))
 
 
-def _judge(side: SideFigures) -> float | None:
-    means = [fmean(scores) for scores in side.scores.values()]
+def _mean(scores: Mapping[str, tuple[float, ...]]) -> float | None:
+    means = [fmean(each) for each in scores.values()]
     return fmean(means) if means else None
 
 

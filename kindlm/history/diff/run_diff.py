@@ -8,7 +8,7 @@ no more than their numbers and the few of them that are told in full.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -304,7 +304,7 @@ def _side(side: SideFigures | None) -> Side | None:
     if side is None:
         return None
     counts = Counts(side.counts.passed, side.counts.tested)
-    return Side(counts, side.status is Status.PASSED, side.scores)
+    return Side(counts, side.status is Status.PASSED, side.all_scores)
 
 
 def _figures(test: PlannedSamples) -> SideFigures:
@@ -323,7 +323,8 @@ def _figures(test: PlannedSamples) -> SideFigures:
         tokens=_mean([sample.tokens for sample in samples]),
         cost_usd=_mean([sample.cost_usd for sample in samples]),
         drift=_mean([sample.drift for sample in samples]),
-        scores=_scores(samples),
+        scores=_scores([sample.scores for sample in samples]),
+        weighted=_scores([sample.weighted for sample in samples]),
         models=_models(samples),
     )
 
@@ -341,11 +342,8 @@ def _models(samples: Sequence[Sample]) -> tuple[str, ...]:
     return tuple(sorted({model for sample in samples for model in sample.models}))
 
 
-def _scores(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
-    if not any(sample.scores for sample in samples):
+def _scores(repeats: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+    if not any(repeats):
         return {}
-    names = dict.fromkeys(name for sample in samples for name in sample.scores)
-    return {
-        name: tuple(sample.scores[name] for sample in samples if name in sample.scores)
-        for name in names
-    }
+    names = dict.fromkeys(name for scores in repeats for name in scores)
+    return {name: tuple(scores[name] for scores in repeats if name in scores) for name in names}

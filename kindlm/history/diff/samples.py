@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 
 from kindlm.outcome import Status
 
-__all__ = ["CallRef", "Failure", "PlannedSamples", "Sample", "read_samples"]
+__all__ = ["SCORED", "CallRef", "Failure", "PlannedSamples", "Sample", "read_samples"]
+
+SCORED = ("judge", "score")
+"""Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""
 
 
 class CallRef(NamedTuple):
@@ -40,7 +43,8 @@ class Failure(NamedTuple):
 class Sample:
     """One execution that ended, and was not skipped. `output` is the digest of its final text.
 
-    `calls` are those of the execution's tools, in order; `scores` the means by what gave them.
+    `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
+    judges, and `weighted` those of scores of the execution as a whole.
     """
 
     id: str
@@ -52,6 +56,7 @@ class Sample:
     calls: tuple[CallRef, ...]
     failures: frozenset[Failure]
     scores: dict[str, float]
+    weighted: dict[str, float]
     drift: float | None
     models: tuple[str, ...]
 
@@ -96,7 +101,7 @@ _CHECKS = """
 SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
   FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
-   AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'drift'))
+   AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift'))
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
 """
 
@@ -164,7 +169,6 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]
     }
     if error is not None:
         failures.add(Failure("error", "", error))
-    scores = _means(checks, "judge")
     drifts = _means(checks, "drift").values()
     known = tokens_in is not None or tokens_out is not None
     return Sample(
@@ -176,7 +180,8 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]
         cost_usd=cost,
         calls=tuple(CallRef(tool, digest) for _, tool, digest in calls),
         failures=frozenset(failures),
-        scores=scores,
+        scores=_means(checks, "judge"),
+        weighted=_means(checks, "score"),
         drift=max((1 - mean for mean in drifts), default=None),
         models=tuple(sorted({model for _, model in models})),
     )

@@ -64,7 +64,8 @@ class SideFigures:
     """A test in one run. Latency (ms), tokens, cost and drift are means over its repeats.
 
     `usual` is the execution that stands for the test, `alike` how many of its repeats behave as
-    that one does. `scores` are those of each repeat that was scored, by what gave them.
+    that one does. `scores` are those of each repeat that was judged, by criterion; `weighted` those
+    of each repeat that was scored as a whole, as EvalView does, by their name.
     """
 
     counts: StatusCounts
@@ -76,7 +77,13 @@ class SideFigures:
     cost_usd: float | None = None
     drift: float | None = None
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    weighted: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+
+    @property
+    def all_scores(self) -> dict[str, tuple[float, ...]]:
+        """The scores that may regress, by what gave them."""
+        return {**self.weighted, **self.scores}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +149,7 @@ class CheckChange:
     """A check of a test, over all repeats: how often it passed of how often it was decided.
 
     `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
+    `score_dropped`: its mean score fell by more than the threshold.
     """
 
     kind: str
@@ -154,6 +162,7 @@ class CheckChange:
     score_after: float | None
     failure_code: str | None
     message: str | None
+    score_dropped: bool = False
 
     @property
     def flipped(self) -> bool:

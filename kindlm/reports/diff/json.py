@@ -168,7 +168,7 @@ def _side(side: SideFigures) -> dict[str, Any]:
         "tokens": side.tokens,
         "costUsd": side.cost_usd,
         "drift": side.drift,
-        "scores": {name: list(scores) for name, scores in side.scores.items()},
+        "scores": {name: list(scores) for name, scores in side.all_scores.items()},
         "models": list(side.models),
     }
 

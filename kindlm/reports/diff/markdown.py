@@ -170,7 +170,7 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
         yield f"Changed in its definition: {', '.join(map(_code, details.config))}\n\n"
     if any(change.edit is not CallEdit.SAME for change in details.calls):
         yield _block("\n".join(_calls(details)), "diff")
-    for check in checks_to_tell(details.checks, test.evidence.dropped_scores)[:_CHECKS]:
+    for check in checks_to_tell(details.checks)[:_CHECKS]:
         yield f"- {_code(check_name(check))} {check_text(check)}"
         yield f" {_code(check.failure_code)}\n" if check.failure_code else "\n"
         if check.message and check.worse:

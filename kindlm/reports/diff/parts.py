@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kindlm.history.diff.calls import Argument, CallChange, CallEdit
+from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import CheckChange, ConfigChange, TestDiff
 from kindlm.history.diff.words import Edit, Segment, WordDiff
 from kindlm.reports.assertion_text import json_shown
@@ -92,21 +93,19 @@ def check_text(check: CheckChange) -> str:
     before = f"{check.passed_before}/{check.of_before}" if check.of_before else "not checked"
     after = f"{check.passed_after}/{check.of_after}" if check.of_after else "not checked"
     text = before if before == after else f"{before} → {after}"
-    if check.kind in ("judge", "drift") and None not in (check.score_before, check.score_after):
+    if check.kind in (*SCORED, "drift") and None not in (check.score_before, check.score_after):
         assert check.score_before is not None
         assert check.score_after is not None
         text += f", mean score {score(check.score_before)} → {score(check.score_after)}"
     return text
 
 
-def checks_to_tell(checks: Sequence[CheckChange], dropped: Sequence[str]) -> list[CheckChange]:
+def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
     """Return the checks that came out otherwise, or were not asked for on a side."""
     return [
         check
         for check in checks
-        if check.flipped
-        or bool(check.of_before) != bool(check.of_after)
-        or (check.kind == "judge" and check.label in dropped)
+        if check.flipped or bool(check.of_before) != bool(check.of_after) or check.score_dropped
     ]
 
 

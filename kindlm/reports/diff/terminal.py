@@ -144,7 +144,7 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
     if details.config:
         page.line(("changed in its definition: ", "dim"), ", ".join(details.config), indent=6)
     _write_calls(details, page)
-    _write_checks(test, details, page)
+    _write_checks(details, page)
     for name, error in (("error before", details.error_before), ("error", details.error_after)):
         if error:
             text = visible(bounded(error, _TEXT, lines=10))
@@ -192,8 +192,8 @@ def _write_call(change: CallChange, page: Page) -> None:
         )
 
 
-def _write_checks(test: TestDiff, details: TestDetails, page: Page) -> None:
-    told = checks_to_tell(details.checks, test.evidence.dropped_scores)
+def _write_checks(details: TestDetails, page: Page) -> None:
+    told = checks_to_tell(details.checks)
     if told:
         page.line(("checks", "dim"), indent=6)
     for check in told[:_CHECKS]:

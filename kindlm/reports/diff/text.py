@@ -232,6 +232,7 @@ LOOKS: dict[Kind, Look] = {
 
 _FORMS: dict[str, Callable[[float], str]] = {
     "judge": score,
+    "score": score,
     "drift": score,
     "latency": duration,
     "tokens": lambda tokens: f"{tokens:,.0f}",
@@ -291,7 +292,7 @@ def _side(side: SideFigures | None) -> str:
 
 
 def _relative(figure: Figure, change: float) -> str | None:
-    if figure.name in ("judge", "drift"):
+    if figure.name in ("judge", "score", "drift"):
         return f"{change:+.2f}"
     if not figure.before:
         return None

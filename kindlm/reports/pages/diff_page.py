@@ -139,4 +139,3 @@ def _excerpt(words: WordDiff) -> list[Segment]:
 
 def _calls_changed(details: TestDetails) -> bool:
     return any(change.edit is not CallEdit.SAME for change in details.calls)
-

@@ -29,6 +29,7 @@ def sample(tools: str = "", *, args: Any = None, fails: str = "", output: str = 
         tuple(calls),
         failures,
         {},
+        {},
         None,
         (),
     )

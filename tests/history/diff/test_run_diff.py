@@ -162,6 +162,20 @@ def test_a_mean_score_that_drops_is_a_regression_even_if_the_test_passes(
     assert bool(test.evidence.dropped_scores) is (change is Change.REGRESSED)
 
 
+def test_a_weighted_score_that_drops_is_a_regression(history: History) -> None:
+    def weighed(score: float) -> list[dict[str, Any]]:
+        return [{"assertions": (Make.passed("score", "weighted score", score=score),)}] * 3
+
+    test = diff_of(history, weighed(0.95), weighed(0.75))
+    assert (test.change, test.strength) == (Change.REGRESSED, Strength.SUSPECTED)
+    assert test.evidence.dropped_scores == ("weighted score",)
+    (check,) = compared(history).details(test).checks
+    assert check.score_dropped
+    figures = {figure.name: figure for figure in compared(history).figures}
+    assert "judge" not in figures
+    assert (figures["score"].before, figures["score"].after) == pytest.approx((0.95, 0.75))
+
+
 @pytest.mark.parametrize(
     ("fail_on", "before", "after", "fails"),
     [
@@ -237,6 +251,33 @@ def test_personal_data_that_was_found_is_shown_redacted(history: History) -> Non
     }
     test = diff_of(history, [{"output": "Card is: hidden."}], [leak])
     assert card not in repr(compared(history).details(test))
+
+
+ADDRESS = "jane.doe@example.com"
+FOUND = {"source": "output", "start": 8, "end": 28, "excerpt": "ja****om"}
+
+
+def test_what_only_one_side_looked_for_is_redacted_on_both(history: History) -> None:
+    says = f"Mail to {ADDRESS} today."
+    quoting = Make.failed("contains", f"contains {ADDRESS}", message=f"Only {ADDRESS}.")
+    before = {"output": f"Yes: {says}", "assertions": (quoting,), "system": f"I am {ADDRESS}."}
+    after = {
+        "output": says,
+        "tools": (("send", {"to": ADDRESS}, {}),),
+        "assertions": (Make.failed("pii", "pii", "PII_DETECTED", evidence=[FOUND]),),
+    }
+    details = compared(history).details(diff_of(history, [before], [after]))
+    assert details.system is not None
+    assert [check.kind for check in details.checks] == ["pii", "contains"]
+    assert ADDRESS not in repr(details)
+    assert "ja******" in repr(details)
+
+
+def test_a_new_check_for_personal_data_changes_no_words(history: History) -> None:
+    says = {"output": f"Mail to {ADDRESS} today."}
+    found = Make.failed("pii", "pii", "PII_DETECTED", evidence=[FOUND])
+    test = diff_of(history, [says], [says | {"assertions": (found,)}])
+    assert compared(history).details(test).output is None
 
 
 def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
