@@ -51,6 +51,13 @@ def test_no_difference_is_no_evidence() -> None:
     assert (found.p_worse, found.p_better, found.change) == (1.0, 1.0, 0.0)
 
 
+def test_changes_that_cancel_out_are_no_change() -> None:
+    changes = [(10, 2), (9, 7), (0, 10)]
+    found = compare_paired([(Counts(old, 10), Counts(new, 10)) for old, new in changes])
+    assert found is not None
+    assert found.change == 0
+
+
 def test_more_repeats_on_a_side_need_the_tables_to_agree() -> None:
     pairs = [(Counts(3, 3), Counts(9, 10))] * 10
     found = compare_paired(pairs)

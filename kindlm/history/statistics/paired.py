@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import erfc, lcm, sqrt
-from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.statistics.intervals import mean_interval
@@ -56,13 +55,16 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
     """
     if not pairs:
         return None
-    moves = {pair: Fraction(*pair[1]) - Fraction(*pair[0]) for pair in set(pairs)}
+    times = Counter(pairs)
+    moves = {pair: Fraction(*pair[1]) - Fraction(*pair[0]) for pair in times}
     means = [float(moves[pair]) for pair in pairs]
     worse, better = _sign_flip([moves[pair] for pair in pairs])
     if any(before.n != after.n for before, after in pairs):
         lower, higher = _stratified(pairs)
         worse, better = max(worse, lower), max(better, higher)
-    return PairedComparison(len(pairs), fmean(means), mean_interval(means), worse, better)
+    # Without rounding: changes that cancel out are no change.
+    change = float(sum(moves[pair] * n for pair, n in times.items()) / len(pairs))
+    return PairedComparison(len(pairs), change, mean_interval(means), worse, better)
 
 
 def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
