@@ -17,7 +17,7 @@ from kindlm.cli.reading import report_options
 from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.run_names import find_pair
+from kindlm.history.run_names import find_sides
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.registry import ReportOptions
 
@@ -45,8 +45,8 @@ def compare_and_write(
         options = replace(options, regression_threshold=threshold)
     shown = report_options(database, verbose=verbose)
     with open_history(database) as db:
-        pair = or_fail(find_pair(db, before, after, partial(_commit, history.root)))
-        diff = compare_runs(db, *pair, options)
+        sides = or_fail(find_sides(db, before, after, partial(_commit, history.root)))
+        diff = compare_runs(db, *sides, options)
         if options.test is not None and not diff.tests:
             fail([_no_test(options.test)])
         _write_to(diff, form, output, shown)

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.groups import Group, find_run_or_group
 from kindlm.history.runs import find_run
 
-__all__ = ["Revision", "RunPair", "find_pair", "run_before"]
+__all__ = ["Revision", "RunPair", "find_pair", "find_sides", "run_before"]
 
 Revision: TypeAlias = Callable[[str], str | None]
 """Returns the full commit that a git revision names; None if there is no git, or no such name."""
@@ -89,6 +90,25 @@ def find_pair(
     if isinstance(old, Err):
         return old
     return new if isinstance(new, Err) else Ok(RunPair(old.value, new.value))
+
+
+def find_sides(
+    db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
+) -> Result[tuple[str | Group, str | Group]]:
+    """Return the runs of both sides as `find_pair` does, or the groups of shards that are named."""
+    named = [name for name in (before, after) if name is not None and not _is_word(name)]
+    sides: list[str | Group] = []
+    for name in named:
+        found = find_run_or_group(db, name)
+        if isinstance(found, Err):
+            return found
+        sides.append(found.value)
+    if len(sides) == 2:
+        return Ok((sides[0], sides[1]))
+    if sides and isinstance(sides[0], Group):
+        return Err(_beside_a_group(sides[0]))
+    pair = find_pair(db, before, after, revision)
+    return pair if isinstance(pair, Err) else Ok((pair.value.before, pair.value.after))
 
 
 def run_before(db: sqlite3.Connection, run: str) -> str | None:
@@ -210,6 +230,13 @@ def _several_baselines(chosen: list[tuple[str, str | None]]) -> KindlmError:
     return _error(
         f"The suites have different runs as their baselines: {listed}.",
         "Name the run to compare with: kindlm diff RUN",
+    )
+
+
+def _beside_a_group(group: Group) -> KindlmError:
+    return _error(
+        f"{group.name!r} is a group of shards: what it is compared with has to be named, too.",
+        "Name two runs or groups: kindlm diff BEFORE AFTER. All runs: kindlm runs",
     )
 
 

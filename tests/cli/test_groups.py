@@ -89,7 +89,7 @@ def rounded(value: Any) -> Any:
 
 @pytest.fixture
 def shard(history: Any, make: Any) -> Callable[..., None]:
-    """Record shard `i/n` of a suite of six tests; those in `failing` fail."""
+    """Record shard `i/n` of a suite of six tests, 1/1 as a whole run; those in `failing` fail."""
 
     def call(
         run: str,
@@ -97,13 +97,15 @@ def shard(history: Any, make: Any) -> Callable[..., None]:
         *,
         failing: tuple[str, ...] = (),
         ends: str = "finish",
+        group: str | None = "nightly",
         gates: dict[str, float] | None = None,
         options: RunOptions | None = None,
         **suite: Any,
     ) -> None:
         index, count = map(int, shard.split("/"))
         names = [f"t{number}" for number in range(6)]
-        writer = history.run(run, shard=shard, group="nightly", options=options)
+        is_shard = {"shard": shard, "group": group} if count > 1 else {}
+        writer = history.run(run, **is_shard, options=options)
         selected = [number % count == index - 1 for number in range(6)]
         planned = [
             make.planned(name, selected=chosen)
@@ -259,3 +261,48 @@ def test_a_group_of_several_projects_is_refused(kindlm: Any, history: Any, shard
     done = kindlm("show", "nightly", "--db", history.path)
     assert done.code == 1
     assert "several projects: garden, shop" in done.err
+
+
+def test_groups_are_compared_as_runs_are(kindlm: Any, history: Any, shard: Any) -> None:
+    for before, after, count in (("whole1", "whole2", 1), ("monday", "tuesday", 3)):
+        for name, failing in ((before, ()), (after, ("t1", "t4"))):
+            for index in range(1, count + 1):
+                run = name if count == 1 else f"{name}{index}"
+                shard(run, f"{index}/{count}", group=name, failing=failing)
+
+    def compared(*sides: str) -> tuple[int, Any]:
+        done = kindlm("diff", *sides, "--format", "json", "--db", history.path)
+        diff = json.loads(done.out)
+        for name in ("before", "after"):
+            diff[name] = None
+        diff["verdict"]["next"] = None
+        for test in diff["tests"]:
+            test["before"]["execution"] = test["after"]["execution"] = None
+        return done.code, diff
+
+    expected = compared("whole1", "whole2")
+    assert expected[0] == 1
+    assert len(expected[1]["tests"]) == 6
+    assert compared("monday", "tuesday") == expected
+    assert compared("whole1", "tuesday") == expected
+    shown = kindlm("diff", "monday", "tuesday", "--db", history.path).out
+    assert "kindlm show tuesday2 1" in shown
+    assert kindlm("diff", "monday", "monday", "--db", history.path).code == 0
+
+
+def test_a_comparison_says_which_shard_is_missing(kindlm: Any, history: Any, shard: Any) -> None:
+    shard("whole1", "1/1")
+    shard("aaaa2222", "1/2")
+    shown = kindlm("diff", "whole1", "nightly", "--db", history.path)
+    assert "Group nightly is incomplete: shard 2/2 is not here." in shown.out
+
+
+@pytest.mark.parametrize("sides", [("nightly",), ("nightly", "latest"), ("previous", "nightly")])
+def test_what_a_group_is_compared_with_has_to_be_named(
+    kindlm: Any, history: Any, shard: Any, sides: tuple[str, ...]
+) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2")
+    done = kindlm("diff", *sides, "--db", history.path)
+    assert (done.code, done.out) == (1, "")
+    assert "kindlm diff BEFORE AFTER" in done.err

@@ -11,7 +11,10 @@ from kindlm.cli.options import DatabaseOption, DiffFormat, FailOnOption, Verbose
 
 __all__ = ["diff_command"]
 
-_NAMES = "A run's id or its beginning, a label, latest, latest~N, previous, baseline, or git:REV."
+_NAMES = (
+    "A run's id or its beginning, a label, a group of shards, latest, latest~N, previous, baseline,"
+    " or git:REV."
+)
 
 
 def diff_command(

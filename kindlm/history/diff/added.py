@@ -11,9 +11,11 @@ ended, the target was out of reach, which says nothing of how it answers: those 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kindlm.history.diff.values import QualifiedName
+from kindlm.history.queries import among
 from kindlm.history.statistics import Counts
 
 __all__ = ["AddedRepeats", "read_added"]
@@ -25,7 +27,7 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
   FROM runs r
   JOIN suites s ON s.run = r.id
   JOIN executions e ON e.suite = s.id
- WHERE r.mode = 'settled' AND r.source_run = ?
+ WHERE r.mode = 'settled' AND r.source_run IN $ids
  ORDER BY e.repeat, r.started_at, e.id
 """
 
@@ -45,10 +47,15 @@ class AddedRepeats:
         return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
 
 
-def read_added(db: sqlite3.Connection, run: str) -> dict[QualifiedName, AddedRepeats]:
-    """Return what was added to the tests of a run; tests that nothing was added to are absent."""
+def read_added(db: sqlite3.Connection, runs: Sequence[str]) -> dict[QualifiedName, AddedRepeats]:
+    """Return what was added to the tests of a run, or of several that are read as one.
+
+    Tests that nothing was added to are absent.
+    """
     found: dict[QualifiedName, AddedRepeats] = {}
-    for project, suite, test, target, repeat, status, reached in db.execute(_ADDED, (run,)):
+    for project, suite, test, target, repeat, status, reached in db.execute(
+        among(_ADDED, runs), runs
+    ):
         key = QualifiedName(project, suite, test, target)
         counts = found[key].counts if key in found else ()
         if status in _TESTED and reached:

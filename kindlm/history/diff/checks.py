@@ -17,11 +17,12 @@ __all__ = ["compare_checks"]
 
 _CHECKS = """
 SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'),
-       avg(a.score), min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
+       avg(a.score),
+       e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
   FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
    AND e.status IN ('passed', 'failed', 'errored')
- GROUP BY a.kind, a.label
+ GROUP BY a.kind, a.label, e.run
  ORDER BY 3, 1, 2
 """
 
@@ -34,7 +35,7 @@ class _Check(NamedTuple):
     passed: int
     decided: int
     score: float | None
-    failed: int | None
+    failed: str | None
 
 
 _NOT_ASKED = _Check(0, 0, None, None)
@@ -92,14 +93,14 @@ class _Messages:
         self._mask = mask
         self._assertions = lru_cache(maxsize=64)(self._read)
 
-    def of(self, execution: int | None, key: _Identity) -> AssertionView | None:
-        """Return a check that an execution, by its number, did not pass."""
+    def of(self, execution: str | None, key: _Identity) -> AssertionView | None:
+        """Return a check that an execution, by its id, did not pass."""
         if execution is None:
             return None
         return self._assertions(execution).get(key)
 
-    def _read(self, number: int) -> dict[_Identity, AssertionView]:
-        execution = self._view.execution(str(number))
+    def _read(self, identity: str) -> dict[_Identity, AssertionView]:
+        execution = self._view.execution(identity)
         if execution is None:
             return {}
         assertions = self._view.assertions(execution)

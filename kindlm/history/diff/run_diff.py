@@ -20,6 +20,7 @@ from kindlm.history.diff.config import compare_configs
 from kindlm.history.diff.details import read_details
 from kindlm.history.diff.figures import compare_figures, compare_models
 from kindlm.history.diff.samples import PlannedSamples, Sample, read_samples
+from kindlm.history.diff.suites import Suite, read_suites
 from kindlm.history.diff.values import (
     Figure,
     Kind,
@@ -31,6 +32,7 @@ from kindlm.history.diff.values import (
     TestDiff,
 )
 from kindlm.history.evidence import FailOn, RunEvidence, Side, TestEvidence, TestPair, judge_pair
+from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import Counts
@@ -49,15 +51,6 @@ class DiffOptions:
     fail_on: FailOn = FailOn.DEFAULT
     test: str | None = None
     regression_threshold: float = REGRESSION_THRESHOLD
-
-
-class _Suite(NamedTuple):
-    id: str
-    project: str | None
-    name: str
-    config_hash: str | None
-    config: str | None
-    broken: bool
 
 
 class _Read(NamedTuple):
@@ -131,16 +124,16 @@ class RunDiff:
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
         """The suites that could not be loaded in AFTER: nobody knows how they would have done."""
-        return tuple(suite.name for suite in self._suites(self.after) if suite.broken)
+        return tuple(suite.name for suite in self._suites_after if suite.broken)
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:
         """The suites of BEFORE that AFTER was not asked to run."""
-        known = {(suite.project, suite.name) for suite in self._suites(self.after)}
-        names = {suite.name for suite in self._suites(self.after) if suite.broken}
+        known = {(suite.project, suite.name) for suite in self._suites_after}
+        names = {suite.name for suite in self._suites_after if suite.broken}
         return tuple(
             suite.name
-            for suite in self._suites(self.before)
+            for suite in self._suites_before
             if (suite.project, suite.name) not in known and suite.name not in names
         )
 
@@ -174,7 +167,7 @@ class RunDiff:
     @cached_property
     def configs(self) -> tuple[SuiteConfig, ...]:
         """How the configurations of the suites changed."""
-        before = {(suite.project, suite.name): suite for suite in self._suites(self.before)}
+        before = {(suite.project, suite.name): suite for suite in self._suites_before}
         found = (
             compare_configs(
                 suite.name,
@@ -182,7 +175,7 @@ class RunDiff:
                 self._text(old.config),
                 self._text(suite.config),
             )
-            for suite in self._suites(self.after)
+            for suite in self._suites_after
             if (old := before.get((suite.project, suite.name))) is not None and not suite.broken
         )
         return tuple(config for config in found if config is not None)
@@ -193,8 +186,16 @@ class RunDiff:
         return read_details(self._db, self.before, self.after, test, config)
 
     @cached_property
+    def _suites_before(self) -> tuple[Suite, ...]:
+        return read_suites(self._db, self.before.runs)
+
+    @cached_property
+    def _suites_after(self) -> tuple[Suite, ...]:
+        return read_suites(self._db, self.after.runs)
+
+    @cached_property
     def _added(self) -> dict[QualifiedName, AddedRepeats]:
-        return read_added(self._db, self.after.id)
+        return read_added(self._db, self.after.runs)
 
     @cached_property
     def _failing(self) -> frozenset[QualifiedName]:
@@ -206,8 +207,8 @@ class RunDiff:
         return tuple(found for found in read if self._is_wanted(found.key))
 
     def _reading(self) -> Iterator[_Read]:
-        before = {(suite.project, suite.name): suite for suite in self._suites(self.before)}
-        for number, suite in enumerate(self._suites(self.after)):
+        before = {(suite.project, suite.name): suite for suite in self._suites_before}
+        for number, suite in enumerate(self._suites_after):
             if not suite.broken:
                 old = before.pop((suite.project, suite.name), None)
                 yield from self._suite_tests(number, old, suite)
@@ -216,11 +217,13 @@ class RunDiff:
                 yield from self._suite_tests(number, suite, None)
 
     def _suite_tests(
-        self, number: int, before: _Suite | None, after: _Suite | None
+        self, number: int, before: Suite | None, after: Suite | None
     ) -> Iterator[_Read]:
         suite = after or before
         assert suite is not None
-        sides = [read_samples(self._db, side.id) if side else iter(()) for side in (before, after)]
+        sides = [
+            read_samples(self._db, side.parts) if side else iter(()) for side in (before, after)
+        ]
         for old, new in _side_by_side(*sides):
             test = new or old
             assert test is not None
@@ -241,14 +244,6 @@ class RunDiff:
         wanted = (self.options.test or "").casefold()
         return any(wanted in name.casefold() for name in (key.suite, key.name))
 
-    def _suites(self, view: RunView) -> list[_Suite]:
-        rows = self._db.execute(
-            "SELECT id, project, name, config_hash, config_ref, error_code IS NOT NULL"
-            " FROM suites WHERE run = ? ORDER BY ordinal",
-            (view.id,),
-        )
-        return [_Suite(*row) for row in rows]
-
     def _arguments(self, digest: bytes) -> object:
         query = "SELECT body FROM contents WHERE digest = ?"
         row = self._db.execute(query, (digest,)).fetchone()
@@ -259,8 +254,10 @@ class RunDiff:
         return row[0] if row else None
 
 
-def compare_runs(db: sqlite3.Connection, before: str, after: str, options: DiffOptions) -> RunDiff:
-    """Compare two runs by their ids."""
+def compare_runs(
+    db: sqlite3.Connection, before: str | Group, after: str | Group, options: DiffOptions
+) -> RunDiff:
+    """Compare two runs by their ids, or groups of shards."""
     return RunDiff(db, RunView(db, before), RunView(db, after), options)
 
 

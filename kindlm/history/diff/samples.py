@@ -8,11 +8,12 @@ crash, only the attempt that ended counts.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from kindlm.history.queries import among
 from kindlm.outcome import Status
 
 __all__ = ["SCORED", "CallRef", "Failure", "PlannedSamples", "Sample", "read_samples"]
@@ -73,7 +74,8 @@ class PlannedSamples:
 
 
 _PLANNED = """
-SELECT test, target, ordinal, pass_rate FROM planned_tests WHERE suite = ? ORDER BY test, target
+SELECT test, target, ordinal, pass_rate FROM planned_tests WHERE suite IN $ids
+ ORDER BY test, target
 """
 
 _EXECUTIONS = """
@@ -83,7 +85,7 @@ SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
        CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, e.cost_usd) END,
        e.answers, e.error_code
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
- WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+ WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
 """
 
@@ -93,14 +95,14 @@ SELECT e.id, t.tool, a.digest
   FROM executions e
  CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
   LEFT JOIN contents a ON a.ref = t.arguments_ref
- WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+ WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id, t.position
 """
 
 _CHECKS = """
 SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
   FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+ WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift'))
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
 """
@@ -109,7 +111,7 @@ _MODELS = """
 SELECT e.id, c.reported_model
   FROM executions e
  CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
- WHERE e.suite = ? AND e.status IN ('passed', 'failed', 'errored')
+ WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    AND c.purpose = 'test' AND c.reported_model IS NOT NULL
  ORDER BY e.test, e.target, e.repeat, e.id, c.call
 """
@@ -117,11 +119,14 @@ SELECT e.id, c.reported_model
 _Row = tuple[Any, ...]
 
 
-def read_samples(db: sqlite3.Connection, suite: str) -> Iterator[PlannedSamples]:
-    """Yield the tests that a suite (by id) defined, ordered by name and target."""
-    tests = groupby(_samples(db, suite), key=lambda found: found[0])
+def read_samples(db: sqlite3.Connection, parts: Sequence[str]) -> Iterator[PlannedSamples]:
+    """Yield the tests that a suite defined, ordered by name and target.
+
+    `parts` are its ids in the runs that are read as one: each of them defined all of its tests.
+    """
+    tests = groupby(_samples(db, parts), key=lambda found: found[0])
     ran = next(tests, None)
-    for name, target, ordinal, pass_rate in _rows(db, _PLANNED, suite):
+    for name, target, ordinal, pass_rate in _rows(db, _PLANNED, parts[:1]):
         # A run that was resumed with another configuration may hold what is not defined any more.
         while ran is not None and ran[0] < (name, target):
             ran = next(tests, None)
@@ -132,13 +137,15 @@ def read_samples(db: sqlite3.Connection, suite: str) -> Iterator[PlannedSamples]
         yield PlannedSamples(name, target, ordinal, pass_rate, samples)
 
 
-def _samples(db: sqlite3.Connection, suite: str) -> Iterator[tuple[tuple[str, str], Sample]]:
-    parts = [_Parts(_rows(db, query, suite)) for query in (_CALLS, _CHECKS, _MODELS)]
-    for row in _rows(db, _EXECUTIONS, suite):
-        yield row[:2], _sample(row, *(part.of(row[2]) for part in parts))
+def _samples(
+    db: sqlite3.Connection, parts: Sequence[str]
+) -> Iterator[tuple[tuple[str, str], Sample]]:
+    details = [_Details(_rows(db, query, parts)) for query in (_CALLS, _CHECKS, _MODELS)]
+    for row in _rows(db, _EXECUTIONS, parts):
+        yield row[:2], _sample(row, *(detail.of(row[2]) for detail in details))
 
 
-class _Parts:
+class _Details:
     """Rows about executions, asked for one execution after the other, in their order."""
 
     def __init__(self, rows: Iterator[_Row]) -> None:
@@ -154,10 +161,10 @@ class _Parts:
         return found
 
 
-def _rows(db: sqlite3.Connection, query: str, suite: str) -> Iterator[_Row]:
+def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator[_Row]:
     cursor = db.cursor()
     cursor.row_factory = None
-    return cursor.execute(query, (suite,))
+    return cursor.execute(among(query, suites), suites)
 
 
 def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]) -> Sample:

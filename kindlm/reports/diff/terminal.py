@@ -85,7 +85,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
 
 def _write_head(diff: RunDiff, page: Page) -> None:
     for name, view in (("Before ", diff.before), ("After  ", diff.after)):
-        page.line((name, "dim"), (view.id, "bold cyan"), f"  {run_text(view)}", hang=9)
+        page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
     for note in notes_of(diff):
         page.line(("! ", "yellow"), note, hang=2)
 

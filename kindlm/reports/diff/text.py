@@ -6,6 +6,7 @@ makes the comparison fail, last what is as it was.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -20,6 +21,7 @@ from kindlm.history.statistics import Settlement
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.untrusted import one_line
+from kindlm.reports.verdict_text import show_command, show_run
 from kindlm.wording import count
 
 __all__ = [
@@ -97,23 +99,28 @@ def next_step(diff: RunDiff) -> NextStep:
     if not diff.compared:
         return NextStep("kindlm runs", "choose two runs of the same suite")
     kinds = diff.kinds
+    # A baseline is one run, and one run is what repeats are added to.
+    single = diff.before.group is None and diff.after.group is None
     if worse := kinds.get(Kind.REGRESSED):
         return NextStep(_show(diff, worse[0]), "what it does now, with all evidence")
-    if kinds.get(Kind.REMOVED):
+    if single and kinds.get(Kind.REMOVED):
         return NextStep(f"kindlm baseline set {after}", "if they were removed on purpose")
-    if kinds.get(Kind.SUSPECTED):
+    if single and kinds.get(Kind.SUSPECTED):
         return NextStep(f"kindlm settle {before} {after}", "repeat them until it is decided")
     if other := kinds.get(Kind.NEW_FAILING) or kinds.get(Kind.OTHER_BEHAVIOUR):
         return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
-    if diff.evidence.verdict is Verdict.IMPROVED and diff.after.passed:
+    if single and diff.evidence.verdict is Verdict.IMPROVED and diff.after.passed:
         return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
-    return NextStep(f"kindlm diff {before} {after} --format html -o diff.html", "to send it around")
+    sides = f"{shlex.quote(one_line(before))} {shlex.quote(one_line(after))}"
+    return NextStep(f"kindlm diff {sides} --format html -o diff.html", "to send it around")
 
 
 def notes_of(diff: RunDiff) -> Iterator[str]:
     """Yield what a reader has to know to take the comparison for what it is."""
     for view in dict.fromkeys((diff.before, diff.after)):
-        if view.info.ended != "finished":
+        if view.group is not None and not view.group.complete:
+            yield f"Group {one_line(view.id)} is {view.status}: {view.info.reason}."
+        elif view.info.ended != "finished":
             missing = f"{view.missing:,} of {count(view.info.planned, 'execution')}"
             yield (f"Run {view.id} is {view.status}: {missing} did not end, and are not compared.")
     if diff.before.id == diff.after.id:
@@ -278,8 +285,7 @@ def _confirmed(tests: tuple[TestDiff, ...]) -> int:
 
 def _show(diff: RunDiff, test: TestDiff) -> str:
     execution = test.after.usual if test.after else None
-    number = (execution or "").removeprefix(f"{diff.after.id}-")
-    return f"kindlm show {diff.after.id} {number}".rstrip()
+    return show_run(diff.after) if execution is None else show_command(execution)
 
 
 def _side(side: SideFigures | None) -> str:
