@@ -81,7 +81,10 @@ class RunDiff:
 
     @cached_property
     def tests(self) -> tuple[TestDiff, ...]:
-        """All tests that a side defined, in the order of AFTER, then what only BEFORE has."""
+        """The tests that a side defined, in the order of AFTER, then what only BEFORE has.
+
+        Only those that were asked for.
+        """
         return tuple(
             TestDiff(
                 read.key,
@@ -93,6 +96,7 @@ class RunDiff:
                 self._added.get(read.key, AddedRepeats()).total,
             )
             for read in self._read
+            if self._is_wanted(read.key)
         )
 
     @cached_property
@@ -105,16 +109,17 @@ class RunDiff:
 
     @cached_property
     def evidence(self) -> RunEvidence[QualifiedName]:
-        """What all differences are worth, judged together."""
+        """What the differences are worth: all of them judged together, whatever was asked for."""
         return judge_pair(
             self.pairs,
             fail_on=self.options.fail_on,
             regression_threshold=self.options.regression_threshold,
+            asked={key for key in self.pairs if self._is_wanted(key)},
         )
 
     @cached_property
     def pairs(self) -> dict[QualifiedName, TestPair]:
-        """The tests with their counts on both sides, and the repeats that were added to AFTER."""
+        """All tests with their counts on both sides, and the repeats that were added to AFTER."""
         return {
             read.key: _pair(read, self._added.get(read.key))
             for read in self._read
@@ -203,8 +208,7 @@ class RunDiff:
 
     @cached_property
     def _read(self) -> tuple[_Read, ...]:
-        read = sorted(self._reading(), key=lambda found: found.place)
-        return tuple(found for found in read if self._is_wanted(found.key))
+        return tuple(sorted(self._reading(), key=lambda found: found.place))
 
     def _reading(self) -> Iterator[_Read]:
         before = {(suite.project, suite.name): suite for suite in self._suites_before}

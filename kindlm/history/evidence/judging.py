@@ -10,7 +10,7 @@ side have no part in it: nothing can be confirmed there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Generic
@@ -60,13 +60,22 @@ def judge_pair(
     *,
     fail_on: FailOn = FailOn.DEFAULT,
     regression_threshold: float = 0.05,
+    asked: Collection[Key] | None = None,
 ) -> RunEvidence[Key]:
-    """Judge all tests of two runs together, and the runs as a whole."""
+    """Judge all tests of two runs together, and the runs as a whole.
+
+    If only some tests are `asked` for, they are what is told and what fails. But they are judged as
+    some of all: whoever looks at one of many has chosen it.
+    """
     confirmed = _confirmed(tests)
-    found = {key: _judge(key, pair, confirmed, regression_threshold) for key, pair in tests.items()}
-    paired, worse, better = _compare_runs(tests)
+    told = {key: pair for key, pair in tests.items() if asked is None or key in asked}
+    found = {key: _judge(key, pair, confirmed, regression_threshold) for key, pair in told.items()}
+    paired, worse, better = _compare_runs(told)
+    if len(told) < len(tests):
+        # For the same reason, tests that were picked stand for no run as a whole.
+        worse = better = False
     failing = {
-        rule: tuple(key for key, pair in tests.items() if _fails(pair, found[key], rule))
+        rule: tuple(key for key, pair in told.items() if _fails(pair, found[key], rule))
         for rule in (FailOn.DEFAULT, fail_on)
     }
     return RunEvidence(

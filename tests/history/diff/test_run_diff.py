@@ -205,6 +205,27 @@ def test_tests_can_be_chosen_by_name(history: History) -> None:
     assert compared(history, test="nothing").tests == ()
 
 
+def test_a_test_that_is_chosen_is_judged_with_all_others(history: History) -> None:
+    others = {f"other {number}": ("++-", "+--") for number in range(5)}
+    tests = {"chosen": ("+++", "---"), **others}
+    record_run(history, "before", {name: before for name, (before, _) in tests.items()})
+    record_run(history, "after", {name: after for name, (_, after) in tests.items()})
+    (told, *_) = compared(history).tests
+    (chosen,) = compared(history, test="chosen").tests
+    assert chosen == told
+    assert chosen.strength is Strength.SUSPECTED
+    assert not compared(history, test="chosen").fails
+
+
+def test_tests_that_are_chosen_stand_for_no_run_as_a_whole(history: History) -> None:
+    lost = {f"lost {number}": "++-+++++" for number in range(8)}
+    record_run(history, "before", {**lost, "kept": "+"})
+    record_run(history, "after", {**dict.fromkeys(lost, "+-+--+++"), "kept": "+"})
+    assert compared(history).evidence.run_regressed
+    assert compared(history, test="support").fails, "that is the suite: all of them"
+    assert not compared(history, test="lost").fails
+
+
 def test_details_show_the_executions_that_stand_for_both_sides(history: History) -> None:
     before = {
         "tools": (("lookup", {"id": "A1"}, {"ok": True}), ("refund", {"amount": 10}, {})),
