@@ -1,10 +1,15 @@
-"""Which parts of a group the history has."""
+"""Which parts of a group the history has, and what they are together."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from kindlm.history.groups import Shard, read_shard
+from kindlm.errors import Err, Ok
+from kindlm.history.groups import Shard, find_run_or_group, read_shard
+from kindlm.history.run_view import RunView
+from kindlm.reports.registry import ReportOptions, find_report
 
 
 def shard_run(history, make, name, shard, *, group="g", project="shop", finished=True):
@@ -42,3 +47,65 @@ def test_a_run_that_is_whole_is_no_shard(history):
 
 def test_without_a_group_nothing_is_known_of_others(history):
     assert read_shard(history.reader(), "shop", "1/3", None) == Shard(1, 3, None)
+
+
+def group_of(history, name="g"):
+    found = find_run_or_group(history.reader(), name)
+    assert isinstance(found, Ok), found
+    return found.value
+
+
+def test_a_run_is_meant_before_a_group_and_a_group_before_a_label(history, make):
+    shard_run(history, make, "aaaa2222", "1/1", group="bbbb2222")
+    shard_run(history, make, "bbbb2222", "1/1", group="v2")
+    history.label("aaaa2222", "v2")
+    assert group_of(history, "bbbb2222") == "bbbb2222"
+    assert group_of(history, "v2").runs == ("bbbb2222",)
+    assert group_of(history, "aaaa") == "aaaa2222"
+
+
+def test_a_test_that_two_shards_ran_is_no_part_of_one_run(history, make):
+    shard_run(history, make, "aaaa2222", "1/2")
+    shard_run(history, make, "bbbb2222", "2/2")
+    found = find_run_or_group(history.reader(), "g")
+    assert isinstance(found, Err)
+    assert "both have the test 'greets' on gpt" in found.error.message
+
+
+def test_a_suite_that_one_shard_could_not_load_has_not_been_run_as_a_whole(history, make):
+    names = ("one", "two", "three")
+    run = history.run("aaaa2222", shard="1/2", group="g")
+    run.suite(tests=[make.planned(name, selected=name != "two") for name in names], path="s.yaml")
+    run.execution("one", assertions=(make.passed(),))
+    run.execution("three", assertions=(make.passed(),))
+    run.finish()
+    run = history.run("bbbb2222", shard="2/2", group="g")
+    run.skipped_suite("s", tests=3)
+    run.finish()
+    view = RunView(history.reader(), group_of(history))
+    (suite,) = view.suites
+    assert suite.error == "Unknown key `tset`."
+    assert (suite.tests.passed, suite.tests.skipped) == (2, 1)
+    assert [test.name for test in view.tests()] == ["one", "three"]
+    assert (view.status, view.passed) == ("failed", False)
+
+
+@pytest.mark.parametrize("form", ["terminal", "json", "junit"])
+def test_more_shards_are_no_more_questions(history, make, form):
+    asked = []
+    for count in (2, 12):
+        for index in range(1, count + 1):
+            run = history.run(f"run{count}of{index}", shard=f"{index}/{count}", group=f"of{count}")
+            tests = [make.planned(f"test {n}", selected=n % count == index - 1) for n in range(12)]
+            run.suite(tests=tests)
+            for test in tests:
+                if test.selected:
+                    run.execution(test.name, assertions=(make.passed(),))
+            run.finish()
+        db = history.reader()
+        view = RunView(db, group_of(history, f"of{count}"))
+        statements = []
+        db.set_trace_callback(statements.append)
+        find_report(form).value.write(view, io.StringIO(), ReportOptions())
+        asked.append(len(statements))
+    assert asked[0] == asked[1] > 0
