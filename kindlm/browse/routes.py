@@ -48,6 +48,12 @@ def _runs(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document:
     return runs_page(db, asked.query, links)
 
 
+def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
+    from kindlm.reports.pages.execution_page import execution_page
+
+    return execution_page(db, asked.name)
+
+
 def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.pages.diff_page import diff_page
@@ -112,5 +118,6 @@ _DATABASE = rf"^{PREFIX}/(?P<database>[^/]+)"
 ROUTES: list[tuple[str, Any]] = [
     (rf"^{PREFIX}$", _start),
     (rf"{_DATABASE}/runs$", _view(_runs)),
+    (rf"{_DATABASE}/execution/(?P<name>[^/]+)$", _view(_execution)),
     (rf"{_DATABASE}/diff$", _view(_diff)),
 ]

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-__all__ = ["Point", "trend"]
+from kindlm.reports.figures import duration
+
+__all__ = ["Bar", "Point", "trend", "waterfall"]
 
 _WIDTH = 720
 _HEIGHT = 120
 _MARGIN = 10
+_ROW = 18
+_NAMES = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +65,50 @@ def _dot(point: Point, x: float, y: float) -> Markup:
     if point.link is None:
         return shape
     return Markup('<a href="{}" aria-label="{}">{}</a>').format(point.link, point.name, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a waterfall, in milliseconds from its start; `wait_ms` is a pause after it."""
+
+    name: str
+    kind: str
+    start_ms: float
+    took_ms: float
+    wait_ms: float = 0.0
+
+
+def waterfall(bars: Sequence[Bar], title: str) -> Markup:
+    """Return bars below one another on one axis of time; `kind` is their class."""
+    total = max((bar.start_ms + bar.took_ms + bar.wait_ms for bar in bars), default=0.0) or 1.0
+    height = _ROW * len(bars)
+    scale = (_WIDTH - _NAMES) / total
+    rows = Markup("").join(_bar(bar, number * _ROW, scale) for number, bar in enumerate(bars))
+    return Markup(
+        '<svg class="waterfall" role="img" viewBox="0 0 {} {}"><title>{}</title>{}</svg>'
+    ).format(_WIDTH, height, title, rows)
+
+
+def _bar(bar: Bar, y: float, scale: float) -> Markup:
+    x, width = _NAMES + bar.start_ms * scale, max(bar.took_ms * scale, 2.0)
+    wait = Markup("")
+    if bar.wait_ms:
+        wait = Markup(
+            '<rect class="wait" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="3"/>'
+        ).format(x + width, y + _ROW / 2 - 1.5, bar.wait_ms * scale)
+    return Markup(
+        '<g><title>{}: {}, after {}</title><text x="0" y="{:.1f}">{}</text>'
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="2"/>{}</g>'
+    ).format(
+        bar.name,
+        duration(bar.took_ms),
+        duration(bar.start_ms),
+        y + _ROW - 5,
+        bar.name,
+        bar.kind,
+        x,
+        y + 3,
+        width,
+        _ROW - 6,
+        wait,
+    )

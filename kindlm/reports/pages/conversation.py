@@ -1,0 +1,147 @@
+"""A conversation as it is read: what was said, what was called and answered, try by try."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kindlm.history.masking import Mask
+from kindlm.history.rows import CallView, ToolCallView
+
+__all__ = ["Attempt", "Called", "Said", "ToolUse", "attempts_of", "highlighted", "pretty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that was sent; `text` is None where it was erased."""
+
+    role: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call beside its answer, both as JSON for people."""
+
+    tool: str
+    arguments: str
+    rule: str | None
+    response: str
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
+
+    `view` is the row itself, whose texts are not masked: only `text`, `error` and `raw` are shown.
+    """
+
+    view: CallView
+    sent: tuple[Said, ...]
+    text: str | None
+    error: str | None
+    raw: str | None
+    tools: tuple[ToolUse, ...]
+
+    @property
+    def judging(self) -> bool:
+        """Whether a judge was asked, not the target."""
+        return self.view.purpose != "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of an execution; one that was resumed has several."""
+
+    number: int
+    first: tuple[Said, ...]
+    calls: tuple[Called, ...]
+
+    @property
+    def talk(self) -> tuple[Called, ...]:
+        """The calls of the target."""
+        return tuple(call for call in self.calls if not call.judging)
+
+    @property
+    def judgements(self) -> tuple[Called, ...]:
+        """The calls of judges."""
+        return tuple(call for call in self.calls if call.judging)
+
+
+def attempts_of(
+    first: Sequence[dict[str, Any]],
+    calls: Sequence[CallView],
+    tools: Sequence[ToolCallView],
+    mask: Mask,
+) -> tuple[Attempt, ...]:
+    """Return the attempts of an execution, masked; one without calls has at least its messages."""
+    said = tuple(_said(message, mask) for message in first)
+    numbers = sorted({call.attempt for call in calls}) or [1]
+    return tuple(
+        Attempt(
+            number,
+            said,
+            tuple(_called(call, tools, mask) for call in calls if call.attempt == number),
+        )
+        for number in numbers
+    )
+
+
+def pretty(value: Any) -> str:
+    """Return a JSON value as people read it; a text that is no JSON as it is."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
+    """Yield a text in pieces, each with whether it lies in one of the ranges.
+
+    Ranges may overlap and reach beyond the text.
+    """
+    at = 0
+    for start, end in sorted(ranges):
+        begin, stop = max(start, at), min(end, len(text))
+        if begin >= stop:
+            continue
+        if begin > at:
+            yield text[at:begin], False
+        yield text[begin:stop], True
+        at = stop
+    if at < len(text):
+        yield text[at:], False
+
+
+def _said(message: dict[str, Any], mask: Mask) -> Said:
+    role = f"{message['role']} (prefill)" if message.get("prefill") else str(message["role"])
+    return Said(role, mask.text(message["text"]))
+
+
+def _called(call: CallView, tools: Sequence[ToolCallView], mask: Mask) -> Called:
+    # Answers of tools stand beside their calls; what the target said stands in the call before.
+    own = ("tool", "assistant") if call.purpose == "test" else ()
+    return Called(
+        view=call,
+        sent=tuple(_said(message, mask) for message in call.messages if message["role"] not in own),
+        text=mask.text(call.text),
+        error=mask.text(call.error),
+        raw=mask.text(call.raw),
+        tools=tuple(
+            _tool_use(used, mask)
+            for used in tools
+            if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
+        ),
+    )
+
+
+def _tool_use(used: ToolCallView, mask: Mask) -> ToolUse:
+    return ToolUse(
+        tool=used.tool,
+        arguments=pretty(mask.value(used.arguments)),
+        rule=used.rule,
+        response=pretty(mask.value(used.response)),
+        problems=tuple(mask.text(problem) for problem in used.problems),
+    )

@@ -1,0 +1,159 @@
+"""The page of an execution: why it came out as it did, and the conversation, to be read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from kindlm.history.execution_place import Span, read_place, read_requests, read_spans
+from kindlm.history.masking import Mask, mask_of, masked, source_text
+from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Outcome
+from kindlm.reports.assertion_text import assertion_fields, assertion_name
+from kindlm.reports.figures import duration, money
+from kindlm.reports.pages.charts import Bar, waterfall
+from kindlm.reports.pages.conversation import Called, attempts_of, highlighted, pretty
+from kindlm.reports.pages.document import Document
+from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
+
+__all__ = ["STATUS_MOODS", "execution_page"]
+
+STATUS_MOODS = {"passed": "good", "failed": "bad", "errored": "bad", "skipped": "soft"}
+"""What the status of an execution, or an outcome, means to a reader."""
+
+_OUTCOME_MOODS = {**STATUS_MOODS, "inconclusive": "unsure"}
+_EXCERPTS = 10
+_CONTEXT = 60
+_SPANS = 200
+
+
+def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
+    """Return the page of an execution by its id, None if there is no such execution."""
+    place = read_place(db, wanted)
+    if place is None:
+        return None
+    view = RunView(db, place.run)
+    execution = view.execution(wanted)
+    if execution is None:
+        return None
+    assertions, tools = view.assertions(execution), view.tool_calls(execution)
+    mask = mask_of(execution, assertions, tools)
+    shown = [masked(assertion, mask) for assertion in assertions]
+    requests = read_requests(db, execution.id)
+    decided = (Outcome.PASSED, Outcome.SKIPPED)
+    return Document(
+        "execution.html",
+        f"{one_line(place.test)} · {one_line(place.target)} · {place.run}",
+        {
+            "place": place,
+            "execution": execution,
+            "status": execution.status.value if execution.status else "not finished",
+            "error": mask.text(execution.error),
+            "trace": mask.text(execution.trace),
+            "warnings": [mask.text(warning) for warning in execution.warnings],
+            "facts": list(_facts(execution)),
+            "wrong": [each for each in shown if each.outcome not in decided],
+            "right": [each for each in shown if each.outcome in decided],
+            "attempts": attempts_of(
+                view.first_messages(execution),
+                view.calls(execution),
+                view.all_tool_calls(execution),
+                mask,
+            ),
+            "output": execution.output,
+            "waterfall": _waterfall(read_spans(db, execution.id)),
+            "reviews": view.reviews(execution),
+            "review_note": mask.text,
+            "moods": _OUTCOME_MOODS,
+        },
+        styles=("charts", "execution"),
+        functions={
+            "excerpts": lambda assertion: list(_excerpts(assertion, execution, tools, mask)),
+            "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
+            "marked": lambda text: list(highlighted(text, _ranges(shown))),
+            "name": assertion_name,
+            "request": lambda call: _request(call, requests),
+        },
+    )
+
+
+def _request(call: Called, requests: Mapping[tuple[int, int], dict[str, Any]]) -> str:
+    """Return a request as JSON for people: the messages are those that it sent anew."""
+    recorded = requests.get((call.view.attempt, call.view.call), {})
+    messages = [{"role": said.role, "text": said.text} for said in call.sent]
+    return pretty({**recorded, "new messages": messages})
+
+
+def _facts(execution: ExecutionView) -> Iterator[tuple[str, str]]:
+    if execution.answers:
+        yield "Answers", f"{execution.answers:,}"
+        if execution.latency_ms:
+            yield "Time of answers", duration(execution.latency_ms)
+    if execution.input_tokens is not None:
+        yield "Tokens in, out", f"{execution.input_tokens:,}, {execution.output_tokens or 0:,}"
+    if execution.cost_then_usd is not None:
+        yield "Cost when recorded", money(execution.cost_then_usd)
+    elif execution.answers:
+        usd = execution.cost_usd
+        yield "Cost", "unknown" if usd is None else money(usd)
+    if execution.finish_reason:
+        yield "Finish reason", one_line(execution.finish_reason)
+    if execution.attempt > 1:
+        yield "Attempts", count(execution.attempt, "attempt")
+
+
+def _ranges(assertions: Sequence[AssertionView]) -> list[tuple[int, int]]:
+    """Return where the output holds what assertions that are not met point at."""
+    return [
+        (evidence["start"], evidence["end"])
+        for assertion in assertions
+        if assertion.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
+        for evidence in assertion.evidence
+        if evidence["source"] == "output"
+    ]
+
+
+def _excerpts(
+    assertion: AssertionView, execution: ExecutionView, tools: Sequence[ToolCallView], mask: Mask
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what an assertion points at: where that is, and the text before, of, and after it."""
+    for evidence in assertion.evidence[:_EXCERPTS]:
+        name = f" {evidence['name']}" if evidence.get("name") else ""
+        where = f"{evidence['source']} at {evidence['start']}{name}"
+        if evidence.get("excerpt") is not None:
+            yield where, "", evidence["excerpt"], ""
+            continue
+        text = source_text(evidence["source"], execution, tools)
+        if text is None:
+            yield where, "", "[erased]", ""
+            continue
+        shown, start, end = mask.text(text), evidence["start"], evidence["end"]
+        yield (
+            where,
+            shown[max(start - _CONTEXT, 0) : start],
+            shown[start:end],
+            shown[end : end + _CONTEXT],
+        )
+
+
+def _waterfall(spans: Sequence[Span]) -> Markup | None:
+    if not spans:
+        return None
+    last = max(span.attempt for span in spans)
+    of_last = [span for span in spans if span.attempt == last][:_SPANS]
+    bars = [
+        Bar(
+            f"{'failed ' if span.failed else ''}{span.purpose} call {span.call}",
+            "failed" if span.failed else span.purpose,
+            span.start_ms,
+            span.took_ms or 0.0,
+            span.wait_ms or 0.0,
+        )
+        for span in of_last
+    ]
+    return waterfall(bars, "When each call was made, and how long it took")

@@ -1,0 +1,141 @@
+"""The page of an execution."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+from kindlm.reports.pages.conversation import highlighted
+
+HOSTILE = "</div><script>alert(1)</script>\u202e\x1b]0;x\x07<svg onload=alert(2)>"
+
+
+def text_of(page: str) -> str:
+    """Return what a reader sees, with spaces folded."""
+    return " ".join(
+        html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)).split()
+    )
+
+
+@pytest.fixture
+def failing(history: Any, make: Any) -> Any:
+    """A run in which the second of three repeats fails, after a retry, with a tool called."""
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned(repeat=3)])
+    writer.execution(repeat=1, assertions=(make.passed(),))
+    evidence = [{"source": "output", "start": 3, "end": 8}]
+    writer.execution(
+        repeat=2,
+        output="Hi there, friend.",
+        tools=(("lookup", {"order": "A-100"}, {"found": True}),),
+        failures=(make.provider_failed(),),
+        judge="It is kind.",
+        assertions=(
+            make.failed(expected="hi", actual="Hi there", evidence=evidence),
+            make.passed(kind="pii", label="pii"),
+        ),
+    )
+    writer.execution(repeat=3, assertions=(make.passed(),))
+    return writer.finish()
+
+
+def test_it_tells_why_an_execution_failed(ask: Any, failing: Any) -> None:
+    page = ask("execution/aaaa2222-2").text
+    text = text_of(page)
+    assert "failed greets gpt" in text
+    assert "What was not met 1 of 2" in text
+    assert 'CONTAINS_FAILED kindlm.yaml:42 Expected the output to contain "hi".' in text
+    assert 'expected "hi" actual "Hi there"' in text
+    assert "Hi <mark>there</mark>, friend." in page
+
+
+def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> None:
+    text = text_of(ask("execution/aaaa2222-2").text)
+    assert "system You are kind." in text
+    assert "user Hello!" in text
+    assert "PROVIDER_RATE_LIMIT HTTP 429: Too many requests. Tried again after 800 ms." in text
+    assert 'lookup responses[0] arguments { "order": "A-100" } answer { "found": true }' in text
+    assert "1 question to judges" in text
+    assert "Response as received" in text
+    assert text.count("Request ") >= 3
+
+
+def test_repeats_are_one_click_away(ask: Any, failing: Any) -> None:
+    page = ask("execution/aaaa2222-2").text
+    assert 'rel="prev" href="/-/kindlm/kindlm/execution/aaaa2222-1"' in page
+    assert 'rel="next" href="/-/kindlm/kindlm/execution/aaaa2222-3"' in page
+    assert 'href="/-/kindlm/kindlm/run/aaaa2222"' in page
+    assert 'rel="prev"' not in ask("execution/aaaa2222-1").text
+
+
+def test_there_is_no_such_execution(ask: Any, failing: Any) -> None:
+    assert ask("execution/aaaa2222-9").status_code == 404
+    assert ask("execution/~27~3Bx").status_code == 404
+
+
+def test_what_agents_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333", label=HOSTILE)
+    writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE)
+    writer.execution(
+        HOSTILE,
+        HOSTILE,
+        system=HOSTILE,
+        user=HOSTILE * 500,
+        output=HOSTILE,
+        tools=((HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),),
+        error=("PROVIDER_TIMEOUT", 201, HOSTILE, HOSTILE),
+        warnings=(HOSTILE,),
+        assertions=(
+            make.failed(
+                label=HOSTILE,
+                message=HOSTILE,
+                expected=HOSTILE,
+                actual={HOSTILE: HOSTILE},
+                reasoning=HOSTILE,
+                evidence=[{"source": "output", "start": 0, "end": 9999, "name": HOSTILE}],
+            ),
+        ),
+    )
+    writer.finish()
+
+    page = ask("execution/bbbb3333-1").text
+
+    assert "alert(1)" in page
+    assert "<script" not in page
+    assert "<svg onload" not in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page)
+    assert not re.search(r"\sstyle=", page)
+
+
+def test_personal_data_is_shown_redacted_wherever_it_stands(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("cccc4444")
+    writer.suite(tests=[make.planned()])
+    output = "Write to ann@example.com today."
+    found = {"source": "output", "start": 9, "end": 24, "name": "email", "excerpt": "a**@***.com"}
+    leak = make.failed(kind="pii", label="pii", code="PII_DETECTED", evidence=[found])
+    writer.execution(output=output, assertions=(leak,))
+    writer.finish()
+
+    page = ask("execution/cccc4444-1").text
+
+    assert "ann@example.com" not in page
+    assert "a**@***.com" in page
+
+
+@pytest.mark.parametrize(
+    ("ranges", "shown"),
+    [
+        ([(0, 2), (1, 4)], "[ab][cd]ef"),
+        ([(4, 99)], "abcd[ef]"),
+        ([(3, 3), (9, 12)], "abcdef"),
+        ([], "abcdef"),
+    ],
+)
+def test_highlights_stay_inside_the_text(ranges: list[tuple[int, int]], shown: str) -> None:
+    pieces = highlighted("abcdef", ranges)
+    assert "".join(f"[{piece}]" if hit else piece for piece, hit in pieces) == shown
