@@ -71,15 +71,15 @@ def _write_head(view: RunView, page: Page) -> None:
     info = view.info
     dirty = " with changes" if info.git_dirty else ""
     parts = [
-        one_line(info.label) if info.label else None,
+        info.label,
         None if info.mode == "live" else info.mode,
         f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
-        f"{one_line(info.git_branch or 'git')}@{(info.git_commit or '')[:8]}{dirty}"
+        f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
         if info.git_commit
         else None,
-        f"from {one_line(info.source_run)}" if info.source_run else None,
+        f"from {info.source_run}" if info.source_run else None,
     ]
-    shown = " · ".join(part for part in parts if part)
+    shown = " · ".join(one_line(part) for part in parts if part)
     what = "Run " if view.group is None else "Group "
     page.line((what, "bold"), (one_line(info.id), "bold cyan"), f"  {shown}", hang=4)
     if view.shard is not None:

@@ -16,6 +16,7 @@ from recorded_history import History, Make
 
 from kindlm.cli.diffing import write_diff
 from kindlm.cli.options import DiffFormat
+from kindlm.events import GitState
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.reports.diff.json import diff_schema
 from kindlm.reports.registry import ReportOptions
@@ -98,6 +99,24 @@ def test_no_escape_sequence_reaches_a_terminal(hostile: RunDiff) -> None:
     colored = written(hostile, DiffFormat.TERMINAL, color=True)
     assert not set(re.findall(r"\x1b(.)", colored)) - {"["}
     assert "\x1b[31mred" not in colored.replace("\x1b[31m✗", "")
+
+
+@pytest.mark.parametrize("form", [DiffFormat.TERMINAL, DiffFormat.MARKDOWN, DiffFormat.HTML])
+def test_no_escape_sequence_of_a_history_that_was_brought_in_reaches_a_terminal(
+    history: History, form: DiffFormat
+) -> None:
+    escape = "\x1b[2J"
+    for run, key in (("before", "one"), ("after", "two")):
+        writer = history.run(run, git=GitState(commit=escape, branch=escape))
+        definition = json.dumps({"config": {"tests": [{"name": "a", f"{key}{escape}": 1}]}})
+        writer.suite("s", tests=[Make.planned("a")], config_hash=key, config=definition)
+        writer.suite("bare", config_hash=f"{key}{escape}")
+        writer.execution("a", assertions=(Make.failed() if run == "after" else Make.passed(),))
+        writer.finish()
+    text = written(compared(history), form, verbose=True)
+    assert "\x1b" not in text
+    # A commit and a branch of both runs, keys of a test, hashes of a suite.
+    assert text.count("\\x1b[2J") >= 4 + 2 + 2
 
 
 def test_markdown_shows_what_models_wrote_only_as_code(hostile: RunDiff) -> None:

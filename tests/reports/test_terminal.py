@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from kindlm.events import GitState
+
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold]not markup[/bold] \x00 \u202egnp.exe ]]> \x9b31m"
 
 
@@ -64,6 +66,18 @@ def test_what_a_failure_may_come_from_is_told_once(history: Any, make: Any, writ
 
     assert text.count("Warning: The answer was cut off at maxTokens.") == 1
     assert "seed" not in text  # what passed has nothing to explain
+    assert "\x1b" not in text
+
+
+def test_what_a_history_that_was_brought_in_says_of_a_commit_is_shown_as_text(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run(git=GitState(commit="\x1b[2J", branch="\x1b[2J"))
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.passed(),))
+    text = write(run.finish(), "terminal")
+
+    line_with(text, "Run k3f9x2ab", r"\x1b[2J@\x1b[2J")
     assert "\x1b" not in text
 
 

@@ -69,6 +69,7 @@ class RunWriter:
         path: str = "kindlm.yaml",
         tags: list[str] | None = None,
         config_hash: str = "0123456789ab",
+        config: str = "{}",
     ) -> int:
         """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -81,7 +82,7 @@ class RunWriter:
                 front_end="kindlm",
                 path=path,
                 config_hash=config_hash,
-                config=Text("{}"),
+                config=Text(config),
                 gates=[
                     GateData(name=gate, threshold=value, written=gate in (gates or {}))
                     for gate, value in thresholds.items()

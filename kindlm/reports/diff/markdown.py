@@ -157,7 +157,7 @@ def _configs(diff: RunDiff) -> Iterator[str]:
         more = len(config.changes) - _CONFIG + config.left_out
         if more > 0:
             lines.append(f"… and {more:,} more")
-        yield _block("\n".join(lines or [f"{config.before} → {config.after}"]))
+        yield _block("\n".join(lines or [f"{one_line(config.before)} → {one_line(config.after)}"]))
         yield "\n</details>\n"
 
 

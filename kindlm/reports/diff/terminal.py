@@ -142,7 +142,9 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
     if needed := needs_text(test):
         page.line((needed, "yellow"), indent=6)
     if details.config:
-        page.line(("changed in its definition: ", "dim"), ", ".join(details.config), indent=6)
+        page.line(
+            ("changed in its definition: ", "dim"), one_line(", ".join(details.config)), indent=6
+        )
     _write_calls(details, page)
     _write_checks(details, page)
     for name, error in (("error before", details.error_before), ("error", details.error_after)):
@@ -207,7 +209,7 @@ def _write_check(check: CheckChange, page: Page) -> None:
     page.line(
         sign,
         f" {check_name(check)}  {check_text(check)}",
-        (f"  {check.failure_code or ''}", "red" if check.worse else "dim"),
+        (f"  {one_line(check.failure_code or '')}", "red" if check.worse else "dim"),
         indent=8,
         hang=2,
     )
@@ -239,7 +241,7 @@ def _write_config(config: SuiteConfig, page: Page) -> None:
     if more > 0:
         page.line(f"… and {more:,} more", indent=2)
     if not config.changes:
-        page.line(f"{config.before} → {config.after}", indent=2)
+        page.line(f"{one_line(config.before)} → {one_line(config.after)}", indent=2)
 
 
 def _write_figures(diff: RunDiff, page: Page) -> None:

@@ -138,14 +138,14 @@ def run_text(view: RunView) -> str:
     """Return what a run is, beside its id: label, time, commit."""
     info = view.info
     dirty = " with changes" if info.git_dirty else ""
-    commit = f"{one_line(info.git_branch or 'git')}@{(info.git_commit or '')[:8]}{dirty}"
+    commit = f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
     parts = [
-        one_line(info.label) if info.label else None,
+        info.label,
         None if info.mode == "live" else info.mode,
         f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
         commit if info.git_commit else None,
     ]
-    return " · ".join(part for part in parts if part)
+    return " · ".join(one_line(part) for part in parts if part)
 
 
 def status_text(test: TestDiff) -> str:
