@@ -1,4 +1,4 @@
-"""Answers of recorded calls, to be given again; when a run is rescored, those of its judges.
+"""Answers of recorded calls, to be given again; when a run is rescored, those of judges.
 
 A question is the same if its fingerprint is: provider, model, parameters and every character of its
 messages, but for the random boundary around the data. Asked several times, as by the passes of a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Ok, Result
@@ -18,7 +19,13 @@ from kindlm.plan import Execution
 from kindlm.ports import Agent, AgentReply, Asked, ModelReply, Provenance, Purpose
 from kindlm.transcript import Cost, CostSource, FinishReason, ToolUse, Usage
 
-__all__ = ["CallKey", "RecordedJudgements", "read_agent_reply", "read_reply"]
+__all__ = [
+    "CallKey",
+    "RecordedJudgements",
+    "read_agent_reply",
+    "read_reply",
+    "runs_related_to",
+]
 
 _REPLY = """
 SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_reason,
@@ -38,14 +45,33 @@ SELECT t.position, a.body AS arguments, t.rule, r.body AS response
  ORDER BY t.position
 """
 
+# The run itself, what it was derived from, and all that was rescored of any of these: they looked
+# at the same conversations. The run's own answers come first, then the older ones.
+_RELATED = """
+WITH RECURSIVE above(id) AS (
+  VALUES (:run)
+  UNION
+  SELECT r.source_run FROM above a JOIN runs r ON r.id = a.id WHERE r.source_run IS NOT NULL
+), related(id) AS (
+  SELECT id FROM above
+  UNION
+  SELECT r.id FROM related x JOIN runs r ON r.source_run = x.id WHERE r.mode = 'rescored'
+)
+SELECT r.id FROM related x JOIN runs r ON r.id = x.id
+ ORDER BY r.id <> :run, r.started_at, r.id
+"""
+
+# Each step by an index, from the few runs to the few calls of one execution in each of them.
 _JUDGEMENTS = """
-SELECT c.fingerprint, c.execution, c.attempt, c.call
-  FROM suites s
-  JOIN executions e ON e.suite = s.id
-  JOIN provider_calls c ON c.execution = e.id AND c.attempt = e.attempt
- WHERE s.run = ? AND s.project = ? AND s.name = ? AND e.test = ? AND e.target = ? AND e.repeat = ?
-   AND c.purpose <> 'test' AND c.status = 'responded'
- ORDER BY c.call
+SELECT c.fingerprint, c.execution, c.attempt, c.call,
+       coalesce(c.recorded_in, c.execution || '.' || c.attempt || '/' || c.call) AS origin
+  FROM json_each(:runs) AS run
+ CROSS JOIN suites s ON s.run = run.value AND s.name = :suite AND s.project = :project
+ CROSS JOIN executions e ON e.suite = s.id AND e.test = :test AND e.target = :target
+   AND e.repeat = :repeat
+ CROSS JOIN provider_calls c ON c.execution = e.id
+ WHERE c.purpose <> 'test' AND c.status = 'responded'
+ ORDER BY run.key, c.attempt DESC, c.call
 """
 
 
@@ -108,27 +134,45 @@ def _provenance(row: sqlite3.Row) -> Provenance:
     return Provenance(call, Cost(usd, CostSource(row["cost_source"])))
 
 
-class RecordedJudgements:
-    """Gives judges of one execution the answers of an earlier run; a `ports.RecordedAnswers`.
+def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
+    """Return the runs that looked at the same conversations as a run; that run comes first."""
+    return [row[0] for row in db.execute(_RELATED, {"run": run})]
 
-    What was not asked then, or got no answer, is for the judge itself.
+
+class RecordedJudgements:
+    """Gives judges of one execution the answers of earlier runs; a `ports.RecordedAnswers`.
+
+    `runs` looked at the same conversations; where several of them asked the same question, the
+    answers of the first come first. What none of them asked is for the judge itself.
     """
 
-    def __init__(self, db: sqlite3.Connection, run: str, execution: Execution) -> None:
+    def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
         self._db = db
-        suite, case = execution.suite.suite, execution.case
-        key = (run, suite.project, suite.name, case.name, execution.target, execution.repeat)
+        suite = execution.suite.suite
+        key = {
+            "runs": json.dumps(runs),
+            "project": suite.project,
+            "suite": suite.name,
+            "test": execution.case.name,
+            "target": execution.target,
+            "repeat": execution.repeat,
+        }
         self._calls: dict[str, deque[CallKey]] = {}
-        for fingerprint, *call in db.execute(_JUDGEMENTS, key):
-            self._calls.setdefault(fingerprint, deque()).append(CallKey(*call))
+        # An answer that was given again in a later run is still one answer.
+        known: set[str] = set()
+        for fingerprint, *call, origin in db.execute(_JUDGEMENTS, key):
+            if origin not in known:
+                known.add(origin)
+                self._calls.setdefault(fingerprint, deque()).append(CallKey(*call))
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return the next answer to a question of a judge."""
+        """Return the next answer to a question of a judge, of those that were not purged."""
         calls = self._calls.get(asked.fingerprint)
-        if asked.purpose is Purpose.TEST or not calls:
-            return None
-        reply = read_reply(self._db, calls.popleft())
-        return None if reply is None else Ok(reply)
+        while calls and asked.purpose is not Purpose.TEST:
+            reply = read_reply(self._db, calls.popleft())
+            if reply is not None:
+                return Ok(reply)
+        return None
 
     def agent(self) -> Agent | None:
         """Return None: when a run is rescored, nobody talks to an agent."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
-from kindlm.history.recorded_answers import RecordedJudgements
+from kindlm.history.recorded_answers import RecordedJudgements, runs_related_to
 from kindlm.history.replayed_answers import RecordedRun
 from kindlm.history.transcripts import RecordedTranscripts
 from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
@@ -27,7 +27,8 @@ def recorded_sources(
         return None, None
     if derived.mode == "replayed":
         return None, RecordedRun(db, derived.run, asks_judges=derived.asks_judges).answers
-    return RecordedTranscripts(db, derived.run), partial(RecordedJudgements, db, derived.run)
+    judgements = partial(RecordedJudgements, db, runs_related_to(db, derived.run))
+    return RecordedTranscripts(db, derived.run), judgements
 
 
 def embedders(derived: Derived | None, environ: Mapping[str, str]) -> EmbedderFactory:

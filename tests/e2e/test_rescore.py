@@ -141,6 +141,35 @@ def test_each_pass_of_a_judge_and_each_repeat_keeps_its_own_answer(
     assert len(set(used)) == 6
 
 
+def test_a_judge_is_not_asked_again_what_another_rescoring_asked(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False, repeat=2)])
+    live = workspace.report()["run"]["id"]
+    judge: dict[str, Any] = {"criteria": "Is polite", "minScore": 0.8}
+    expect = {"output": {"contains": ["delivered"]}, "judge": [judge]}
+    write_orders(workspace, server, [order("k0", repeat=2, expect=expect)])
+    since = len(server.requests)
+    first = rescored(workspace, live)
+    assert asked(server, since) == {("k0", "judge"): 2}
+    since = len(server.requests)
+    second = rescored(workspace, live)
+    assert rescored(workspace, second["run"]["id"])["run"]["status"] == "passed"
+    assert workspace.run("rescore", "--all").returncode == 0
+    assert asked(server, since) == {}
+    # Each repeat has the answer to its own question, and what it cost then.
+    used = "SELECT recorded_in FROM provider_calls WHERE run = ? ORDER BY execution"
+    found = workspace.query(used, second["run"]["id"])
+    assert found == [(f"{first['run']['id']}-{repeat}.1/2",) for repeat in (1, 2)]
+    spent = [report["summary"]["judgeCostThenUsd"] for report in (first, second)]
+    assert spent == [None, pytest.approx(first["summary"]["judgeCostUsd"])]
+    # A second look at each needs one more answer; the first one stands.
+    judge["passes"] = 2
+    write_orders(workspace, server, [order("k0", repeat=2, expect=expect)])
+    rescored(workspace, live)
+    assert asked(server, since) == {("k0", "judge"): 2}
+
+
 def test_errors_stay_errors(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, [order("k0"), order("k1")], defaults={"retries": 0})
     server.use_faults([{"status": 400, "contains": "<k1>"}])
