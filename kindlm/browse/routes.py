@@ -48,6 +48,12 @@ def _runs(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document:
     return runs_page(db, asked.query, links)
 
 
+def _run(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
+    from kindlm.reports.pages.run_page import run_page
+
+    return run_page(db, asked.name)
+
+
 def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
     from kindlm.reports.pages.execution_page import execution_page
 
@@ -118,6 +124,7 @@ _DATABASE = rf"^{PREFIX}/(?P<database>[^/]+)"
 ROUTES: list[tuple[str, Any]] = [
     (rf"^{PREFIX}$", _start),
     (rf"{_DATABASE}/runs$", _view(_runs)),
+    (rf"{_DATABASE}/run/(?P<name>[^/]+)$", _view(_run)),
     (rf"{_DATABASE}/execution/(?P<name>[^/]+)$", _view(_execution)),
     (rf"{_DATABASE}/diff$", _view(_diff)),
 ]

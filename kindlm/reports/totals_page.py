@@ -17,6 +17,7 @@ from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
 __all__ = [
+    "totals_of",
     "write_gates",
     "write_missing",
     "write_skipped",
@@ -99,10 +100,11 @@ def write_then(view: RunView, page: Page) -> None:
 def write_totals(view: RunView, page: Page) -> None:
     """Write the run in numbers."""
     page.heading("Totals")
-    page.fields(list(_totals(view)), indent=2)
+    page.fields(list(totals_of(view)), indent=2)
 
 
-def _totals(view: RunView) -> Iterator[tuple[str, str]]:
+def totals_of(view: RunView) -> Iterator[tuple[str, str]]:
+    """Yield the run in numbers, each with its name."""
     summary, info = view.summary, view.info
     executions = summary.executions
     yield "tests", f"{summary.tests.total:,}: {tally(summary.tests)}"

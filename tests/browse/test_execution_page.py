@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import re
 from typing import Any
 
 import pytest
+from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.reports.pages.conversation import highlighted
-
-HOSTILE = "</div><script>alert(1)</script>\u202e\x1b]0;x\x07<svg onload=alert(2)>"
-
-
-def text_of(page: str) -> str:
-    """Return what a reader sees, with spaces folded."""
-    return " ".join(
-        html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)).split()
-    )
 
 
 @pytest.fixture
@@ -104,10 +94,7 @@ def test_what_agents_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
     page = ask("execution/bbbb3333-1").text
 
     assert "alert(1)" in page
-    assert "<script" not in page
-    assert "<svg onload" not in page
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page)
-    assert not re.search(r"\sstyle=", page)
+    assert_harmless(page)
 
 
 def test_personal_data_is_shown_redacted_wherever_it_stands(

@@ -1,0 +1,81 @@
+"""The page of a run: its verdict, its gates, its tests on every target, failures first."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kindlm.errors import Err
+from kindlm.history.groups import Group, find_run_or_group
+from kindlm.history.run_grid import read_grid
+from kindlm.history.run_view import RunView
+from kindlm.reports.figures import comparison
+from kindlm.reports.findings import findings_of
+from kindlm.reports.pages.document import Document
+from kindlm.reports.pages.execution_page import STATUS_MOODS
+from kindlm.reports.pages.runs_page import RUN_MOODS
+from kindlm.reports.totals_page import totals_of
+from kindlm.reports.untrusted import one_line
+from kindlm.reports.verdict_text import describe_group, describe_shard, verdict_of
+
+__all__ = ["run_page"]
+
+_SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
+_ROWS = 300
+_EXPLAINED = 50
+"""So many cells say why they failed; the others lead to their executions."""
+
+
+def run_page(db: sqlite3.Connection, wanted: str) -> Document | None:
+    """Return the page of a run or a group of shards, None if there is none of that name.
+
+    While a run goes on, the page renews itself.
+    """
+    found = find_run_or_group(db, wanted)
+    if isinstance(found, Err):
+        return None
+    view = RunView(db, found.value)
+    status = view.status
+    grid = read_grid(db, view, limit=_ROWS)
+    explained = iter(range(_EXPLAINED))
+    reasons = {
+        (row.suite, row.name, target): findings_of(view, cell.test)
+        for row in grid.rows
+        for target, cell in row.cells.items()
+        if (cell.test.counts.failed or cell.test.counts.errored)
+        and next(explained, None) is not None
+    }
+    running = status == "running"
+    return Document(
+        "run.html",
+        f"{verdict_of(view).word}: {one_line(view.id)}",
+        {
+            "view": view,
+            "info": view.info,
+            "status": status,
+            "running": running,
+            "verdict": verdict_of(view),
+            "notes": list(_notes(view)),
+            "totals": list(totals_of(view)),
+            "before": view.run_before,
+            "grid": grid,
+            "reasons": reasons,
+            "signs": _SIGNS,
+            "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
+        },
+        styles=("run",),
+        scripts=("live",) if running else (),
+        functions={"comparison": comparison},
+    )
+
+
+def _notes(view: RunView) -> list[str]:
+    notes = [] if view.shard is None else [describe_shard(view.shard)]
+    if isinstance(view.group, Group):
+        notes += describe_group(view.group)
+    if view.told_otherwise:
+        then = "passed" if view.info.passed else "failed"
+        notes.append(f"When the run ended, it was told as {then}.")
+    notes += [
+        f"{number} of {suite} skipped: {reason}" for suite, reason, number in view.skip_reasons()
+    ]
+    return notes

@@ -1,0 +1,99 @@
+"""The page of a run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pages import HOSTILE, assert_harmless, text_of
+
+from kindlm_store import StreamLock
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    """A run of two tests on two targets; one of them fails on one target, flaky on the other."""
+    writer = history.run("aaaa2222", label="nightly")
+    planned = [
+        make.planned(n, t, repeat=2) for n in ("greets", "refunds") for t in ("gpt", "claude")
+    ]
+    writer.suite(tests=planned)
+    for repeat in (1, 2):
+        for target in ("gpt", "claude"):
+            writer.execution("greets", target, repeat=repeat, assertions=(make.passed(),))
+            passes = target == "claude" and repeat == 2
+            check = make.passed() if passes else make.failed()
+            slow = {"latency_ms": 9_000.0, "cost_usd": 0.5} if passes else {}
+            writer.execution("refunds", target, repeat=repeat, assertions=(check,), **slow)
+    return writer.finish()
+
+
+def test_verdict_gates_and_totals_are_those_of_the_command(ask: Any, recorded: Any) -> None:
+    text = text_of(ask("run/aaaa2222").text)
+    assert "failed nightly" in text
+    assert "✗ passRateMin 0.62 < 0.95 5 of 8 executions passed" in text
+    assert "tests 4: 2 passed, 2 failed" in text
+    assert "Slowest refunds claude #2 9.0 s" in text
+    assert "Most expensive refunds claude #2 $0.50" in text
+
+
+def test_tests_and_targets_are_a_grid_with_failures_first(ask: Any, recorded: Any) -> None:
+    page = ask("run/aaaa2222").text
+    rows = re.findall(r'<th scope="row">(\w+)', page)
+    assert rows[:2] == ["refunds", "greets"]
+    assert re.findall(r"<thead><tr><th>Test</th><th>(\w+)</th><th>(\w+)</th>", page) == [
+        ("gpt", "claude")
+    ]
+    assert '<span class="bad">1/2 flaky</span>' in page
+    (link,) = re.findall(
+        r'<a class="repeat good" href="([^"]*)" aria-label="repeat 2: passed"[^>]*>✓',
+        page.partition("greets")[0],
+    )
+    assert ask(link).status_code == 200
+    assert 'Expected the output to contain "hi". in 2 repeats' in text_of(page)
+
+
+def test_a_page_of_a_run_that_goes_on_renews_itself(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333", planned=2)
+    writer.suite(tests=[make.planned(repeat=2)])
+    writer.execution(repeat=1)
+    with StreamLock(history.path, "run/bbbb3333"):
+        writer.leave()
+        answer, part = ask("run/bbbb3333"), ask("run/bbbb3333?part=1")
+    after = ask("run/bbbb3333")
+
+    assert "data-live" in answer.text
+    assert "script-src 'sha256-" in answer.headers["content-security-policy"]
+    assert "connect-src 'self'" in answer.headers["content-security-policy"]
+    assert "RUNNING" in part.text
+    assert "<html" not in part.text
+    assert "<script" not in part.text
+    assert "KILLED" in after.text
+    assert "<script" not in after.text
+
+
+def test_a_run_is_found_as_the_command_finds_it(ask: Any, recorded: Any) -> None:
+    assert "nightly" in ask("run/nightly").text
+    assert "nightly" in ask("run/aaaa").text
+    assert ask("run/other").status_code == 404
+
+
+def test_a_suite_that_could_not_be_loaded_says_why(ask: Any, history: Any) -> None:
+    writer = history.run("cccc4444")
+    writer.skipped_suite(message=HOSTILE)
+    writer.finish()
+    page = ask("run/cccc4444").text
+    assert "CONFIG_VALIDATION_ERROR" in page
+    assert "No test was selected." in page
+    assert "<script" not in page
+
+
+def test_what_agents_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("dddd5555", label=HOSTILE)
+    writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE)
+    writer.execution(HOSTILE, HOSTILE, assertions=(make.failed(label=HOSTILE, message=HOSTILE),))
+    writer.finish()
+    page = ask("run/dddd5555").text
+    assert "alert(1)" in page
+    assert_harmless(page)

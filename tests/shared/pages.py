@@ -1,0 +1,24 @@
+"""Pages as a reader sees them, and texts that try to be more than texts."""
+
+from __future__ import annotations
+
+import html
+import re
+
+__all__ = ["HOSTILE", "assert_harmless", "text_of"]
+
+HOSTILE = "</div><script>alert(1)</script>\u202e\x1b]0;x\x07<svg onload=alert(2)>"
+
+
+def text_of(page: str) -> str:
+    """Return what a reader sees, with spaces folded."""
+    shown = re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(shown).split())
+
+
+def assert_harmless(page: str) -> None:
+    """Nothing of what was written by others is markup, moves a cursor, or turns text around."""
+    assert "<script" not in page
+    assert "<svg onload" not in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page)
+    assert not re.search(r"\sstyle=|\son[a-z]+=\"", page)
