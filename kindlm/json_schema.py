@@ -8,10 +8,12 @@ changes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kindlm.json_schema_patterns import KEYWORDS, UndecidablePatternError, time_limit
@@ -20,7 +22,7 @@ from kindlm.wording import printable, shown
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["SchemaIssue", "UndecidableSchemaError", "schema_issues"]
+__all__ = ["SchemaIssue", "UndecidableSchemaError", "load_jsonschema", "schema_issues"]
 
 _MAX_ISSUES = 50
 _MAX_MESSAGE = 200
@@ -77,8 +79,36 @@ class _Same:
         return isinstance(other, _Same) and other.schema is self.schema
 
 
+@cache
+def load_jsonschema() -> None:
+    """Import jsonschema; to be called before anything else imports it.
+
+    For the formats `iri` and `iri-reference` it imports rfc3987_syntax, which makes a parser of a
+    whole grammar while it is imported. That takes several times as long as everything else, so it
+    is left until a value is first checked for one of the two.
+    """
+    name = "rfc3987_syntax"
+    if name in sys.modules or "jsonschema" in sys.modules:
+        return
+    later = ModuleType(name)
+    vars(later)["is_valid_syntax"] = _is_valid_syntax
+    sys.modules[name] = later
+    try:
+        import jsonschema  # noqa: F401
+    finally:
+        # Another thread may have come this far at the same time.
+        sys.modules.pop(name, None)
+
+
+def _is_valid_syntax(term: str, value: str) -> bool:
+    from rfc3987_syntax import is_valid_syntax  # type: ignore[import-untyped]
+
+    return bool(is_valid_syntax(term, value))
+
+
 @lru_cache(maxsize=256)
 def _validator(key: _Same) -> Validator:
+    load_jsonschema()
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry

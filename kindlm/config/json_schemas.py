@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.json_schema import load_jsonschema
 from kindlm.strict_json import parse_json
 
 __all__ = ["parse_schema", "schema_fault"]
@@ -47,6 +48,7 @@ def schema_fault(schema: Any) -> str | None:
 @lru_cache(maxsize=256)
 def _fault_of(text: str) -> str | None:
     """Check a schema by its JSON text: the tests of a suite often have the same tools."""
+    load_jsonschema()
     import jsonschema
 
     schema = json.loads(text)
