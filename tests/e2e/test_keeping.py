@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import loaded_kindlm
 import pytest
 from recorded_history import History
 
@@ -32,10 +33,9 @@ def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
 
 def done(folder: Path, *arguments: str | Path) -> str:
     """Run a command that must go well; return what it told."""
-    process = start(folder, *arguments)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return out + err
+    finished = loaded_kindlm.run([*map(str, arguments)], cwd=folder, env=_ENVIRON, timeout_s=120.0)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout + finished.stderr
 
 
 def kill_in_the_midst(folder: Path, seconds: float, *arguments: str | Path) -> None:

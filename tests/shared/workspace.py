@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import loaded_kindlm
 import pytest
 import yaml
 
@@ -66,6 +67,7 @@ class Workspace:
         return [sys.executable, "-m", "kindlm", *arguments]
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command line, to be stopped, killed or watched while it runs."""
         values: dict[str, Any] = {
             "cwd": self.root,
             "env": self.env,
@@ -76,15 +78,8 @@ class Workspace:
         return subprocess.Popen(self.command(*arguments), **{**values, **options})
 
     def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.root,
-            env={**self.env, **env},
-            text=True,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        """Run a command line to its end, in a process that has loaded kindlm already."""
+        return loaded_kindlm.run(arguments, cwd=self.root, env={**self.env, **env}, timeout_s=120.0)
 
     def report(self, *arguments: str, **env: str) -> dict[str, Any]:
         """Run the tests and return the JSON report."""

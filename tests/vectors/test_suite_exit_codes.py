@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import loaded_kindlm
 import pytest
 import yaml
 
@@ -72,10 +73,9 @@ class Desk:
 
     def run(self, *arguments: str) -> int:
         """Run a command line to its end; no end may look like a crash."""
-        process = self.start(*arguments)
-        _, stderr = process.communicate(timeout=60)
-        assert "Traceback" not in stderr
-        return process.returncode
+        done = loaded_kindlm.run(arguments, cwd=self.folder, env=self.env, timeout_s=60.0)
+        assert "Traceback" not in done.stderr
+        return done.returncode
 
 
 def passing(desk: Desk) -> int:
