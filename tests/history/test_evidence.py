@@ -37,6 +37,36 @@ def _judge(pair: TestPair, fail_on: FailOn = FailOn.DEFAULT) -> RunEvidence[str]
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "change", "fails"),
+    [
+        ((1, 1), (0, 1), Change.REGRESSED, True),
+        ((5, 5), (4, 5), Change.REGRESSED, True),
+        ((0, 5), (5, 5), Change.IMPROVED, False),
+        ((3, 5), (3, 5), Change.UNCHANGED, False),
+    ],
+)
+def test_what_becomes_of_the_same_conversations_is_no_matter_of_chance(
+    before: tuple[int, int], after: tuple[int, int], change: Change, fails: bool
+) -> None:
+    pair = TestPair(_side(*before), _side(*after), same_conversations=True)
+    found = judge_pair({"it": pair, "also": pair})
+    evidence = found.tests["it"]
+    assert evidence.change is change
+    assert evidence.strength is (None if change is Change.UNCHANGED else Strength.EXPECTATIONS)
+    assert (evidence.p_value, evidence.interval, evidence.repeats_to_settle) == (None, None, None)
+    assert (found.fails, found.paired) == (fails, None)
+    assert settle({"it": pair}) == {}
+
+
+def test_the_same_conversations_are_no_evidence_for_or_against_others() -> None:
+    rescored = {i: TestPair(_side(5, 5), _side(0, 5), same_conversations=True) for i in range(50)}
+    drawn = {"it": _pair((3, 3), (0, 3)), **_STABLE}
+    found = judge_pair({**drawn, **rescored})
+    assert found.tests["it"] == judge_pair(drawn).tests["it"]
+    assert found.paired == judge_pair(drawn).paired
+
+
+@pytest.mark.parametrize(
     ("before", "after", "change", "strength", "fails"),
     [
         ((3, 3), (0, 3), Change.REGRESSED, Strength.CONFIRMED, True),

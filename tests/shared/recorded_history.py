@@ -134,6 +134,7 @@ class RunWriter:
         tokens: tuple[int, int] = (10, 5),
         warnings: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
+        source: str | None = None,
     ) -> str:
         """Record one attempt of an execution; return its id."""
         if number is None:
@@ -151,6 +152,7 @@ class RunWriter:
                 repeat=repeat,
                 attempt=attempt,
                 tags=list(tags),
+                source=source,
                 messages=[] if status is Status.SKIPPED else messages,
             ),
             subject,

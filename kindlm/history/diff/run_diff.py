@@ -62,6 +62,7 @@ class _Read(NamedTuple):
     after: SideFigures | None
     behaviour: BehaviourChange
     suite_gone: bool
+    same_conversations: bool
 
 
 class RunDiff:
@@ -242,6 +243,7 @@ class RunDiff:
                 _figures(new) if new else None,
                 changed,
                 after is None,
+                _same_conversations(old, new),
             )
 
     def _is_wanted(self, key: QualifiedName) -> bool:
@@ -292,12 +294,21 @@ def _untested(read: _Read) -> bool:
     return not all(ran)
 
 
+def _same_conversations(before: PlannedSamples | None, after: PlannedSamples | None) -> bool:
+    """Tell whether a side, or both, holds only conversations that the other side holds, too."""
+    if not (before and before.samples and after and after.samples):
+        return False
+    old, new = ({sample.conversation for sample in side.samples} for side in (before, after))
+    return old <= new or new <= old
+
+
 def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
     return TestPair(
         _side(read.before),
         _side(read.after),
         added.counts if added else (),
         behaviour_changed=read.behaviour.any,
+        same_conversations=read.same_conversations,
     )
 
 

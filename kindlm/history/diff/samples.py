@@ -44,11 +44,13 @@ class Failure(NamedTuple):
 class Sample:
     """One execution that ended, and was not skipped. `output` is the digest of its final text.
 
+    `conversation` is the execution that held it: another one if this one was rescored from it.
     `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
     judges, and `weighted` those of scores of the execution as a whole.
     """
 
     id: str
+    conversation: str
     status: Status
     output: bytes | None
     latency_ms: float | None
@@ -83,7 +85,7 @@ SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
        e.output_tokens,
        -- what was recorded in another run costs nothing now, but is what it was
        CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, e.cost_usd) END,
-       e.answers, e.error_code
+       e.answers, e.error_code, e.source
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
@@ -168,7 +170,9 @@ def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator
 
 
 def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]) -> Sample:
-    _, _, identity, status, output, latency, tokens_in, tokens_out, cost, answers, error = row
+    _, _, identity, status, output, latency, tokens_in, tokens_out, cost, answers, error, source = (
+        row
+    )
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -180,6 +184,7 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]
     known = tokens_in is not None or tokens_out is not None
     return Sample(
         id=identity,
+        conversation=source,
         status=Status(status),
         output=output,
         latency_ms=latency if answers else None,

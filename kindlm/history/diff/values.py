@@ -43,8 +43,8 @@ class QualifiedName(NamedTuple):
 class Kind(StrEnum):
     """What is to be said of a test, the most important first. Every test is of one kind.
 
-    Regressed: confirmed, or passed before and not now in the one sample there is. Other behaviour
-    and other words: of tests whose result is as it was.
+    Regressed: confirmed, by other expectations, or passed before and not now in the one sample
+    there is. Other behaviour and other words: of tests whose result is as it was.
     """
 
     REGRESSED = "regressed"
@@ -136,9 +136,9 @@ class TestDiff:
 
     @property
     def _is_sure(self) -> bool:
-        """Whether a regression is confirmed, or counts as one for want of any repeats."""
+        """Whether a regression is certain, or counts as one for want of any repeats."""
         if self.strength is not Strength.ONE_SAMPLE:
-            return self.strength is Strength.CONFIRMED
+            return self.strength is not Strength.SUSPECTED
         assert self.before is not None
         assert self.after is not None
         return self.before.status is Status.PASSED and self.after.status is not Status.PASSED

@@ -5,7 +5,8 @@ Pure functions over counts and scores; the rules are those of the design's "Diff
 Two runs of an unchanged agent are told to be a regression in at most 5 of 100 cases. That chance
 is divided: 2.5 of 100 for the pass rates of all tests together, 0.5 for their scores, 1 for the
 run as a whole, and 1 for what repeats that are added later confirm. Tests with a single repeat on a
-side have no part in it: nothing can be confirmed there.
+side have no part in it: nothing can be confirmed there. Nor have tests whose conversations are the
+same on both sides: what changed there was not drawn by chance.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ RATES_LEVEL = 0.025
 SCORES_LEVEL = 0.005
 RUN_LEVEL = 0.01
 SETTLED_LEVEL = 0.01
+
+_CERTAIN = (Strength.CONFIRMED, Strength.EXPECTATIONS)
 
 _REPEATED = 2
 _ROUNDING = 1e-9
@@ -98,7 +101,7 @@ def settle(tests: Mapping[Key, TestPair]) -> dict[Key, Settlement]:
     looks = {
         key: Looks(pair.counts[0], pair.looks, MOST_ADDED)
         for key, pair in tests.items()
-        if pair.counts
+        if pair.counts and not pair.same_conversations
     }
     known = settlements(list(looks.values()), SETTLED_LEVEL)
     return {
@@ -128,10 +131,11 @@ def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
     scores = {
         (key, name): pair
         for key, test in tests.items()
+        if not test.same_conversations
         for name, pair in _score_pairs(test).items()
         if min(len(pair[0]), len(pair[1])) >= _REPEATED
     }
-    fell = sum(_direction(*pair.counts) < 0 for pair in tests.values() if pair.counts)
+    fell = sum(_direction(*counts) < 0 for counts in _drawn(tests.values()))
     drops = {key: Looks(before, (after,)) for key, (before, after) in rates.items()}
     rises = {key: Looks(after, (before,)) for key, (before, after) in rates.items()}
     return _Confirmed(
@@ -170,8 +174,10 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
         better=direction > 0 or bool(risen),
         surely_better=key in confirmed.better
         or any((key, name) in confirmed.better_scores for name in risen),
-        unsure=Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE,
+        unsure=_unsure(pair),
     )
+    if pair.same_conversations:
+        return TestEvidence(change, strength, dropped_scores=dropped)
     settled = strength is None or strength is Strength.CONFIRMED
     return TestEvidence(
         change,
@@ -182,6 +188,18 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
         dropped,
         settlement,
     )
+
+
+def _unsure(pair: TestPair) -> Strength:
+    """Return how sure a change is that nothing confirms."""
+    if pair.same_conversations:
+        return Strength.EXPECTATIONS
+    return Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE
+
+
+def _drawn(tests: Iterable[TestPair]) -> list[tuple[Counts, Counts]]:
+    """Return the repeats of tests that had conversations of their own on both sides."""
+    return [pair.counts for pair in tests if pair.counts and not pair.same_conversations]
 
 
 def _unpaired(pair: TestPair) -> Change:
@@ -217,12 +235,12 @@ def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
         assert pair.before is not None
         assert pair.after is not None
         return pair.before.passed and not pair.after.passed
-    return rule is FailOn.ANY or evidence.strength is Strength.CONFIRMED
+    return rule is FailOn.ANY or evidence.strength in _CERTAIN
 
 
 def _compare_runs(tests: Mapping[Key, TestPair]) -> tuple[PairedComparison | None, bool, bool]:
     """Compare the runs as a whole: (how, surely worse, surely better), by repeated tests if any."""
-    counts = [pair.counts for pair in tests.values() if pair.counts]
+    counts = _drawn(tests.values())
     repeated = [pair.counts for pair in tests.values() if pair.counts and pair.repeated]
     paired = compare_paired(repeated or counts)
     if paired is None or not repeated:
@@ -233,7 +251,7 @@ def _compare_runs(tests: Mapping[Key, TestPair]) -> tuple[PairedComparison | Non
 def _verdict(tests: Iterable[TestEvidence], regressed: bool, better: bool) -> Verdict:
     if regressed:
         return Verdict.REGRESSED
-    found = {(test.change, test.strength is Strength.CONFIRMED) for test in tests}
+    found = {(test.change, test.strength in _CERTAIN) for test in tests}
     if (Change.REGRESSED, False) in found:
         return Verdict.SUSPECTED
     improved = better or (Change.IMPROVED, True) in found

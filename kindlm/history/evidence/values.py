@@ -31,9 +31,14 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Strength(StrEnum):
-    """How good the evidence for a change is. One sample: a side has no repeats to compare with."""
+    """How good the evidence for a change is. One sample: a side has no repeats to compare with.
+
+    Other expectations: both sides are the same conversations, judged otherwise, as in a run and
+    what was rescored from it. That is certain, and says nothing of the agent.
+    """
 
     CONFIRMED = "confirmed"
+    EXPECTATIONS = "other expectations"
     SUSPECTED = "suspected"
     ONE_SAMPLE = "one sample"
 
@@ -41,9 +46,9 @@ class Strength(StrEnum):
 class FailOn(StrEnum):
     """What makes the exit code 1.
 
-    By default confirmed regressions, removed tests, and, without repeats, tests that passed and
-    don't any more. Any: every regression, suspected ones too. Behaviour: besides the default, every
-    change of behaviour, even of tests that pass.
+    By default confirmed regressions, those by other expectations, removed tests, and, without
+    repeats, tests that passed and don't any more. Any: every regression, suspected ones too.
+    Behaviour: besides the default, every change of behaviour, even of tests that pass.
     """
 
     DEFAULT = "default"
@@ -79,7 +84,8 @@ class TestPair:
     """A test before and after; None where it is not defined.
 
     `added` are the repeats that were added to AFTER later, in the order they were run in: at each
-    look the decision to go on was taken from all before.
+    look the decision to go on was taken from all before. `same_conversations`: the repeats of both
+    sides are the same ones, so that no chance is between them.
     """
 
     __test__ = False  # not a pytest class
@@ -88,6 +94,7 @@ class TestPair:
     after: Side | None
     added: tuple[Counts, ...] = ()
     behaviour_changed: bool = False
+    same_conversations: bool = False
 
     @property
     def counts(self) -> tuple[Counts, Counts] | None:
@@ -99,8 +106,10 @@ class TestPair:
 
     @property
     def repeated(self) -> bool:
-        """Whether both runs have repeats of it, so that something can be confirmed."""
+        """Whether both runs have repeats of their own, so that something can be confirmed."""
         counts = self.counts
+        if self.same_conversations:
+            return False
         return counts is not None and min(counts[0].n, counts[1].n) >= _REPEATED
 
     @property
@@ -121,7 +130,8 @@ class TestEvidence:
     """What became of a test, and how sure that is.
 
     `p_value` is that of the change of its pass rate by itself, one-sided, without added repeats;
-    `interval` the 95 % interval of that change, added repeats included. `repeats_to_settle` is how
+    `interval` the 95 % interval of that change, added repeats included. Neither is known of the
+    same conversations, which hold no chance. `repeats_to_settle` is how
     many repeats on each side would confirm a change as large as this one in 4 of 5 cases.
     `dropped_scores` are those whose mean fell by more than the threshold.
     """
@@ -141,8 +151,9 @@ class TestEvidence:
 class RunEvidence(Generic[Key]):
     """What became of all tests, and of the runs as a whole.
 
-    `paired` is None if no test ran on both sides; `run_regressed` and `run_improved` tell whether
-    it confirms anything. `failing` are the tests that make the exit code 1, which is `fails`.
+    `paired` is None if no test had conversations of its own on both sides; `run_regressed` and
+    `run_improved` tell whether it confirms anything. `failing` are the tests that make the exit
+    code 1, which is `fails`.
     """
 
     tests: Mapping[Key, TestEvidence]

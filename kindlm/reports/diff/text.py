@@ -162,7 +162,13 @@ def outcome_text(test: TestDiff) -> str:
 
 
 def needs_text(test: TestDiff) -> str | None:
-    """Return how many repeats would settle a suspicion; None if there is nothing to settle."""
+    """Return what is to be known of a change that is not confirmed; None if there is nothing.
+
+    That is how many repeats would settle a suspicion, or that there is none: the conversations are
+    the same.
+    """
+    if test.strength is Strength.EXPECTATIONS:
+        return "the conversations are the same: what changed is what is expected of them"
     needed = test.evidence.repeats_to_settle
     if test.evidence.settlement is Settlement.BEFORE_TOO_SMALL:
         return "the older run has too few repeats to ever decide it"
@@ -193,17 +199,22 @@ def figure_text(figure: Figure) -> str:
 
 def rate_text(diff: RunDiff) -> str | None:
     """Return how the pass rate changed over all tests, each counting once; None if none pairs."""
-    paired = diff.evidence.paired
-    if paired is None:
-        return None
     rates = [
         (test.before.counts.pass_rate or 0.0, test.after.counts.pass_rate or 0.0)
         for test in diff.tests
         if test.compared and test.before and test.after
     ]
+    if not rates:
+        return None
     before, after = (percent(fmean(side)) for side in zip(*rates, strict=True))
     shown = before if before == after else f"{before} → {after}"
-    if not paired.change or paired.interval is None or paired.tests < _ENOUGH_TESTS:
+    paired = diff.evidence.paired
+    if (
+        paired is None
+        or not paired.change
+        or paired.interval is None
+        or paired.tests < _ENOUGH_TESTS
+    ):
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
     return f"{shown}, 95 % interval of the change: {points(paired.interval)}; {p}"
@@ -258,7 +269,7 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
         verb = "behaves" if number == 1 else "behave"
         yield f"{count(number, 'test')} {verb} otherwise with the same result"
     if improved := diff.kinds.get(Kind.IMPROVED):
-        yield f"{count(len(improved), 'test')} improved ({_confirmed(improved):,} confirmed)"
+        yield f"{count(len(improved), 'test')} improved ({_how_sure(improved)})"
     if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):
         yield f"{same:,} as before"
 
@@ -268,7 +279,9 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
     worse = diff.kinds.get(Kind.REGRESSED, ())
     if confirmed := _confirmed(worse):
         yield f"{count(confirmed, 'test')} got worse, confirmed"
-    if one_sample := len(worse) - confirmed:
+    if expected := _by_expectations(worse):
+        yield f"{count(expected, 'test')} got worse by other expectations of the same words"
+    if one_sample := len(worse) - confirmed - expected:
         yield f"{count(one_sample, 'test')} failed that passed before, by one sample"
     if removed := diff.kinds.get(Kind.REMOVED):
         yield f"{count(len(removed), 'test')} removed"
@@ -281,6 +294,16 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
 
 def _confirmed(tests: tuple[TestDiff, ...]) -> int:
     return sum(test.strength is Strength.CONFIRMED for test in tests)
+
+
+def _by_expectations(tests: tuple[TestDiff, ...]) -> int:
+    return sum(test.strength is Strength.EXPECTATIONS for test in tests)
+
+
+def _how_sure(tests: tuple[TestDiff, ...]) -> str:
+    confirmed, expected = _confirmed(tests), _by_expectations(tests)
+    parts = [f"{confirmed:,} confirmed"] if confirmed or not expected else []
+    return ", ".join([*parts, f"{expected:,} by other expectations"] if expected else parts)
 
 
 def _show(diff: RunDiff, test: TestDiff) -> str:

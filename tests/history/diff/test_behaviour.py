@@ -21,6 +21,7 @@ def sample(tools: str = "", *, args: Any = None, fails: str = "", output: str = 
     status = Status.FAILED if fails else Status.PASSED
     return Sample(
         f"{tools}{args}{fails}{output}",
+        "conversation",
         status,
         output.encode(),
         1.0,

@@ -11,8 +11,10 @@ from compared_runs import compared, record_run
 from recorded_history import History, Make
 
 from kindlm.history.comparison import Change
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.evidence import FailOn, Strength
+from kindlm.reports.diff.text import needs_text, next_step
 
 
 def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
@@ -224,6 +226,24 @@ def test_tests_that_are_chosen_stand_for_no_run_as_a_whole(history: History) -> 
     assert compared(history).evidence.run_regressed
     assert compared(history, test="support").fails, "that is the suite: all of them"
     assert not compared(history, test="lost").fails
+
+
+def test_a_run_and_what_was_rescored_from_it_differ_by_expectations_alone(
+    history: History,
+) -> None:
+    record_run(history, "before", {"a": "+++"})
+    rescored = [
+        {"assertions": (Make.failed(),), "source": f"before-{number}.1"} for number in (1, 2, 3)
+    ]
+    record_run(history, "after", {"a": rescored[:1]}, mode="rescored", source_run="before")
+    (test,) = compared(history).tests
+    assert (test.strength, test.kind) == (Strength.EXPECTATIONS, Kind.REGRESSED)
+    assert test.fails
+    assert "the conversations are the same" in (needs_text(test) or "")
+    assert "settle" not in next_step(compared(history)).command
+    record_run(history, "other", {"a": rescored}, mode="rescored", source_run="before")
+    (test,) = compare_runs(history.reader(), "other", "after", DiffOptions()).tests
+    assert test.change is Change.UNCHANGED
 
 
 def test_details_show_the_executions_that_stand_for_both_sides(history: History) -> None:
