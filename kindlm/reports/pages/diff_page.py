@@ -36,7 +36,6 @@ from kindlm.reports.diff.text import (
     status_text,
 )
 from kindlm.reports.pages.document import Document
-from kindlm.reports.untrusted import bounded, visible
 
 __all__ = ["diff_page"]
 
@@ -89,9 +88,6 @@ def diff_page(diff: RunDiff) -> Document:
             "parts": _parts(diff),
             "configs": diff.configs,
             "step": next_step(diff),
-        },
-        filters={"text": _text},
-        functions={
             "aside": call_aside,
             "argument_text": argument_text,
             "calls_changed": _calls_changed,
@@ -127,10 +123,6 @@ def _parts(diff: RunDiff) -> Iterator[_Part]:
             listed=listed,
             more=len(tests) - len(full) - len(listed),
         )
-
-
-def _text(text: str) -> str:
-    return visible(bounded(text, _TEXT))
 
 
 def _excerpt(words: WordDiff) -> list[Segment]:

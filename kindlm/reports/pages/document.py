@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -33,7 +33,6 @@ class Document:
     """What makes a page: a template with what it shows, style sheets, scripts.
 
     `styles` and `scripts` are names of files beside this module; every page has the style `base`.
-    `filters` and `functions` are what the template has beyond those that every template has.
     """
 
     template: str
@@ -41,15 +40,13 @@ class Document:
     values: Mapping[str, Any]
     styles: Sequence[str] = ()
     scripts: Sequence[str] = ()
-    filters: Mapping[str, Any] = field(default_factory=dict)
-    functions: Mapping[str, Any] = field(default_factory=dict)
 
 
 def render(document: Document, links: Links) -> Iterator[str]:
     """Yield the whole page, piece by piece."""
     style, script = _style(document), _script(document)
     yield from (
-        _environment(document)
+        _templates()
         .get_template(document.template)
         .generate(
             document.values,
@@ -66,7 +63,7 @@ def render(document: Document, links: Links) -> Iterator[str]:
 def render_part(document: Document, links: Links) -> str:
     """Return the content of a page without what is around it: what a page in use renews."""
     return "".join(
-        _environment(document)
+        _templates()
         .get_template(document.template)
         .generate(document.values, title=document.title, links=links, part=True)
     )
@@ -123,13 +120,6 @@ def _templates() -> Environment:
         text=_text,
         when=_when,
     )
-    return environment
-
-
-def _environment(document: Document) -> Environment:
-    environment = _templates().overlay()
-    environment.filters = {**environment.filters, **document.filters}
-    environment.globals = {**environment.globals, **document.functions}
     return environment
 
 

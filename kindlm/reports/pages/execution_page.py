@@ -70,15 +70,13 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "reviews": view.reviews(execution),
             "review_note": mask.text,
             "moods": _OUTCOME_MOODS,
-        },
-        styles=("charts", "execution"),
-        functions={
             "excerpts": lambda assertion: list(_excerpts(assertion, execution, tools, mask)),
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
             "marked": lambda text: list(highlighted(text, _ranges(shown))),
             "name": assertion_name,
             "request": lambda call: _request(call, requests),
         },
+        styles=("charts", "execution"),
     )
 
 

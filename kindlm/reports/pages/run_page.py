@@ -61,10 +61,10 @@ def run_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "reasons": reasons,
             "signs": _SIGNS,
             "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
+            "comparison": comparison,
         },
         styles=("run",),
         scripts=("live",) if running else (),
-        functions={"comparison": comparison},
     )
 
 
