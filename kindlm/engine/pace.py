@@ -2,25 +2,31 @@
 
 A state machine with an injected clock; nothing here talks to a provider. Its rules:
 
-- *Slow start* (RFC 5681, 3.1, gentler): ten calls may be in flight, and one more for every four
+- *Slow start* (RFC 5681, 3.1, gentler): six calls may be in flight, and one more for every four
   good answers, up to the concurrency that was asked for. What the first refusal can hit is so
-  never more than a quarter of what went well before, and ten.
+  never more than a quarter of what went well before, and six. Once a rate is known it is the rate
+  that protects the provider, and one more may be in flight for every two good answers.
 - *Halving, once per congestion epoch* (RFC 5681): a refusal halves what may be in flight. A refusal
   of a call that started before the last halving is news of the same congestion; it halves nothing
   again. Its `Retry-After` still counts.
 - *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
-  first call after a pause is refused again, the pause is ours: it doubles from a second to a
-  minute, and one call alone tries whether it is over.
+  first call after a pause is refused again, the pause is ours: a second, two, four; then until the
+  minute is over that began with the first call, for then a limit per minute lets something
+  through; then on doubling, up to a minute. One call alone tries whether it is over.
 - *Rate*: a server that allows so many calls a minute is not held by a number in flight. The first
   refusal ends a cycle: the calls answered in it, over the time from its first call to the end of
   the pause, are the rate that the server grants. From then on calls are spaced evenly.
-- *Cubic recovery* (after RFC 9438): the rate starts again from 0.7 of the limit, nears it quickly,
+- *Cubic recovery* (after RFC 9438): the rate starts again from 0.8 of the limit, nears it quickly,
   stays around it, and then probes beyond it, slowly at first. It grows with good answers to calls
-  that were held back, not with time: a pace that nobody uses is not known to be good. Its time
-  scale is that of the last cycle, so that wild first guesses are mended within seconds; each
-  refusal doubles the shortest one, so that what is known well is not probed again and again.
+  that were held back, not with time: a pace that nobody uses is not known to be good. How many
+  answers it takes is at first what came in the last cycle, so that wild first guesses are mended
+  within seconds. Each refusal makes the way longer, in the end a minute, and so many answers for
+  each call in flight as keep what a probe can cost within a few in a hundred.
+- *The new limit* is what was measured, but one refusal does not take much off a known rate: a
+  tenth where it was probed, three tenths where it was wrong because the rate had not reached it.
 - *Quotas*: calls known to be left are not overdrawn; the last tenth is spread over the time until
-  the limit is whole again, and with none left nothing starts before that.
+  the limit is whole again. With none left nothing starts before that, or before the calls that
+  used it up are a minute old one by one.
 """
 
 from __future__ import annotations
@@ -28,19 +34,25 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from kindlm.engine.recovery import FIRST_LEAST_SPAN_S, Cycle, Recovery, Refusal
+from kindlm.engine.recovery import Cycle, Recovery, Refusal
+from kindlm.engine.remaining import Remaining
 from kindlm.ports import Clock, Quota
 
 __all__ = ["Pace", "PaceChange", "Turn"]
 
-START_IN_FLIGHT = 10
+START_IN_FLIGHT = 6
 GROWTH = 1 / 4
+GROWTH_AT_A_RATE = 1 / 2
 """How many more calls may be in flight for each good answer."""
 
 FIRST_PAUSE_S = 1.0
+SHORT_PAUSES = 3
+MINUTE_S = 60.0
+"""After so many short pauses of our own, the next one ends with the minute: most limits are."""
+
 LONGEST_PAUSE_S = 60.0
 """For pauses of our own and those for a quota; a provider's own `Retry-After` is taken as it is."""
 
@@ -52,9 +64,6 @@ GROWTH_A_ROUND = 1.5
 
 SLACK_S = 0.02
 """How much of a late start the next ones may make up for: timers are late, bursts are not."""
-
-FEW = 1 / 10
-"""The part of a quota that is spread."""
 
 TELLING = 1.5
 """By what factor the rate has grown when it is worth telling."""
@@ -91,22 +100,6 @@ class Turn:
     """The rate of calls a second that it was held to, None if it came later than that."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """What was left of the requests when a call was made."""
-
-    number: int
-    at: float
-    left: int
-    reset_at: float
-    refill: float
-    few: float
-
-    def now(self, now: float, sent: int) -> float:
-        """Return what is left after the calls that were made since, and what came back since."""
-        return self.left - max(0.0, sent - self.number - self.refill * (now - self.at))
-
-
 class Pace:
     """Decides when calls of one provider start; used from one event loop.
 
@@ -134,8 +127,8 @@ class Pace:
         self._sent = 0
         self._in_flight = 0
         self._window: float = min(START_IN_FLIGHT, most)
-        # The last start, and the slot it was for: starts are late, slots are even.
-        self._last_start = self._slot = self._paused_until = -math.inf
+        # The slot of the last start: starts are late, slots are even.
+        self._slot = self._paused_until = -math.inf
         # Calls up to this number are of an epoch that was dealt with; and those in flight since.
         self._epoch = self._since_epoch = 0
         self._pauses = 0
@@ -145,7 +138,7 @@ class Pace:
         self._recovery: Recovery | None = None
         self._told_rate = math.inf
         self._quota_told_at = -math.inf
-        self._left: _Left | None = None
+        self._remaining = Remaining()
 
     async def turn(self) -> Turn:
         """Wait until one more call may start, in order of arrival.
@@ -201,9 +194,11 @@ class Pace:
         rate = self._rate
         slot = self._slot + 1 / rate
         held = rate < math.inf and now < slot + max(1 / rate, SLACK_S)
-        self._slot = max(slot, now - SLACK_S)
-        self._last_start = now
+        # Only a timer may be late: who comes after a pause or later does not come for two.
+        due = max(slot, self._paused_until)
+        self._slot = due if now <= due + SLACK_S else now
         self._sent += 1
+        self._remaining.started(now)
         self._in_flight += 1
         self._since_epoch += 1
         if self._cycle is None:
@@ -222,27 +217,17 @@ class Pace:
             return math.inf
         now = self._clock.monotonic()
         slot = self._slot + 1 / self._rate
-        until = max(self._paused_until, slot, self._quota_until(now))
+        until = max(self._paused_until, slot, self._remaining.until(now))
         return until - now
-
-    def _quota_until(self, now: float) -> float:
-        seen = self._left
-        if seen is None or now >= seen.reset_at:
-            return -math.inf
-        left = seen.now(now, self._sent)
-        if left < 1:
-            return seen.reset_at
-        if left > seen.few:
-            return -math.inf
-        return min(seen.reset_at, self._last_start + (seen.reset_at - now) / left)
 
     def _let_through(self, turn: Turn) -> None:
         """Count a good answer to a call of this epoch."""
         self._refusal = None
         self._probing = False
         self._pauses = 0
-        self._window = min(self._most, self._window + GROWTH)
         recovery = self._recovery
+        growth = GROWTH if recovery is None else GROWTH_AT_A_RATE
+        self._window = min(self._most, self._window + growth)
         if recovery is not None and turn.rate is not None:
             if recovery.rate <= turn.rate * GROWTH_A_ROUND:
                 recovery.good += 1
@@ -255,9 +240,8 @@ class Pace:
         if self._refusal is None:
             self._refusal = self._end_of_cycle(turn, now)
         if again or not retry_after_s:
-            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
+            self._paused_until = max(self._paused_until, now + self._own_pause(now))
             self._pauses += 1
-            self._paused_until = max(self._paused_until, now + pause)
             # Where nothing is known, or the pause was too short, one call alone tries.
             self._probing = again or self._recovery is None
         self._recover()
@@ -267,14 +251,28 @@ class Pace:
         self._cycle = None
         self._tell("refused", self._paused_until - now)
 
+    def _own_pause(self, now: float) -> float:
+        assert self._refusal is not None
+        minute = self._refusal.began + MINUTE_S - now
+        if self._pauses >= SHORT_PAUSES and minute > 0:
+            return max(FIRST_PAUSE_S, minute)
+        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
+
     def _end_of_cycle(self, turn: Turn, now: float) -> Refusal:
-        assert self._cycle is not None
-        passed = max(0, turn.number - self._cycle.first - self._cycle.lost)
-        seconds = turn.started_at - self._cycle.began
-        known = self._recovery
+        cycle, known = self._cycle, self._recovery
+        assert cycle is not None
+        passed = max(0, turn.number - cycle.first - cycle.lost)
+        seconds = turn.started_at - cycle.began
+        flight = max(turn.in_flight, self._in_flight)
+        refusal = Refusal(cycle.began, now, passed, seconds, flight, rate=None)
         if known is None:
-            return Refusal(now, passed, seconds, None, FIRST_LEAST_SPAN_S)
-        return Refusal(now, passed, seconds, turn.rate or self._rate, known.least_span_s)
+            return refusal
+        return replace(
+            refusal,
+            rate=turn.rate or self._rate,
+            least_span_s=known.least_span_s,
+            on_the_way=known.on_the_way,
+        )
 
     def _recover(self) -> None:
         """Set out for the limit that the refusal has shown."""
@@ -294,8 +292,8 @@ class Pace:
                 if quota.left == 0:
                     self._paused_until = max(self._paused_until, reset_at)
                     self._tell_quota(reset_at)
-            elif self._left is None or turn.number >= self._left.number:
-                self._left = _seen(turn, quota, reset_at)
+            else:
+                self._remaining.heed(turn.number, turn.started_at, quota, reset_at)
                 if quota.left == 0:
                     self._tell_quota(reset_at)
 
@@ -337,15 +335,3 @@ class Pace:
                 sleep.cancel()
         finally:
             self._listeners.discard(listener)
-
-
-def _seen(turn: Turn, quota: Quota, reset_at: float) -> _Left:
-    refill, few = 0.0, float(START_IN_FLIGHT)
-    if quota.limit:
-        few = quota.limit * FEW
-        if quota.reset_s:
-            # What comes back of a bucket, or of a sliding window, that is whole in so many
-            # seconds; a fixed window gives nothing back, so no more than all of it in a minute.
-            refill = max(0, quota.limit - quota.left) / quota.reset_s
-            refill = min(refill, quota.limit / 60)
-    return _Left(turn.number, turn.started_at, quota.left, reset_at, refill, few)

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 __all__ = ["FIRST_LEAST_SPAN_S", "Cycle", "Recovery", "Refusal"]
 
-FALL = 0.3
-"""The part of a limit that the rate falls below it (RFC 9438, 4.6)."""
+FALL = 0.2
+"""The part of a limit that the rate falls below it."""
 
-LEAST_SHARE = 1 - FALL
-"""A known rate is not taken for less than this part of it because of one refusal."""
+LEAST_SHARE = 0.9
+LEAST_SHARE_ON_THE_WAY = 0.7
+"""A known rate is not taken for less than this part of it because of one refusal.
+
+The second is for one that came before the rate had reached the last known limit: that was wrong.
+"""
 
 MEASURED_MARGIN = 1 / (1 - FALL / 4)
 """The limit that a recovery comes back to, over the mean rate of the way there."""
@@ -23,6 +27,12 @@ FIRST_LEAST_SPAN_S = 2.5
 LONGEST_SPAN_S = 60.0
 """In how much time the rate comes back to the last known limit; limits are mostly per minute."""
 
+SPAN_GROWTH = 4
+"""How much longer the least span is after each refusal."""
+
+CALLS_FOR_A_PROBE = 40
+"""Good answers, at the longest span, for each call in flight that going too far may cost."""
+
 SHORTEST_CYCLE_S = 0.02
 
 
@@ -30,19 +40,24 @@ SHORTEST_CYCLE_S = 0.02
 class Recovery:
     """The way back to a limit, and beyond; `good` answers drive it, not time.
 
-    `least_span_s` doubles with each refusal: what is known well is not probed again and again.
+    After `span` of them it is at the limit. `least_span_s` grows with each refusal: what is known
+    well is not probed again and again.
     """
 
     limit: float
-    span_s: float
+    span: float
     least_span_s: float
     good: int = 0
 
     @property
     def rate(self) -> float:
         """Calls a second that may start now."""
-        x = self.good / (self.limit * self.span_s)
-        return self.limit * (1 - FALL * (1 - x) ** 3)
+        return self.limit * (1 - FALL * (1 - self.good / self.span) ** 3)
+
+    @property
+    def on_the_way(self) -> bool:
+        """Whether the rate is still below the limit."""
+        return self.good < self.span
 
 
 @dataclass(slots=True)
@@ -59,17 +74,22 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The end of a cycle: how many calls were let through, in how many seconds before `at`.
+    """The end of a cycle that began at `began`; its first `passed` calls were let through.
 
-    `rate` is that of the call that was refused; None if calls were not spaced. `least_span_s` is
-    that of the recovery before it.
+    `seconds` lie between the start of the first of them and that of the call that was refused.
+    The answer came at `at`, when `in_flight` calls were under way. `rate` is that of the refused
+    call; None if calls were not spaced. `least_span_s` and `on_the_way` are those of the recovery
+    before it.
     """
 
+    began: float
     at: float
     passed: int
     seconds: float
+    in_flight: int
     rate: float | None
-    least_span_s: float
+    least_span_s: float = FIRST_LEAST_SPAN_S
+    on_the_way: bool = True
 
     def recovery(self, resumed: float) -> Recovery | None:
         """Return the way back once calls start again; None if nothing is known of a limit.
@@ -80,10 +100,14 @@ class Refusal:
         limit = self._limit(self.passed / lasted)
         if limit is None:
             return None
-        least = min(LONGEST_SPAN_S, 2 * self.least_span_s)
-        return Recovery(limit, min(LONGEST_SPAN_S, max(least, lasted)), least)
+        least = min(LONGEST_SPAN_S, SPAN_GROWTH * self.least_span_s)
+        span = limit * min(LONGEST_SPAN_S, max(least, lasted))
+        if self.rate is not None:
+            span = max(span, CALLS_FOR_A_PROBE * self.in_flight * least / LONGEST_SPAN_S)
+        return Recovery(limit, span, least)
 
     def _limit(self, measured: float) -> float | None:
         if self.rate is None:
             return measured or None
-        return min(self.rate, max(self.rate * LEAST_SHARE, measured * MEASURED_MARGIN))
+        share = LEAST_SHARE_ON_THE_WAY if self.on_the_way else LEAST_SHARE
+        return min(self.rate, max(self.rate * share, measured * MEASURED_MARGIN))
