@@ -60,6 +60,11 @@ class RunView:
         self.runs = (run,) if isinstance(run, str) else run.runs
 
     @property
+    def db(self) -> sqlite3.Connection:
+        """What it reads with, for those that compare it with other runs."""
+        return self._db
+
+    @property
     def is_recorded(self) -> bool:
         """Whether the history knows the run at all."""
         return self._of_runs(queries.RUN).fetchone() is not None

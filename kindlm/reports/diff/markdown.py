@@ -6,7 +6,6 @@ an image, a link or a mention of somebody.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -39,13 +38,11 @@ from kindlm.reports.diff.text import (
     scope_text,
     status_text,
 )
+from kindlm.reports.markdown_text import MOST_BYTES, block, cell, code, html_code
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
 
-__all__ = ["write_diff"]
-
-_MOST_BYTES = 55_000
-"""A comment on GitHub holds 65,536 characters; others hold less."""
+__all__ = ["SIGNS", "changes_table", "write_diff"]
 
 _ROWS = 50
 _TOLD = 40
@@ -59,7 +56,9 @@ _TABLE_KINDS = tuple(
 )
 _TOLD_KINDS = tuple(kind for kind in _TABLE_KINDS if not LOOKS[kind].listed)
 
-_SIGNS = {True: "✅", False: "❌", None: "⚠️"}
+SIGNS = {True: "✅", False: "❌", None: "⚠️"}
+"""The signs of a verdict that is good, bad, or neither yet."""
+
 _EDITS = {
     CallEdit.SAME: " ",
     CallEdit.ADDED: "+",
@@ -68,18 +67,17 @@ _EDITS = {
     CallEdit.MOVED: "!",
 }
 _MARKED = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
-_TICKS = re.compile("`+")
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison; it has no options."""
     del options
     end = "".join(_end(diff))
-    room = _MOST_BYTES - len(end.encode())
+    room = MOST_BYTES - len(end.encode())
     for part in _parts(diff):
         size = len(part.encode())
         if size > room:
-            out.write(f"\n… and more: {_code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n")
+            out.write(f"\n… and more: {code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n")
             break
         out.write(part)
         room -= size
@@ -89,7 +87,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
 def _parts(diff: RunDiff) -> Iterator[str]:
     """Yield the comment in pieces, the most important first; any beginning of it is whole."""
     yield "".join(_head(diff))
-    yield "".join(_table(diff))
+    yield "".join(changes_table(diff, _ROWS))
     yield "".join(_figures(diff))
     yield "".join(_configs(diff))
     tests = [test for kind in _TOLD_KINDS for test in diff.kinds.get(kind, ())]
@@ -101,26 +99,27 @@ def _parts(diff: RunDiff) -> Iterator[str]:
 
 def _head(diff: RunDiff) -> Iterator[str]:
     headline = headline_of(diff)
-    yield f"### {_SIGNS[headline.good]} kindlm: {headline.word}\n\n"
+    yield f"### {SIGNS[headline.good]} kindlm: {headline.word}\n\n"
     yield f"{'; '.join(headline.reasons)}.\n\n"
     yield f"{_run(diff.before)} → {_run(diff.after)} · {scope_text(diff)}\n"
     for note in notes_of(diff):
-        yield f"\n> {_code(note)}\n"
+        yield f"\n> {code(note)}\n"
 
 
 def _run(view: RunView) -> str:
-    return f"{_code(view.id)} ({_code(run_text(view))})"
+    return f"{code(view.id)} ({code(run_text(view))})"
 
 
-def _table(diff: RunDiff) -> Iterator[str]:
+def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
+    """Yield the tests that changed as a table of at most so many rows, the worst first."""
     rows = [(kind, test) for kind in _TABLE_KINDS for test in diff.kinds.get(kind, ())]
     if rows:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
-    for kind, test in rows[:_ROWS]:
-        name = f"{_cell(test.key.name)} · {_cell(test.key.target)}"
+    for kind, test in rows[:most]:
+        name = f"{cell(test.key.name)} · {cell(test.key.target)}"
         yield f"| {LOOKS[kind].sign} | {name} | {outcome_text(test)} | {_what(kind, test)} |\n"
-    if len(rows) > _ROWS:
-        yield f"| | … and {len(rows) - _ROWS:,} more | | |\n"
+    if len(rows) > most:
+        yield f"| | … and {len(rows) - most:,} more | | |\n"
 
 
 def _what(kind: Kind, test: TestDiff) -> str:
@@ -150,42 +149,42 @@ def _figures(diff: RunDiff) -> Iterator[str]:
 
 def _configs(diff: RunDiff) -> Iterator[str]:
     for config in diff.configs:
-        yield f"\n<details><summary>Configuration of {_html(config.suite)}</summary>\n\n"
+        yield f"\n<details><summary>Configuration of {html_code(config.suite)}</summary>\n\n"
         lines = [
             f"{one_line(change.path)}: {config_text(change)}" for change in config.changes[:_CONFIG]
         ]
         more = len(config.changes) - _CONFIG + config.left_out
         if more > 0:
             lines.append(f"… and {more:,} more")
-        yield _block("\n".join(lines or [f"{one_line(config.before)} → {one_line(config.after)}"]))
+        yield block("\n".join(lines or [f"{one_line(config.before)} → {one_line(config.after)}"]))
         yield "\n</details>\n"
 
 
 def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
-    name = f"{_html(test.key.name)} · {_html(test.key.target)}"
+    name = f"{html_code(test.key.name)} · {html_code(test.key.target)}"
     yield f"\n<details><summary>{name}: {outcome_text(test)}</summary>\n\n"
     if needed := needs_text(test):
         yield f"{needed}.\n\n"
     if details.config:
-        yield f"Changed in its definition: {', '.join(map(_code, details.config))}\n\n"
+        yield f"Changed in its definition: {', '.join(map(code, details.config))}\n\n"
     if any(change.edit is not CallEdit.SAME for change in details.calls):
-        yield _block("\n".join(_calls(details)), "diff")
+        yield block("\n".join(_calls(details)), "diff")
     for check in checks_to_tell(details.checks)[:_CHECKS]:
-        yield f"- {_code(check_name(check))} {check_text(check)}"
-        yield f" {_code(check.failure_code)}\n" if check.failure_code else "\n"
+        yield f"- {code(check_name(check))} {check_text(check)}"
+        yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
         if check.message and check.worse:
-            yield f"  {_code(bounded(check.message, 300))}\n"
+            yield f"  {code(bounded(check.message, 300))}\n"
     if details.error_after:
-        yield f"- error {_code(bounded(details.error_after, 300))}\n"
+        yield f"- error {code(bounded(details.error_after, 300))}\n"
     for what, words in (
         ("System text", details.system),
         ("User's message", details.user),
         ("Output", details.output),
     ):
         if words is not None:
-            yield f"\n{what}:\n\n{_block(_marked(words))}"
+            yield f"\n{what}:\n\n{block(_marked(words))}"
     for measure, text in measures(test):
-        yield f"- {measure}: {_code(text)}\n"
+        yield f"- {measure}: {code(text)}\n"
     yield "\n</details>\n"
 
 
@@ -209,32 +208,4 @@ def _end(diff: RunDiff) -> Iterator[str]:
     if asked := fail_on_text(diff):
         yield f"\n{asked}\n"
     step = next_step(diff)
-    yield f"\nNext: {_code(step.command)} ({step.why})\n"
-
-
-def _code(text: str) -> str:
-    """Return a text as code on one line, whatever it holds."""
-    shown = one_line(text, 600)
-    fence = "`" * (max((len(ticks) for ticks in _TICKS.findall(shown)), default=0) + 1)
-    space = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
-    return f"{fence}{space}{shown}{space}{fence}"
-
-
-def _cell(text: str) -> str:
-    """Return a text as code in a table, where a bar would end the cell."""
-    return _code(text).replace("|", "\\|")
-
-
-def _block(text: str, language: str = "") -> str:
-    """Return a text as a block of code that nothing in it can end."""
-    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}\n"
-
-
-def _html(text: str) -> str:
-    """Return a name inside of HTML: as code, and without anything that GitHub takes for more."""
-    escaped = "".join(
-        f"&#{ord(char)};" if char in "&<>\"'`@#*_[]()!|~\\:" else char for char in one_line(text)
-    )
-    return f"<code>{escaped}</code>"
+    yield f"\nNext: {code(step.command)} ({step.why})\n"

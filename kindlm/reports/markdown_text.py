@@ -1,0 +1,55 @@
+"""Text that models, agents and users wrote, made safe for Markdown as GitHub and GitLab show it.
+
+It is shown as code, where nothing in it is taken for markup, an image, a link or a mention of
+somebody, or with every character escaped that could begin such a thing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kindlm.reports.untrusted import one_line
+
+__all__ = ["MOST_BYTES", "block", "cell", "code", "html_code", "plain"]
+
+MOST_BYTES = 55_000
+"""A comment on GitHub holds 65,536 characters; others hold less."""
+
+_CODE = 600
+_SPECIAL = frozenset("&<>\"'`@#*_[]()!|~\\:")
+_TICKS = re.compile("`+")
+
+
+def code(text: str) -> str:
+    """Return a text as code on one line, whatever it holds."""
+    shown = one_line(text, _CODE)
+    fence = "`" * (_longest_ticks(shown) + 1)
+    space = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def cell(text: str) -> str:
+    """Return a text as code in a table, where a bar would end the cell."""
+    return code(text).replace("|", "\\|")
+
+
+def block(text: str, language: str = "") -> str:
+    """Return a text as a block of code that nothing in it can end."""
+    fence = "`" * max(3, _longest_ticks(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def plain(text: str) -> str:
+    """Return a text as a part of a sentence, without anything that is taken for markup."""
+    return "".join(
+        f"&#{ord(char)};" if char in _SPECIAL else char for char in one_line(text, _CODE)
+    )
+
+
+def html_code(text: str) -> str:
+    """Return a name inside of HTML, as code."""
+    return f"<code>{plain(one_line(text))}</code>"
+
+
+def _longest_ticks(text: str) -> int:
+    return max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
