@@ -36,8 +36,9 @@ def recorder(sizes: Sizes) -> Iterator[Figure]:
 
 def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
     """Seconds from the start of the first execution to the end of the last one on disk."""
+    from kindlm.cli import test_run
     from kindlm.cli.request import TestOptions
-    from kindlm.recording import session, test_run
+    from kindlm.recording import session
 
     if not stored:
         _throw_away_executions()

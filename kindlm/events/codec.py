@@ -89,26 +89,25 @@ def load_event(recorded: RecordedEvent) -> Event:
     return _ADAPTER.validate_python({"type": recorded.type, **recorded.data})
 
 
-def _stored(payload: Payload) -> dict[str, Any]:
-    """Return what is stored of a payload: no type (a column has it), no nulls, no defaults lost."""
-    data = _plain(payload)
-    del data["type"]
-    return data  # type: ignore[no-any-return]
-
-
 _LEAVES = frozenset({str, int, float, bool, Text, Outcome, Status, CostSource, FinishReason, Role})
 """Types of which most values are, so that one look tells that nothing is to be done."""
 
 
-def _plain(value: Any) -> Any:
+def _stored(model: BaseModel) -> dict[str, Any]:
+    """Return what is stored of a model: no type (a column has it), no null, nothing left empty."""
     # Not model_dump: `Text` and `HeadOf` must reach the store as they are.
+    held = model.__dict__
+    data = {}
+    for name, stored, may_be_empty in _fields(type(model)):
+        item = held[name]
+        if item is not None and (item or not may_be_empty):
+            data[stored] = item if type(item) in _LEAVES else _plain(item)
+    return data
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        items = value.__dict__
-        return {
-            stored: item if type(item) in _LEAVES else _plain(item)
-            for name, stored in _stored_names(type(value))
-            if (item := items[name]) is not None
-        }
+        return _stored(value)
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -117,6 +116,10 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _stored_names(model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
-    """Return the names of a model's fields, and by which name each is stored."""
-    return tuple((name, field.alias or name) for name, field in model.model_fields.items())
+def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
+    """Return the fields of a model: name, name as stored, whether it may be left empty."""
+    return tuple(
+        (name, field.alias or name, field.default is False or field.default in ([], {}))
+        for name, field in model.model_fields.items()
+        if name != "type"
+    )

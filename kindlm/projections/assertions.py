@@ -34,7 +34,7 @@ def _evaluated(event: RecordedEvent) -> Iterator[Operation]:
             "message_ref": text_ref(data, "message"),
             "expected_ref": text_ref(data, "expected"),
             "actual_ref": text_ref(data, "actual"),
-            "evidence": json_column(data["evidence"]),
+            "evidence": json_column(data.get("evidence", [])),
             "reasoning_ref": text_ref(data, "gen_ai.evaluation.explanation"),
             "trace_ref": text_ref(data, "trace"),
             "duration_ms": data["duration_ms"],
@@ -46,7 +46,7 @@ def _evaluated(event: RecordedEvent) -> Iterator[Operation]:
 
 ASSERTIONS = Projection(
     name="assertions",
-    version=1,
+    version=2,
     tables=(
         Table(
             "assertions",
@@ -72,6 +72,7 @@ ASSERTIONS = Projection(
                 "turn": "INTEGER",
             },
             primary_key=("execution", "attempt", "position"),
+            clustered=True,
             foreign_keys={
                 "execution": ("executions", "id"),
                 "run": ("runs", "id"),

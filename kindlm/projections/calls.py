@@ -26,10 +26,10 @@ def _requested(event: RecordedEvent) -> Iterator[Operation]:
             "model": data["gen_ai.request.model"],
             "try": data["attempt"],
             "fingerprint": data["fingerprint"],
-            "parameters": json_column(data["parameters"]),
+            "parameters": json_column(data.get("parameters", {})),
             "after": data.get("after"),
             "assertion": data.get("assertion"),
-            "messages": json_column(data["messages"]),
+            "messages": json_column(data.get("messages", [])),
             "requested_at": event.at,
         },
     )
@@ -48,7 +48,7 @@ def _sent(event: RecordedEvent) -> Iterator[Operation]:
             "try": data["attempt"],
             "parameters": "{}",
             "after": data["after"],
-            "messages": json_column(data["messages"]),
+            "messages": json_column(data.get("messages", [])),
             "requested_at": event.at,
         },
     )
@@ -71,7 +71,7 @@ def _responded(event: RecordedEvent) -> Iterator[Operation]:
             "status": "responded",
             "answered_at": event.at,
             "text_ref": text_ref(data, "text"),
-            "tool_calls": json_column(data["tool_calls"]),
+            "tool_calls": json_column(data.get("tool_calls", [])),
             "finish_reason": data.get("gen_ai.response.finish_reason"),
             "reported_model": data.get("gen_ai.response.model"),
             "input_tokens": data.get("gen_ai.usage.input_tokens"),
@@ -82,7 +82,7 @@ def _responded(event: RecordedEvent) -> Iterator[Operation]:
             "recorded_in": data.get("recorded_in"),
             "cost_then_usd": data.get("cost_then_usd"),
             "raw_ref": text_ref(data, "raw"),
-            "warnings": json_column(data["warnings"]),
+            "warnings": json_column(data.get("warnings", [])),
         },
     )
 

@@ -65,7 +65,7 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
         "target": data["target"],
         "repeat": data["repeat"],
         "attempt": data["attempt"],
-        "tags": json_column(data["tags"]),
+        "tags": json_column(data.get("tags", [])),
         "started_at": event.at,
         "messages": json_column(data["messages"]),
         "tools_ref": text_ref(data, "tools"),
@@ -98,7 +98,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
             "cost_source": data["cost_source"],
             "cost_then_usd": data.get("cost_then_usd"),
             "finish_reason": data.get("gen_ai.response.finish_reason"),
-            "warnings": json_column(data["warnings"]),
+            "warnings": json_column(data.get("warnings", [])),
         },
     )
 

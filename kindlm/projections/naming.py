@@ -19,6 +19,9 @@ __all__ = [
 ]
 
 
+_COLUMN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def run_id(event: RecordedEvent) -> str:
     """Return the run that an event of a run's stream belongs to."""
     return event.stream.removeprefix("run/")
@@ -52,7 +55,7 @@ def text_ref(data: Mapping[str, Any], field: str) -> str | None:
 
 def json_column(value: Any) -> str:
     """Return a small JSON value as the text of a column."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _COLUMN.encode(value)
 
 
 def _subject(event: RecordedEvent) -> tuple[str, str, str]:

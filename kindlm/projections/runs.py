@@ -26,7 +26,7 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
             "shard": data.get("shard"),
             "git_commit": git.get("commit"),
             "git_branch": git.get("branch"),
-            "git_dirty": git.get("dirty"),
+            "git_dirty": git.get("dirty", False) if git else None,
             "ci": data.get("ci"),
             "kindlm_version": data["versions"].get("kindlm"),
             "source_run": data.get("source_run"),

@@ -48,7 +48,7 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
             "config_hash": data["config_hash"],
             "config_ref": text_ref(data, "config"),
             "baseline_run": data.get("baseline_run"),
-            "tags": json_column(data["tags"]),
+            "tags": json_column(data.get("tags", [])),
         },
     )
     for gate in data["gates"]:
@@ -63,10 +63,10 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
                 **key,
                 "ordinal": ordinal,
                 "selected": test["selected"],
-                "skip": test["skip"],
+                "skip": test.get("skip", False),
                 "repeat": test["repeat"],
                 "pass_rate": test["pass_rate"],
-                "tags": json_column(test["tags"]),
+                "tags": json_column(test.get("tags", [])),
                 "line": test.get("line"),
             },
         )
@@ -107,7 +107,7 @@ def _told(event: RecordedEvent, facts: Mapping[str, Any]) -> Iterator[Operation]
 
 SUITES = Projection(
     name="suites",
-    version=3,
+    version=4,
     tables=(
         Table(
             "suites",
@@ -138,6 +138,7 @@ SUITES = Projection(
                 "line": "INTEGER",
             },
             primary_key=("suite", "test", "target"),
+            clustered=True,
             foreign_keys={"suite": ("suites", "id")},
         ),
     ),

@@ -50,7 +50,7 @@ def _simulated(event: RecordedEvent) -> Iterator[Operation]:
 
 def _reported(event: RecordedEvent) -> Iterator[Operation]:
     """Fold the tool calls that an agent reports with its answer: it ran them itself."""
-    for use in event.data["tool_calls"]:
+    for use in event.data.get("tool_calls", ()):
         yield Insert(
             "tool_calls",
             {

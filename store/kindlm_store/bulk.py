@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-_SIZES = (512, 64, 8, 1)
-"""Rows per statement: few sizes, so that the connection keeps the statements prepared."""
+_SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Rows per statement: so few sizes that the connection keeps the statements prepared."""
 
 
 @lru_cache(maxsize=512)

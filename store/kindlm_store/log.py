@@ -92,7 +92,8 @@ class EventLog:
                 version, or that are behind its events are folded now.
             upcasters: Lift old payloads when they are read or folded.
             redact: Takes secrets out of every string before it is stored, as `Redactor` does:
-                a pure function that also finds them in the JSON form of a payload.
+                a pure function that also finds them in the JSON form of a payload and among
+                other texts.
             synchronous: How far SQLite waits for the disk; FULL survives a power cut.
 
         Raises:

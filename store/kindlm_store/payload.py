@@ -78,8 +78,8 @@ def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
 
     Args:
         data: What the caller gave.
-        redact: Takes secrets out of a text. It is asked about the JSON text as a whole, about
-            each string by itself only if that changed anything, and about each `Text`.
+        redact: Takes secrets out of a text. It is asked about everything at once, and about each
+            string and each `Text` by itself only if that changed anything.
 
     Raises:
         ValueError: A value has no JSON form (NaN, Infinity, a foreign type, a member named
@@ -90,12 +90,16 @@ def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
         return scrub(redact(text))
 
     try:
-        text, gaps = _encoder.encode(data, clean)
-        fit = _is_fit(text) and redact(text) == text
+        text, gaps = _encoder.encode(data)
+        bodies = [gap.body for gap in gaps if isinstance(gap, Text)]
+        # A quotation mark, since a secret that is cut off at the end of a text is found before it.
+        together = '"'.join((text, *bodies))
+        fit = _is_fit(text) and _is_storable(together) and redact(together) == together
     except (TypeError, ValueError, RecursionError):
         fit = False
     if not fit:
-        text, gaps = _encoder.encode(_Copy(clean).run(data), clean)
+        text, gaps = _encoder.encode(_Copy(clean).run(data))
+        gaps = [Text(clean(gap.body)) if isinstance(gap, Text) else gap for gap in gaps]
     parts = [text]
     if gaps:
         first, *rest = text.split(f'"{_GAP}')
@@ -112,28 +116,20 @@ class _Encoder(threading.local):
 
     def __init__(self) -> None:
         self._json = CanonicalEncoder(self._stand_in)
-        self._clean: Callable[[str], str] = scrub
         self._gaps: list[Text | HeadOf] = []
 
-    def encode(
-        self, data: Mapping[str, Any], clean: Callable[[str], str]
-    ) -> tuple[str, list[Text | HeadOf]]:
+    def encode(self, data: Mapping[str, Any]) -> tuple[str, list[Text | HeadOf]]:
         """The JSON text with a mark for each gap, and the gaps in the order they were met."""
-        self._clean = clean
         self._gaps = []
         return self._json.encode(data), self._gaps
 
     def _stand_in(self, value: object) -> object:
-        match value:
-            case Text(body):
-                self._gaps.append(Text(self._clean(body)))
-            case HeadOf():
-                self._gaps.append(value)
-            case Mapping():
-                return dict(value)
-            case _:
-                raise TypeError
-        return f"{_GAP}{len(self._gaps) - 1}"
+        if isinstance(value, Text | HeadOf):
+            self._gaps.append(value)
+            return f"{_GAP}{len(self._gaps) - 1}"
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise TypeError
 
 
 _encoder = _Encoder()
@@ -146,8 +142,11 @@ def _is_fit(text: str) -> bool:
         and "\\u0000" not in text
         and '"$ref":' not in text
         and text.count("[") + text.count("{") < MAX_DEPTH
-        and _is_encodable(text)
     )
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and _is_encodable(text)
 
 
 def _is_encodable(text: str) -> bool:

@@ -83,6 +83,8 @@ class Table:
         foreign_keys: Column → table and column it refers to. For readers (Datasette links by
             them); not enforced, since the referred row may come later.
         indexes: Columns of each further index.
+        clustered: Whether rows lie in the order of the primary key, in one B-tree instead of two:
+            smaller for narrow rows without further indexes. SQLite calls it WITHOUT ROWID.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Table:
     primary_key: tuple[str, ...]
     foreign_keys: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     indexes: tuple[tuple[str, ...], ...] = ()
+    clustered: bool = False
 
     def create(self, name: str | None = None) -> str:
         """The CREATE TABLE statement, under this or another name."""
@@ -99,7 +102,8 @@ class Table:
             parts.append(
                 f"FOREIGN KEY ({quoted(column)}) REFERENCES {quoted(table)}({quoted(other)})"
             )
-        return f"CREATE TABLE {quoted(name or self.name)} ({', '.join(parts)})"
+        ending = " WITHOUT ROWID" if self.clustered else ""
+        return f"CREATE TABLE {quoted(name or self.name)} ({', '.join(parts)}){ending}"
 
     def create_indexes(self, name: str | None = None, suffix: str = "") -> list[str]:
         """The CREATE INDEX statements, for the table under this or another name."""

@@ -7,6 +7,7 @@ alone until it is rebuilt. Tables of a newer version are never touched.
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,6 +112,8 @@ class Fold:
         """
         if isinstance(prepared, str):
             return prepared
+        if not prepared:
+            return None
         connection.execute("SAVEPOINT fold")
         try:
             execute(connection, prepared)
@@ -179,17 +182,22 @@ class Projector:
     ) -> None:
         """Fold, inside the open transaction, up to a position, and then what was written."""
         states = read_states(connection) if self._folds else {}
+        reached: defaultdict[int, list[str]] = defaultdict(list)
         for fold in self._folds:
             name = fold.projection.name
             state = states.get(name)
             if state is None or problem_of(fold.projection, state):
                 continue
+            checkpoint = state.checkpoint
             for until, events in chain(self._missed(connection, fold, state, before), written):
                 error = fold.apply(connection, fold.prepare(events))
                 if error:
                     _keep_error(connection, name, error)
                     break
-                _keep_checkpoint(connection, name, until)
+                checkpoint = until
+            reached[checkpoint].append(name)
+        for checkpoint, names in reached.items():
+            _keep_checkpoint(connection, names, checkpoint)
 
     def _missed(
         self, connection: sqlite3.Connection, fold: Fold, state: State, before: int
@@ -203,8 +211,12 @@ class Projector:
             after = until
 
 
-def _keep_checkpoint(connection: sqlite3.Connection, name: str, until: int) -> None:
-    connection.execute("UPDATE projections SET checkpoint = ? WHERE name = ?", (until, name))
+def _keep_checkpoint(connection: sqlite3.Connection, names: list[str], until: int) -> None:
+    marks = ",".join("?" * len(names))
+    connection.execute(
+        f"UPDATE projections SET checkpoint = ? WHERE name IN ({marks})",  # noqa: S608
+        (until, *names),
+    )
 
 
 def _keep_error(connection: sqlite3.Connection, name: str, error: str) -> None:

@@ -51,7 +51,7 @@ class TestFollowUps:
         bench.execute(make.case(follow_ups=("and?",), tools=(make.tool(default=1),)))
         requests = bench.events("provider.requested")
         assert [event.data["after"] for event in requests] == [0, 1, 2]
-        roles = [[m["role"] for m in event.data["messages"]] for event in requests]
+        roles = [[m["role"] for m in event.data.get("messages", [])] for event in requests]
         assert roles == [[], ["user"], ["tool"]]
 
     def test_an_expectation_of_a_turn_sees_nothing_that_came_later(self, bench, make):

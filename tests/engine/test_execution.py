@@ -66,7 +66,7 @@ def test_a_request_names_what_it_continues_and_holds_only_what_is_new(bench, mak
     bench.execute(make.case(tools=(make.tool(default="ok"),)))
     requests = bench.events("provider.requested")
     assert [event.data["after"] for event in requests] == [0, 1, 2]
-    assert [len(event.data["messages"]) for event in requests] == [0, 1, 1]
+    assert [len(event.data.get("messages", [])) for event in requests] == [0, 1, 1]
 
 
 def test_parallel_calls_are_answered_in_one_round_in_order(bench, make):

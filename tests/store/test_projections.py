@@ -76,6 +76,7 @@ ACCOUNTS = Projection(
             "latest",
             {"account": "TEXT", "at": "TEXT", "id": "TEXT", "amount": "REAL"},
             ("account",),
+            clustered=True,
         ),
     ),
     handlers={"opened": on_opened, "paid": on_paid, "closed": on_closed},

@@ -287,6 +287,24 @@ def test_nothing_of_a_secret_reaches_the_file(secret: str, encoding: str) -> Non
             assert secret.encode() not in files
 
 
+@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
+def test_no_beginning_of_a_secret_is_stored_of_a_text_that_was_cut(
+    encode: Callable[[str], str], tmp_path: Path
+) -> None:
+    """All that an event holds is looked at together, and each text in it ends somewhere."""
+    secret = 'sk-proj /"0123456789abcdef'
+    cut = encode(secret)[: len(encode(secret[:14]))]
+    with EventLog.open(tmp_path / "log.db", redact=Redactor([secret])) as log:
+        data = {"cut": Text(f"key {cut}"), "next": Text("behind it")}
+        log.append("s", [NewEvent("planted.event", data)])
+        (stored,) = log.read()
+        body, behind = (log.text(stored.data[name]["$ref"]) for name in ("cut", "next"))
+    assert body is not None
+    assert "[redacted]" in body
+    assert cut[:MIN_LENGTH] not in body
+    assert behind == "behind it"
+
+
 def _strings(value: Any) -> list[str]:
     match value:
         case str():
