@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
+from kindlm.money import exceeds
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
@@ -47,7 +48,7 @@ def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
         code = FailureCode.ASSERTION_EVAL_ERROR
         return [undecided(expectation, code, _why_unknown(transcript), threshold=limit)]
     spent = round(usd, _DECIMALS)
-    if spent <= limit:
+    if not exceeds(usd, limit):
         return [passed(expectation, threshold=limit, actual=spent)]
     message = f"Expected a cost of at most ${limit:.10g}, it was ${spent:.10g}."
     code = FailureCode.BUDGET_EXCEEDED

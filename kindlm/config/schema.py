@@ -193,7 +193,8 @@ class GatesConfig(Section):
     keyword_failures_max: Count = Field(default=0, examples=[0])
     """Most violations of keywords."""
     cost_max_usd: Maybe[Positive] = Field(default=None, examples=[2.5])
-    """Most US dollars for the suite, judges included. Once exceeded, nothing new is started."""
+    """Most US dollars for the suite, judges included. Once exceeded, no further call
+    is made."""
     latency_max_ms: Maybe[Positive] = Field(default=None, examples=[8000])
     """Largest mean latency of an execution, in milliseconds."""
 
@@ -263,7 +264,7 @@ class DefaultsConfig(Section):
     execution_timeout_ms: Milliseconds = Field(
         default=300_000, examples=[120_000], json_schema_extra=EXTENSION
     )
-    """Milliseconds for one whole conversation."""
+    """Milliseconds for one whole execution. Waits that a provider asks for do not count."""
     strict_tools: bool = Field(default=False, examples=[True], json_schema_extra=EXTENSION)
     """Calls of simulated tools must meet an answer that is meant for them, and keep their
     schema."""

@@ -6,6 +6,7 @@ from kindlm.engine.calls import CallCounter
 from kindlm.engine.conversation import Conversation, first_messages, follow_ups, system_text
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
+from kindlm.engine.permits import Permit
 from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
@@ -49,6 +50,7 @@ class AgentConversation:
         pricing: Pricing,
         queue: Queue,
         deadline: Deadline,
+        permit: Permit,
     ) -> None:
         self._case = case
         self._suite = suite
@@ -62,6 +64,7 @@ class AgentConversation:
         self._pricing = pricing
         self._queue = queue
         self._deadline = deadline
+        self._permit = permit
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
@@ -94,6 +97,7 @@ class AgentConversation:
             queue=self._queue,
             retries=self._suite.retries,
             deadline=self._deadline,
+            permit=self._permit,
             clock=self._clock,
         )
         if isinstance(result, Err):

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from kindlm.engine.clients import Clients
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
+from kindlm.engine.permits import Permit
 from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
@@ -111,12 +112,14 @@ class Caller:
         counter: CallCounter,
         turns: Turns,
         deadline: Deadline,
+        permit: Permit,
         answers: RecordedAnswers | None = None,
     ) -> None:
         # The index of the assertion that is being evaluated; its calls are recorded with it.
         self.assertion = 0
         self._turns = turns
         self._deadline = deadline
+        self._permit = permit
         self._suite = suite
         self._clients = clients
         self._pricing = pricing
@@ -144,6 +147,7 @@ class Caller:
             queue=queue,
             retries=self._suite.retries,
             deadline=self._deadline,
+            permit=self._permit,
             clock=self._clock,
         )
         if isinstance(result, Err):
@@ -205,6 +209,7 @@ class Caller:
             queue=self._turns.at(self._suite.providers.get(embedder.provider)),
             retries=self._suite.retries,
             deadline=self._deadline,
+            permit=self._permit,
             clock=self._clock,
         )
         if isinstance(result, Err):

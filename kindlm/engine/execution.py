@@ -6,6 +6,7 @@ or a crash of our own makes it errored and leaves the rest of the run alone.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from kindlm.engine.conversation import (
 )
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog, about_execution
+from kindlm.engine.permits import Permits
 from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
 from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -64,6 +66,7 @@ class Doers:
     clients: Clients
     paces: Paces
     budget: Budget
+    permits: Permits
     pricing: Pricing
     simulators: SimulatorFactory
     agents: AgentFactory
@@ -97,8 +100,8 @@ class Finished:
 
 async def run_execution(
     execution: Execution, doers: Doers, *, attempt: int = 1, reserved: Reservation | None = None
-) -> Finished:
-    """Run one execution; when this returns, its end is on disk.
+) -> Finished | None:
+    """Run one execution; when this returns, its end is on disk. None if it was cut off before.
 
     `reserved` is the turn for its first call, if that was taken already. With conversations of an
     earlier run, it is skipped if none was held for it.
@@ -108,7 +111,10 @@ async def run_execution(
         return await skip_execution(execution, doers.recorder, attempt=attempt, reason=held.reason)
     with about_execution(subject(execution, attempt), execution.case.name, execution.target):
         finished = await _Attempt(execution, doers, attempt, reserved, held).run()
-        _log_end(finished)
+        if finished is None:
+            _log.info("The execution was cut off")
+        else:
+            _log_end(finished)
     return finished
 
 
@@ -160,6 +166,7 @@ class _Attempt:
         )
         self._answers = None if doers.answers is None else doers.answers(execution)
         self._deadline = Deadline(self._suite.execution_timeout_ms / 1000, doers.clock)
+        self._permit = doers.permits.issue(execution.suite.ordinal)
         self._turns = Turns(doers.paces, self._deadline, reserved)
         self._caller = Caller(
             self._suite,
@@ -170,16 +177,22 @@ class _Attempt:
             self._counter,
             self._turns,
             self._deadline,
+            self._permit,
             self._answers,
         )
         self._held = held
         self._conversation = Conversation(Transcript(self._case.prompt.system))
         self._results: list[CheckResult] = []
 
-    async def run(self) -> Finished:
-        """Converse and check, and record how it ended."""
+    async def run(self) -> Finished | None:
+        """Converse and check, and record how it ended; None if it was cut off."""
         self._recorder.record(self._start())
-        error = await self._guarded()
+        try:
+            error = await self._guarded()
+        except asyncio.CancelledError:
+            if self._permit.takes_back():
+                return None
+            raise
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._results])
         is_live = self._doers.call_targets
         self._recorder.record(_finish(self._conversation, status, error, is_live=is_live))
@@ -249,6 +262,7 @@ class _Attempt:
                 pricing=doers.pricing,
                 queue=self._turns.at(callee(self._execution) if recorded is None else None),
                 deadline=self._deadline,
+                permit=self._permit,
             )
         )
 

@@ -22,8 +22,10 @@ __all__ = ["Calls", "Work", "run_pool"]
 Calls = Callable[[Execution], bool]
 """Tells whether an execution will call anybody, as things are now."""
 
-Work = Callable[[Execution, Reservation | None], Awaitable[None]]
-"""Does one execution, with the turn that was taken for its first call if it will make one."""
+Work = Callable[[Execution, Reservation | None], Awaitable[bool]]
+"""Does one execution, with the turn that was taken for its first call if it will make one.
+
+Returns whether it is done, and not cut off."""
 
 
 async def run_pool(
@@ -70,12 +72,13 @@ class _Pool:
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, paces))
         self._starting: list[asyncio.Task[None]] = []
+        self._all_done = True
 
     async def run(self) -> bool:
         """Return whether all that was to be done is done."""
         async with asyncio.TaskGroup() as group:
             self._starting = [group.create_task(self._start(lane, group)) for lane in self._lanes]
-        return all(lane.head is None for lane in self._lanes)
+        return self._all_done and all(lane.head is None for lane in self._lanes)
 
     def close(self) -> None:
         """Wait for nothing more that could be started; what was started goes on."""
@@ -122,7 +125,8 @@ class _Pool:
 
     async def _do(self, execution: Execution, reserved: Reservation | None) -> None:
         try:
-            await self._work(execution, reserved)
+            if not await self._work(execution, reserved):
+                self._all_done = False
         finally:
             self._give_back_place(execution)
 

@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
 from kindlm.engine.deadline import Deadline
+from kindlm.engine.permits import Permit
 from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock
 
-__all__ = ["BASE_DELAY_S", "MAX_DELAY_S", "MAX_RESENDS", "call_with_retries", "retry_delay"]
+__all__ = [
+    "BASE_DELAY_S",
+    "MAX_DELAY_S",
+    "MAX_RESENDS",
+    "MAX_RETRY_AFTER_S",
+    "call_with_retries",
+    "retry_delay",
+]
 
 T = TypeVar("T")
 
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
+MAX_RETRY_AFTER_S = 300.0
+"""The longest wait that a provider may ask for between two tries of a call."""
+
 MAX_RESENDS = 5
 """How often a call is made again at once because its client asks for it, which is no retry."""
 
@@ -48,6 +60,7 @@ async def call_with_retries(
     queue: Queue,
     retries: int,
     deadline: Deadline,
+    permit: Permit,
     clock: Clock,
 ) -> Result[tuple[int, T]]:
     """Call until there is an answer, an error that no try can mend, or no try or time left.
@@ -60,7 +73,9 @@ async def call_with_retries(
         queue: where each try waits for its turn; is told how it ended.
         retries: how many tries there are after the first; those that an error with the detail
             `resend` asks for come on top.
-        deadline: when the execution is over: no wait goes beyond it.
+        deadline: when the execution is over: no wait of ours goes beyond it. One that a provider
+            asks for (`Retry-After`) is none of the execution's time, nor is one for a turn.
+        permit: whether a further call may be made; cuts off the execution if not.
         clock: measures and waits.
 
     Returns:
@@ -68,15 +83,18 @@ async def call_with_retries(
     """
     retried = resent = 0
     while True:
-        turn = await queue.turn()
-        number = started(retried + resent + 1)
-        begun = clock.monotonic()
+        with permit.waiting():
+            turn = await queue.turn()
         result: Result[T] | None = None
         try:
-            result = await call()
-        except asyncio.CancelledError:
-            failed(number, _cut_off(), (clock.monotonic() - begun) * 1000, None)
-            raise
+            await permit.to_call()
+            number = started(retried + resent + 1)
+            begun = clock.monotonic()
+            try:
+                result = await call()
+            except asyncio.CancelledError:
+                failed(number, _cut_off(), (clock.monotonic() - begun) * 1000, None)
+                raise
         finally:
             queue.settle(turn, result)
         if isinstance(result, Ok):
@@ -84,12 +102,14 @@ async def call_with_retries(
         latency_ms = (clock.monotonic() - begun) * 1000
         resend = bool(result.error.details.get("resend"))
         delay = _resend_delay(resent) if resend else _delay(result.error, retried, retries)
-        if delay is not None and not deadline.leaves(delay):
+        asked_for = not resend and bool(result.error.details.get("retry_after"))
+        if delay is not None and not (asked_for or deadline.leaves(delay)):
             delay = None
         failed(number, result.error, latency_ms, delay)
         if delay is None:
             return Err(result.error)
-        await clock.sleep(delay)
+        with permit.waiting(), deadline.paused() if asked_for else nullcontext():
+            await clock.sleep(delay)
         retried, resent = retried + (not resend), resent + resend
 
 
@@ -110,4 +130,7 @@ def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
     # The adapter knows whether another try may go better, and says so.
     if attempt >= retries or not error.details.get("retryable"):
         return None
-    return retry_delay(attempt, error.details.get("retry_after"), random.random())  # noqa: S311
+    retry_after_s = error.details.get("retry_after")
+    if retry_after_s and retry_after_s > MAX_RETRY_AFTER_S:
+        return None
+    return retry_delay(attempt, retry_after_s, random.random())  # noqa: S311

@@ -12,6 +12,7 @@ from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution, skip_execution
 from kindlm.engine.pace import Pace, PaceChange
+from kindlm.engine.permits import Permits
 from kindlm.engine.pool import run_pool
 from kindlm.engine.recording import paced_event
 from kindlm.engine.stop import Stop
@@ -60,6 +61,9 @@ class Ports:
     answers: AnswerSource | None = None
 
 
+_USED_UP = "the limit of costs is passed"
+"""Why a run winds down; how much it was in the end is said once what is in flight has ended."""
+
 _LONG_PAUSE_S = 30.0
 """A pause that somebody who looks on would take for a run that hangs."""
 
@@ -91,26 +95,32 @@ async def run_plan(
     how many seconds. Raises what the recorder raises when events can no longer be written.
     """
 
-    def used_up() -> None:
-        spent = f"${budget.total_usd:.4f} spent"
-        stop.abort(f"{spent}, more than --max-cost {limits.max_cost_usd:g} allows")
+    def limit_passed() -> None:
+        if budget.is_used_up:
+            stop.abort(_USED_UP)
+        permits.review()
 
     budget = Budget(
         _suite_limits(plan),
         limits.max_cost_usd,
         earlier.spent_usd,
-        used_up=used_up,
+        passed=limit_passed,
         unpriced=unpriced,
     )
+    permits = Permits(budget.is_spent, lambda: stop.is_requested)
     paces = Paces(partial(_make_pace, ports, limits, plan, held_up))
     async with Clients(ports.clients, ports.embedders) as clients:
         doers = {
-            planned.ordinal: _doers(planned.suite, clients, paces, budget, ports)
+            planned.ordinal: _doers(planned.suite, clients, paces, budget, permits, ports)
             for planned in plan.suites
         }
 
-        async def work(execution: Execution, reserved: Reservation | None) -> None:
-            observer(await _do(execution, doers[execution.suite.ordinal], earlier, reserved))
+        async def work(execution: Execution, reserved: Reservation | None) -> bool:
+            of_suite = doers[execution.suite.ordinal]
+            finished = await _do(execution, of_suite, earlier, reserved, stop)
+            if finished is not None:
+                observer(finished)
+            return finished is not None
 
         def calls(execution: Execution) -> bool:
             ordinal = execution.suite.ordinal
@@ -120,23 +130,35 @@ async def run_plan(
         for planned in plan.suites:
             if doers[planned.ordinal].call_targets:
                 _warm_up(planned, doers[planned.ordinal])
-        if budget.is_used_up:
-            used_up()
-        with _time_limit(limits, stop):
-            return await run_pool(plan, earlier.finished, calls, work, paces, stop)
+        limit_passed()
+        try:
+            with _time_limit(limits, stop), _nobody_waits(permits, stop):
+                return await run_pool(plan, earlier.finished, calls, work, paces, stop)
+        finally:
+            if stop.reason == _USED_UP:
+                stop.reason = _used_up(budget.total_usd, limits)
 
 
 async def _do(
-    execution: Execution, doers: Doers, earlier: Earlier, reserved: Reservation | None
-) -> Finished:
+    execution: Execution,
+    doers: Doers,
+    earlier: Earlier,
+    reserved: Reservation | None,
+    stop: Stop,
+) -> Finished | None:
+    """Do one execution; None if it was cut off by what stops the whole run."""
     attempt = earlier.attempts.get(execution.id, 0) + 1
-    limit = doers.budget.limit_exceeded(execution.suite.ordinal)
+    ordinal = execution.suite.ordinal
     if execution.case.skip:
         return await skip_execution(execution, doers.recorder, attempt=attempt)
-    if limit is None:
-        return await run_execution(execution, doers, attempt=attempt, reserved=reserved)
-    if reserved is not None:
+    if doers.budget.limit_exceeded(ordinal) is None:
+        finished = await run_execution(execution, doers, attempt=attempt, reserved=reserved)
+        if finished is not None or stop.is_winding_down:
+            return finished
+        attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
+    elif reserved is not None:
         reserved.pace.ended(reserved.turn)
+    limit = doers.budget.limit_exceeded(ordinal) or 0.0
     reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
     return await skip_execution(execution, doers.recorder, attempt=attempt, reason=reason)
 
@@ -169,6 +191,21 @@ def _make_pace(
 
 
 @contextmanager
+def _nobody_waits(permits: Permits, stop: Stop) -> Iterator[None]:
+    """End what only waits once what is in flight is asked to end."""
+    asked = asyncio.ensure_future(stop.requested())
+    asked.add_done_callback(lambda _: permits.review())
+    try:
+        yield
+    finally:
+        asked.cancel()
+
+
+def _used_up(spent_usd: float, limits: Limits) -> str:
+    return f"${spent_usd:.4f} spent, more than --max-cost {limits.max_cost_usd:g} allows"
+
+
+@contextmanager
 def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
     if limits.max_time_s is None:
         yield
@@ -184,11 +221,14 @@ def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
         timer.cancel()
 
 
-def _doers(suite: Suite, clients: Clients, paces: Paces, budget: Budget, ports: Ports) -> Doers:
+def _doers(
+    suite: Suite, clients: Clients, paces: Paces, budget: Budget, permits: Permits, ports: Ports
+) -> Doers:
     return Doers(
         clients=clients,
         paces=paces,
         budget=budget,
+        permits=permits,
         pricing=ports.pricing(suite.prices),
         simulators=ports.simulators,
         agents=ports.agents,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kindlm.money import exceeds
 from kindlm.outcome import Status
 from kindlm.suite import Gate
 
@@ -162,7 +163,7 @@ def _drift(gate: Gate, metrics: SuiteMetrics) -> GateResult:
 
 def _cost(gate: Gate, metrics: SuiteMetrics) -> GateResult:
     spent = metrics.cost_usd or 0.0
-    if spent > gate.threshold:
+    if exceeds(spent, gate.threshold):
         return _result(gate, spent, False, f"spent ${spent:.4f}")
     if metrics.unknown_costs:
         calls = "1 call" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls"

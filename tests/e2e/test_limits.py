@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any
 
 import pytest
@@ -75,14 +77,14 @@ def test_a_suite_that_has_spent_its_money_starts_nothing_new_and_others_go_on(
 def test_no_more_is_spent_beyond_a_limit_than_was_in_flight(
     workspace: Workspace, server: LoopbackServer, concurrency: int
 ) -> None:
-    """Judges count: each execution costs two calls."""
+    """Judges count, and are asked no more: only calls that had begun come on top."""
     limit = 6.5 * CALL_USD
     write_orders(
         workspace, server, plain(30, judged=True), prices=PRICES, gates={"costMaxUsd": limit}
     )
     report = workspace.report("-j", str(concurrency))
     spent = report["summary"]["costUsd"] + report["summary"]["judgeCostUsd"]
-    assert limit < spent < limit + concurrency * 2 * CALL_USD + 1e-9
+    assert limit < spent < limit + concurrency * CALL_USD + 1e-9
     assert report["summary"]["judgeCostUsd"] > 0
     assert report["run"]["status"] == "failed"
 
@@ -110,16 +112,44 @@ def test_a_run_that_has_spent_its_money_is_aborted_and_finished_with_more(
     assert workspace.query("SELECT ended FROM runs") == [("finished",)]
 
 
-def test_money_that_is_used_up_by_one_that_still_goes_on_starts_nothing_new(
+def test_a_run_that_is_cut_off_says_all_that_it_spent_and_is_finished_with_more(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
-    """Its answer is paid for, its judge is still asked; a place is free meanwhile."""
-    tests = [order("k0"), *plain(9)[1:]]
+    """What had begun is judged when the run is resumed; what is paid for stays counted."""
+    judge = {"judge": [{"criteria": "Says where it is", "minScore": 0.8, "passes": 3}]}
+    tests = [order(f"k{number}", expect=judge) for number in range(6)]
     write_orders(workspace, server, tests, prices=PRICES)
-    server.use_faults([{"latencyMs": 1_500, "contains": "<k0>", "asks": "judge", "next": 1}])
-    workspace.run("test", "-j", "2", "--max-cost", str(0.5 * CALL_USD))
-    assert sum(count for (_, asks), count in asked(server).items() if asks == "agent") <= 2
-    assert workspace.query("SELECT ended FROM runs") == [("aborted",)]
+    stopped = workspace.run("test", "-j", "3", "--max-cost", str(4.5 * CALL_USD))
+    assert stopped.returncode == 1
+    calls = len(server.requests)
+    assert 5 <= calls <= 4 + 3
+    assert f"ABORTED: ${calls * CALL_USD:.4f} spent, more than --max-cost 0.045" in one_line(
+        stopped.stdout
+    )
+    # Of four calls each, at most one can have had all.
+    ((ended, cut_off),) = workspace.query(
+        "SELECT count(status), sum(status IS NULL) FROM executions"
+    )
+    assert cut_off >= 1
+    assert f"Not run: {6 - ended} of 6 executions" in stopped.stdout
+    assert workspace.query("SELECT sum(cost_usd) FROM spend") == [
+        (pytest.approx(calls * CALL_USD),)
+    ]
+    report = workspace.report("--resume", "--max-cost", "1")
+    assert report["run"]["status"] == "passed"
+    assert [test["status"] for test in report["tests"]] == ["passed"] * 6
+    spent = report["summary"]["costUsd"] + report["summary"]["judgeCostUsd"]
+    assert spent == pytest.approx(len(server.requests) * CALL_USD)
+
+
+def test_to_spend_exactly_what_a_suite_may_passes_its_gate(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    """As floats, six times 0.01 are a little more than 0.06."""
+    assert reduce(add, [CALL_USD] * 6) > 0.06
+    write_orders(workspace, server, plain(6), prices=PRICES, gates={"costMaxUsd": 0.06})
+    report = workspace.report("--max-cost", "0.06")
+    assert report["run"]["status"] == "passed"
 
 
 def test_fail_fast_leaves_a_run_that_can_be_finished(

@@ -15,11 +15,12 @@ from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, Finished, run_execution
 from kindlm.engine.pace import Pace
-from kindlm.engine.runner import Ports, run_plan
+from kindlm.engine.permits import Permits
+from kindlm.engine.runner import Limits, Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.engine.turns import Paces
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.plan import make_plan
+from kindlm.plan import Earlier, make_plan
 from kindlm.ports import (
     AgentReply,
     AgentRequest,
@@ -54,12 +55,15 @@ class HeldClock:
     def __init__(self) -> None:
         self.now = 0.0
         self.slept: list[float] = []
+        self.sleeps_for_ever = False
 
     def monotonic(self) -> float:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+        if self.sleeps_for_ever:
+            await asyncio.Event().wait()
         self.now += seconds
         await asyncio.sleep(0)
 
@@ -69,6 +73,7 @@ class QueueClient:
 
     def __init__(self) -> None:
         self.outcomes: list[ModelReply | KindlmError | Exception] = []
+        self.judgement: ModelReply | None = None
         self.requests: list[ModelRequest] = []
         self.closed = False
         self.running = 0
@@ -87,6 +92,8 @@ class QueueClient:
             await (self.gate.wait() if self.gate else asyncio.sleep(0))
         finally:
             self.running -= 1
+        if request.response_schema is not None and self.judgement is not None:
+            return Ok(self.judgement)
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if isinstance(outcome, Exception):
             raise outcome
@@ -206,7 +213,14 @@ class Bench:
         (execution,) = make_plan([Make.suite(case, **suite)])
         return asyncio.run(run_execution(execution, self._doers()))
 
-    async def run(self, suites: Sequence[Suite], stop: Stop | None = None) -> bool:
+    async def run(
+        self,
+        suites: Sequence[Suite],
+        stop: Stop | None = None,
+        *,
+        limits: Limits = Limits(),  # noqa: B008 - a value
+        earlier: Earlier = Earlier(),  # noqa: B008 - a value
+    ) -> bool:
         ports = Ports(
             clients=lambda settings: Ok(self.client),
             pricing=PriceTable,
@@ -223,6 +237,8 @@ class Bench:
             ports,
             self.finished.append,
             stop or Stop(),
+            limits=limits,
+            earlier=earlier,
             held_up=lambda *told: self.held_up.append(told),
         )
 
@@ -246,6 +262,7 @@ class Bench:
             clients=Clients(lambda settings: Ok(self.client), self._embedders),
             paces=Paces(lambda callee: Pace(self.clock, lambda change: None, most=8)),
             budget=Budget({}),
+            permits=Permits(),
             pricing=PriceTable({}),
             simulators=SimulatedTools,
             agents=lambda target: Ok(self.agent),

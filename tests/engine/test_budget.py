@@ -22,13 +22,13 @@ def test_a_limit_holds_up_its_own_suite_only(
     spent: list[tuple[int, float]], limit: float, most: float
 ) -> None:
     told: list[float] = []
-    budget = Budget({0: limit}, most, used_up=lambda: told.append(budget.total_usd))
+    budget = Budget({0: limit}, most, passed=lambda: told.append(budget.total_usd))
     for ordinal, usd in spent:
         budget.spend(ordinal, "m", cost(usd))
     total = sum(usd for _, usd in spent)
     assert math.isclose(budget.total_usd, total, abs_tol=1e-9)
-    assert budget.is_used_up is (budget.total_usd > most)
-    assert bool(told) is budget.is_used_up
+    assert budget.is_used_up is (total > most and not math.isclose(total, most))
+    assert bool(told) is any(budget.is_spent(ordinal) for ordinal, _ in spent)
     of_suite = math.fsum(usd for ordinal, usd in spent if ordinal == 0)
     if not math.isclose(of_suite, limit):
         assert (budget.limit_exceeded(0) == limit) is (of_suite > limit)
@@ -40,6 +40,16 @@ def test_to_spend_exactly_what_is_allowed_is_allowed() -> None:
     budget.spend(0, "m", cost(0.5))
     assert not budget.is_used_up
     assert budget.limit_exceeded(0) is None
+
+
+def test_what_is_off_by_rounding_alone_is_within_the_limit() -> None:
+    budget = Budget({0: 0.6}, 0.6)
+    for _ in range(60):
+        budget.spend(0, "m", cost(0.01))
+    assert not budget.is_spent(0)
+    budget.spend(0, "m", cost(0.000_001))
+    assert budget.is_used_up
+    assert budget.limit_exceeded(0) == 0.6
 
 
 def test_what_earlier_sessions_spent_counts() -> None:

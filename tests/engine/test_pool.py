@@ -50,6 +50,7 @@ class Hall:
         self.inside: dict[str, asyncio.Event] = {}
         self.most = Counter[int | str]()
         self.cancelled: list[str] = []
+        self.cut_off: set[str] = set()
         self.calls: Callable[[Execution], bool] = lambda execution: not execution.case.skip
         self.fails: dict[str, Exception] = {}
         self._is_open = is_open
@@ -60,7 +61,7 @@ class Hall:
         self.made.append((callee, pace))
         return pace
 
-    async def work(self, execution: Execution, reserved: Reservation | None) -> None:
+    async def work(self, execution: Execution, reserved: Reservation | None) -> bool:
         name, ordinal = execution.case.name, execution.suite.ordinal
         self.started.append(name)
         self._now.update([ordinal, "all"])
@@ -80,6 +81,7 @@ class Hall:
             self._now.subtract([ordinal, "all"])
             if reserved is not None:
                 reserved.pace.answered(reserved.turn)
+        return name not in self.cut_off
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
         return asyncio.create_task(
@@ -249,3 +251,13 @@ def test_a_run_that_is_to_stop_before_it_begins_starts_nothing(done: list[str]) 
 def test_a_plan_without_executions_is_complete() -> None:
     assert run_all().started == []
     assert run_all(suite("a", 0)).started == []
+
+
+def test_a_plan_is_not_done_while_one_of_it_was_cut_off() -> None:
+    async def whole() -> None:
+        hall = Hall(make_plan([suite("a", 3)]))
+        hall.cut_off = {"a1"}
+        assert not await hall.run()
+        assert sorted(hall.started) == ["a0", "a1", "a2"]
+
+    asyncio.run(whole())

@@ -9,6 +9,7 @@ import pytest
 
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.pace import Pace
+from kindlm.engine.permits import Permits
 from kindlm.engine.retry import call_with_retries, retry_delay
 from kindlm.engine.turns import Paces, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -78,6 +79,7 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
             queue=Turns(paces, deadline).at(None),
             retries=retries,
             deadline=deadline,
+            permit=Permits().issue(0),
             clock=clock,
         )
     return result, calls

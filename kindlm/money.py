@@ -1,0 +1,21 @@
+"""Sums of money against a limit."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["exceeds"]
+
+_ROUNDING = 1e-9
+"""Sums of prices are off by rounding: 60 calls at $0.01 come to $0.6000000000000003. After n
+additions of positive numbers by at most n times 1.2e-16 of the sum (Higham, Accuracy and Stability
+of Numerical Algorithms, 4.2): with this, limits are exact for eight million calls."""
+
+
+def exceeds(spent_usd: float, limit_usd: float) -> bool:
+    """Tell whether more was spent than may be; to spend exactly the limit is allowed.
+
+    All limits of costs are kept and judged by this. A billionth of the limit more is taken for a
+    rounding error of the sum.
+    """
+    return spent_usd > limit_usd and not math.isclose(spent_usd, limit_usd, rel_tol=_ROUNDING)

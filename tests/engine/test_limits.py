@@ -1,0 +1,157 @@
+"""A limit of costs that is passed: no further call is made, by whoever has started already."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kindlm.engine.runner import Limits
+from kindlm.engine.stop import Stop
+from kindlm.errors import ErrorCode
+from kindlm.outcome import Status
+from kindlm.plan import Earlier
+from kindlm.suite import Expectation, Gate, Price
+from kindlm.transcript import Usage
+
+CALL_USD = 0.01
+PRICES = {"model-1": Price(0, 2)}
+ANSWER = {"usage": Usage(10, 5_000)}
+AT_ONCE = 4
+
+
+def judged(passes: int = 12) -> Expectation:
+    params = {"criteria": "is kind", "minScore": 0.5, "passes": passes}
+    return Expectation("judge", "is kind", params)
+
+
+def gate(usd: float) -> Gate:
+    return Gate("costMaxUsd", usd, written=True)
+
+
+def suite_of(make, *cases, **fields):
+    return make.suite(*cases, prices=PRICES, concurrency=AT_ONCE, **fields)
+
+
+def conversations(make):
+    """Who would go on for long: with turns of tools, with judges, with further messages."""
+    tool = make.tool("lookup", default={"ok": True})
+    return [
+        make.case("tools", tools=(tool,), max_turns=20, repeat=8),
+        make.case("judges", expectations=(judged(),), repeat=8),
+        make.case("messages", follow_ups=("and?",) * 10, repeat=8),
+    ]
+
+
+def answers(bench, make, case):
+    calls = [make.call()] if case.name == "tools" else []
+    bench.queue(make.reply("Hello there", *calls, **ANSWER))
+    bench.client.judgement = make.reply('{"score": 1, "reasoning": "yes"}', **ANSWER)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_no_call_of_any_kind_starts_once_the_run_has_spent_its_money(bench, make, which):
+    case = conversations(make)[which]
+    answers(bench, make, case)
+    stop = Stop()
+    limit = 10 * CALL_USD
+    done = asyncio.run(bench.run([suite_of(make, case)], stop, limits=Limits(max_cost_usd=limit)))
+    assert not done
+    # Ten are paid with it, the eleventh passes it, and what was in flight then is answered.
+    assert 11 <= len(bench.client.requests) <= 10 + AT_ONCE
+    assert stop.aborted
+    spent = len(bench.client.requests) * CALL_USD
+    assert stop.reason == f"${spent:.4f} spent, more than --max-cost 0.1 allows"
+    ended = {event.subject for event in bench.events("execution.finished")}
+    started = {event.subject for event in bench.events("execution.started")}
+    assert started - ended
+    # What was cut off is told by nothing but its calls, all of which were answered.
+    assert len(bench.events("provider.responded")) == len(bench.client.requests)
+    assert bench.events("provider.failed") == []
+
+
+def test_what_was_cut_off_is_run_again_when_there_is_more_money(bench, make):
+    suite = suite_of(make, make.case(expectations=(judged(3),), repeat=6))
+    answers(bench, make, suite.cases[0])
+    limits = Limits(max_cost_usd=9 * CALL_USD)
+    assert not asyncio.run(bench.run([suite], limits=limits))
+    spent = {0: len(bench.client.requests) * CALL_USD}
+    ended = {event.subject.split(".")[0] for event in bench.events("execution.finished")}
+    begun = {event.subject.split(".")[0] for event in bench.events("execution.started")}
+    earlier = Earlier(frozenset(ended), dict.fromkeys(begun - ended, 1), spent)
+    assert asyncio.run(bench.run([suite], limits=Limits(max_cost_usd=1.0), earlier=earlier))
+    ends = bench.events("execution.finished")
+    assert sorted(event.subject.split(".")[0] for event in ends) == list("123456")
+    assert {event.data["status"] for event in ends} == {"passed"}
+    assert {f"{number}.2" for number in begun - ended} <= {event.subject for event in ends}
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_suite_that_has_spent_its_money_makes_no_call_and_others_go_on(bench, make, which):
+    case = conversations(make)[which]
+    answers(bench, make, case)
+    poor = suite_of(make, case, name="poor", gates=(gate(10 * CALL_USD),))
+    other = make.case("other", repeat=2, max_turns=1)
+    rich = suite_of(make, other, name="rich", gates=(gate(9.0),))
+    assert asyncio.run(bench.run([poor, rich]))
+    statuses: dict[str, set[Status]] = {"poor": set(), "rich": set()}
+    for finished in bench.finished:
+        statuses[finished.execution.suite.suite.name].add(finished.status)
+    assert Status.SKIPPED in statuses["poor"]
+    assert len(bench.finished) == 10
+    assert Status.SKIPPED not in statuses["rich"]
+    assert len(bench.client.requests) <= 10 + AT_ONCE + 2
+    reasons = {
+        warning
+        for event in bench.events("execution.finished")
+        if event.data["status"] == "skipped"
+        for warning in event.data["warnings"]
+    }
+    assert reasons == {"the suite had spent more than its costMaxUsd of $0.1"}
+
+
+def test_who_waits_to_try_again_is_cut_off_when_the_money_is_spent(bench, make):
+    """One pauses for an hour by its own clock; the answers of the others pass the limit."""
+    retry = make.failure(ErrorCode.PROVIDER_NETWORK_ERROR, retryable=True)
+    bench.queue(retry, make.reply("fine", **ANSWER))
+    bench.clock.sleeps_for_ever = True
+    suite = suite_of(make, make.case(repeat=6))
+    limits = Limits(max_cost_usd=2.5 * CALL_USD)
+    assert not asyncio.run(asyncio.wait_for(bench.run([suite], limits=limits), 30))
+    assert len(bench.client.requests) <= 3 + AT_ONCE
+
+
+@pytest.mark.parametrize("retry_after", [None, 30.0])
+def test_nobody_who_waits_gets_a_grace(bench, make, retry_after):
+    code = ErrorCode.PROVIDER_RATE_LIMIT if retry_after else ErrorCode.PROVIDER_NETWORK_ERROR
+    bench.queue(make.failure(code, retryable=True, retry_after=retry_after))
+    bench.clock.sleeps_for_ever = True
+    stop = Stop(grace_s=3_600)
+
+    async def stopped() -> bool:
+        running = asyncio.create_task(
+            bench.run([make.suite(make.case(repeat=4), concurrency=2)], stop)
+        )
+        while len(bench.client.requests) < 2 or bench.client.running:
+            await asyncio.sleep(0)
+        stop.request("Ctrl-C")
+        return await asyncio.wait_for(running, 30)
+
+    assert not asyncio.run(stopped())
+    assert bench.events("execution.finished") == []
+    assert len(bench.client.requests) == 2
+
+
+def test_what_a_provider_asks_to_wait_is_no_time_of_the_execution(bench, make):
+    limit = make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=True, retry_after=120.0)
+    bench.queue(limit, limit, make.reply("fine"))
+    finished = bench.execute(make.case(), execution_timeout_ms=60_000)
+    assert finished.status is Status.PASSED
+    assert [delay for delay in bench.clock.slept if delay > 60] == [120.0, 120.0]
+
+
+def test_a_wait_of_more_than_five_minutes_is_not_waited_for(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=True, retry_after=301.0))
+    finished = bench.execute(make.case())
+    assert finished.status is Status.ERRORED
+    assert len(bench.client.requests) == 1
