@@ -48,14 +48,14 @@ class Selection:
 class PlannedCase:
     """A case of a suite, the targets it is to run on, and how often on each.
 
-    `first` is the number of the first repeat; those before were run in another run.
+    `numbers` are those of its repeats where they are not 1 to `repeat`.
     """
 
     case: Case
     targets: tuple[str, ...]
     repeat: int
     selected: bool
-    first: int = 1
+    numbers: Sequence[int] = ()
 
     @property
     def executions(self) -> int:
@@ -115,7 +115,7 @@ class Plan:
                 if not planned.selected:
                     continue
                 for target in planned.targets:
-                    for repeat in range(planned.first, planned.first + planned.repeat):
+                    for repeat in planned.numbers or range(1, planned.repeat + 1):
                         number += 1
                         yield Execution(
                             str(number), suite, planned.case, target, repeat, planned.repeat
@@ -175,23 +175,26 @@ def make_plan(
     return Plan(tuple(_numbered([planned[ordinal] for ordinal in order])))
 
 
-def plan_repeats(plan: Plan, repeats: Mapping[tuple[str, str, str], range], done: int = 0) -> Plan:
-    """Return a plan of some repeats of the tests of a plan, by suite, test and target.
+def plan_repeats(
+    plan: Plan, repeats: Mapping[tuple[str, str, str], Sequence[int]], done: int = 0
+) -> Plan:
+    """Return a plan of some repeats of the tests of a plan.
 
-    `done` is how many executions the run has had until then: the next ones are numbered from there.
+    `repeats` are their numbers, by suite, test and target. `done` is how many executions the run
+    has had until then: the next ones are numbered from there.
     """
     suites = [replace(planned, cases=tuple(_repeated(planned, repeats))) for planned in plan.suites]
     return Plan(tuple(_numbered([suite for suite in suites if suite.cases], done)))
 
 
 def _repeated(
-    planned: PlannedSuite, repeats: Mapping[tuple[str, str, str], range]
+    planned: PlannedSuite, repeats: Mapping[tuple[str, str, str], Sequence[int]]
 ) -> Iterator[PlannedCase]:
     for entry in planned.cases:
         for target in entry.targets:
             wanted = repeats.get((planned.suite.name, entry.case.name, target))
             if wanted:
-                yield replace(entry, targets=(target,), repeat=len(wanted), first=wanted.start)
+                yield replace(entry, targets=(target,), repeat=len(wanted), numbers=wanted)
 
 
 def _numbered(suites: Sequence[PlannedSuite], before: int = 0) -> Iterator[PlannedSuite]:

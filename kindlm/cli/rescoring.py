@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from kindlm.cli.console import make_console, note, set_verbose, show
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.rescored_repeats import lacking_of, repeats_of, tests_of, with_repeats
 from kindlm.cli.resumption import as_recorded
 from kindlm.cli.test_run import record_and_report
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -120,6 +121,8 @@ class Rescoring:
     def describe(self) -> str:
         """Return what is done, in a line."""
         parts = [f"Run {self.source.id} is checked again: {count(self.again, 'test')} of it"]
+        if lacking := self.request.derived and self.request.derived.lacking:
+            parts.append(f"{lacking.why}")
         if self.new:
             parts.append(f"{count(self.new, 'new test')} without anything recorded")
         if self.gone:
@@ -145,8 +148,11 @@ def rescoring_of(
         for suite in request.value.suites
         if (suite.project, suite.name) in recorded
     ]
-    only = {key for now, then in pairs for key in _chosen(now, then)}
-    defined = {(now.name, case, target) for now, _ in pairs for case, target in _tests(now)}
+    repeats = {
+        key: numbers for now, then in pairs for key, numbers in repeats_of(now, then, source)
+    }
+    only = repeats.keys()
+    defined = {(now.name, case.name, target) for now, _ in pairs for case, target in tests_of(now)}
     then = {
         (suite.name, *test)
         for suite in source.suites
@@ -160,11 +166,13 @@ def rescoring_of(
             source,
             replace(
                 request.value,
-                suites=[_repeated(now, before) for now, before in pairs],
+                suites=[with_repeats(now, repeats) for now, _ in pairs],
                 skipped=[each for each in loaded.skipped if each.path in _paths(source)],
                 selection=Selection(only=frozenset(only)),
                 options=_recorded(loaded, project, options),
-                derived=Derived("rescored", source.id),
+                derived=Derived(
+                    "rescored", source.id, repeats=repeats, lacking=lacking_of(source, repeats)
+                ),
             ),
             again=len(only & then),
             new=len(only - then),
@@ -179,20 +187,6 @@ def rescoring_of(
     )
 
 
-def _chosen(now: Suite, then: SourceSuite) -> Iterator[tuple[str, str, str]]:
-    """Yield the tests that the run selected, and those that it did not know."""
-    for case, target in _tests(now):
-        recorded = then.tests.get((case, target))
-        if recorded is None or recorded.selected:
-            yield now.name, case, target
-
-
-def _tests(suite: Suite) -> Iterator[tuple[str, str]]:
-    for case in suite.cases:
-        for target in case.targets:
-            yield case.name, target
-
-
 def _is_reworded(case: Case, then: SourceSuite) -> bool:
     """Tell whether a test asks something else now than was asked in the run."""
     prompt = case.prompt
@@ -204,16 +198,6 @@ def _is_reworded(case: Case, then: SourceSuite) -> bool:
         for role, text in recorded.first.items()
         if role in now
     )
-
-
-def _repeated(now: Suite, then: SourceSuite) -> Suite:
-    """Return the suite with as many repeats of each test as the run recorded."""
-    return replace(now, cases=tuple(_with_repeats(case, then) for case in now.cases))
-
-
-def _with_repeats(case: Case, then: SourceSuite) -> Case:
-    recorded = (then.tests.get((case.name, target)) for target in case.targets)
-    return replace(case, repeat=max((test.repeats or 1 for test in recorded if test), default=1))
 
 
 def _recorded(loaded: Loaded, project: Project, options: TestOptions) -> RunOptions:

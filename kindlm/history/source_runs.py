@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.runs import state_of
 from kindlm.history.transcripts import PurgedError, read_messages
 from kindlm.transcript import Role
 from kindlm_store import is_held
@@ -21,9 +23,20 @@ SELECT id, project, name, path FROM suites
  ORDER BY ordinal
 """
 
+# Repeats that are added to a run are numbered on from its own, and so in all that is made of them.
+_ADDED = """
+WITH RECURSIVE chain(id) AS (
+  VALUES (?)
+  UNION
+  SELECT r.source_run FROM chain c JOIN runs r ON r.id = c.id WHERE r.source_run IS NOT NULL
+)
+SELECT EXISTS (SELECT 1 FROM chain c JOIN runs r ON r.id = c.id WHERE r.mode = 'settled')
+"""
+
 # Repeats that ended; a conversation whose texts were purged can not be looked at again.
 _TESTS = """
-SELECT p.test, p.target, p.selected,
+SELECT p.test, p.target, p.selected, p.skip, p.repeat AS planned,
+       json_group_array(e.repeat) FILTER (WHERE e.status IS NOT NULL) AS ended,
        max(CASE WHEN e.status <> 'skipped' THEN e.repeat END) AS repeats,
        max(CASE WHEN e.status <> 'skipped' THEN e.messages END) AS messages,
        count(CASE WHEN e.output_ref IS NOT NULL THEN 1 END) AS said,
@@ -48,14 +61,18 @@ SELECT r.id FROM runs r
 
 @dataclass(frozen=True, slots=True)
 class SourceTest:
-    """A test as the run defined it; `repeats` is the number of the last one that ended.
+    """A test as the run defined it.
 
-    `said` counts the executions with an output, `purged` those whose output is gone. `first` are
-    the messages that a conversation began with, by role, as far as they are known.
+    `ended` are the numbers of the repeats that ended, `planned` of those that there were to be;
+    `has_run` tells whether any was not skipped. `said` counts the executions with an output,
+    `purged` those whose output is gone. `first` are the messages that a conversation began with, by
+    role, as far as they are known.
     """
 
     selected: bool
-    repeats: int | None
+    ended: tuple[int, ...]
+    planned: tuple[int, ...]
+    has_run: bool
     said: int
     purged: int
     first: Mapping[Role, str]
@@ -73,10 +90,16 @@ class SourceSuite:
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """A run that another one can be derived from; `passed` is the verdict as it was told."""
+    """A run that another one can be derived from.
+
+    `state` is how it ended, `passed` the verdict as it was told. `is_whole` tells that its tests
+    are a suite, rather than repeats that were added to some tests of another run.
+    """
 
     id: str
+    state: str
     passed: bool | None
+    is_whole: bool
     suites: tuple[SourceSuite, ...]
 
 
@@ -86,15 +109,18 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     file = db.execute("PRAGMA database_list").fetchone()[2]
     if ended is None and is_held(file, f"run/{run}"):
         return Err(_error(f"Run {run} still goes on.", "Wait until it has ended."))
-    suites = tuple(_suite(db, row) for row in db.execute(_SUITES, (run, suite)).fetchall())
+    is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
+    rows = db.execute(_SUITES, (run, suite)).fetchall()
+    suites = tuple(_suite(db, row, is_whole=is_whole) for row in rows)
     tests = [test for each in suites for test in each.tests.values()]
-    if not any(test.repeats for test in tests):
+    if not any(test.has_run for test in tests):
         of = "" if suite is None else f" of suite {suite!r}"
         return Err(_error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs"))
     if (purged := sum(test.purged for test in tests)) and purged == sum(t.said for t in tests):
         message = f"The texts of run {run} were purged: what was said can not be looked at again."
         return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
-    return Ok(SourceRun(run, None if passed is None else bool(passed), suites))
+    state = state_of(db, run, ended)
+    return Ok(SourceRun(run, state, None if passed is None else bool(passed), is_whole, suites))
 
 
 def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -> list[str]:
@@ -102,18 +128,31 @@ def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -
     return [row[0] for row in db.execute(_LIVE, {"since": since, "suite": suite})]
 
 
-def _suite(db: sqlite3.Connection, row: sqlite3.Row) -> SourceSuite:
+def _suite(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceSuite:
     tests = {
-        (test["test"], test["target"]): SourceTest(
-            bool(test["selected"]),
-            test["repeats"],
-            test["said"],
-            test["purged"],
-            _first(db, test["messages"]),
-        )
+        (test["test"], test["target"]): _test(db, test, is_whole=is_whole)
         for test in db.execute(_TESTS, (row["id"],))
     }
     return SourceSuite(row["project"], row["name"], row["path"], tests)
+
+
+def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceTest:
+    ended = tuple(sorted(json.loads(row["ended"])))
+    if not is_whole:
+        planned = ended
+    elif not row["selected"]:
+        planned = ()
+    else:
+        planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1))
+    return SourceTest(
+        selected=bool(row["selected"]),
+        ended=ended,
+        planned=planned,
+        has_run=row["repeats"] is not None,
+        said=row["said"],
+        purged=row["purged"],
+        first=_first(db, row["messages"]),
+    )
 
 
 def _first(db: sqlite3.Connection, column: str | None) -> dict[Role, str]:

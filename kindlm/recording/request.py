@@ -14,7 +14,7 @@ from kindlm.events import RunOptions
 from kindlm.plan import Places, Plan, Selection
 from kindlm.suite import Suite
 
-__all__ = ["Derived", "Resuming", "RunRequest", "Settling", "SkippedSuite"]
+__all__ = ["Derived", "Lacking", "Resuming", "RunRequest", "Settling", "SkippedSuite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,28 @@ class Resuming:
 
 
 @dataclass(frozen=True, slots=True)
+class Lacking:
+    """What a run was to do and never came to, by suite, test, target and repeat; `why` tells it."""
+
+    executions: frozenset[tuple[str, str, str, int]]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Derived:
     """That a run is made of what another one recorded.
 
     Rescored, what was said then is checked again; replayed, what targets answered then is answered
-    again. `asks_judges` tells whether judges are asked what they were not asked then.
+    again. `asks_judges` tells whether judges are asked what they were not asked then. `repeats` are
+    the numbers of the repeats that are planned, by suite, test and target; None: all of every test.
+    A run that is made of one with `lacking` executions stays as incomplete as that one is.
     """
 
     mode: Literal["rescored", "replayed"]
     run: str
     asks_judges: bool = True
+    repeats: Mapping[tuple[str, str, str], Sequence[int]] | None = None
+    lacking: Lacking | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, KindlmError, Result
-from kindlm.plan import Plan, PlannedSuite, make_plan
+from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.cassettes import with_recorded_answers
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import Service, Suite
@@ -31,10 +31,12 @@ Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 class Served:
     """What can run, and the suites that can not, by their ordinals.
 
-    `ended` holds an error for each program that has ended by itself until now.
+    `plan` holds all tests of the suites, `work` what is run of them, `ended` an error for each
+    program that has ended by itself until now.
     """
 
     plan: Plan
+    work: Plan
     skipped: dict[int, SkippedSuite]
     ended: list[KindlmError]
 
@@ -69,7 +71,15 @@ async def serve_suites(
                 skipped[planned.ordinal] = _skipped(planned.suite, served.error)
             elif served is not None:
                 suites[planned.ordinal] = served.value
-        yield Served(plan(list(suites.values()), missing=skipped), skipped, ended)
+        whole = plan(list(suites.values()), missing=skipped)
+        yield Served(whole, _work(whole, request.derived), skipped, ended)
+
+
+def _work(plan: Plan, derived: Derived | None) -> Plan:
+    """Return what is run of a plan: of a run that is made of another one, what that one holds."""
+    if derived is None or derived.repeats is None:
+        return plan
+    return plan_repeats(plan, derived.repeats)
 
 
 def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from kindlm.events import RunAborted, RunExtended, RunInterrupted, RunSealed, ne
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
 from kindlm.history.run_view import RunView
-from kindlm.plan import Earlier, Plan
+from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
@@ -132,7 +132,7 @@ class _Session:
             ports = _ports(request, self.reader, baselines, self.recorder, processes)
             if request.settling is None:
                 earlier = self.before.earlier if self.before else Earlier()
-                complete = await self._run(served.plan, ports, earlier)
+                complete = await self._run_once(served.work, ports, earlier)
             else:
                 complete = await self._run_rounds(request.settling, served.plan, ports)
         return complete and not served.ended
@@ -146,6 +146,17 @@ class _Session:
         if lost is not None:
             self.watcher.tell(lost.error)
             self.stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
+
+    async def _run_once(self, plan: Plan, ports: Ports, earlier: Earlier) -> bool:
+        """Run a plan that is known from the start; tell whether all of it is done."""
+        lacking = self.request.derived.lacking if self.request.derived else None
+        if lacking is None:
+            return await self._run(plan, ports, earlier)
+        never = {each.id for each in plan if _place_of(each) in lacking.executions}
+        held = replace(earlier, finished=earlier.finished | never)
+        if await self._run(plan, ports, held):
+            self.stop.abort(lacking.why)
+        return False
 
     async def _run(self, plan: Plan, ports: Ports, earlier: Earlier) -> bool:
         """Run a plan, but for what has ended earlier; tell whether all of it is done."""
@@ -182,6 +193,11 @@ def _chosen_baselines(
     if before is not None:
         return before.baselines
     return request.settling.baselines if request.settling else None
+
+
+def _place_of(execution: Execution) -> tuple[str, str, str, int]:
+    suite = execution.suite.suite.name
+    return suite, execution.case.name, execution.target, execution.repeat
 
 
 def _stopped(stop: Stop) -> RunInterrupted | RunAborted:
@@ -255,7 +271,7 @@ def _record_start(
     if request.resuming is None or before is None:
         recorder.record(
             run_started(
-                served.plan,
+                served.work,
                 request,
                 git=git_state(request.root),
                 ci=ci_service(request.environ),
@@ -266,7 +282,7 @@ def _record_start(
         recorder.record(run_resumed(before.planned, request.resuming))
         return
     else:
-        recorder.record(run_resumed(len(served.plan), request.resuming))
+        recorder.record(run_resumed(len(served.work), request.resuming))
     # Told again when a run is resumed: what could not start then may start now.
     for planned in served.plan.suites:
         recorder.record(suite_started(planned, baselines))

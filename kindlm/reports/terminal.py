@@ -149,7 +149,8 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
         page.unbroken(("All tests  ", "dim"), all_tests)
     if options.database is not None:
         page.unbroken(("History    ", "dim"), visible(options.database))
-    if (earlier := view.run_before) is not None:
+    # What was made of another run tells something beside that one.
+    if (earlier := view.info.source_run or view.run_before) is not None:
         page.unbroken(("Compare    ", "dim"), f"kindlm diff {earlier} {view.id}")
     page.unbroken(("Next       ", "dim"), visible(options.first or _next(view, options)))
 

@@ -170,6 +170,36 @@ def test_a_judge_is_not_asked_again_what_another_rescoring_asked(
     assert asked(server, since) == {("k0", "judge"): 2}
 
 
+def test_a_run_that_was_stopped_is_not_told_as_a_whole(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    tests = [order("k0", says="nowhere"), order("k1", repeat=3), order("k2")]
+    write_orders(workspace, server, tests)
+    done = workspace.run("test", "--fail-fast", "-j", "1", "--label", "stopped")
+    assert "INTERRUPTED" in done.stdout
+    # By today's expectations all passes that was said; but most was never said.
+    write_orders(workspace, server, [order("k0"), *tests[1:]])
+    told = workspace.run("rescore", "stopped")
+    assert told.returncode == 1
+    ((live,),) = workspace.query("SELECT id FROM runs WHERE mode = 'live'")
+    why = f"run {live} was interrupted: 4 of its 5 executions did not run to their end"
+    assert why in told.stderr
+    assert f"ABORTED: {why}" in " ".join(told.stdout.split())
+    assert f"Compare    kindlm diff {live} " in told.stdout
+    report = json.loads(workspace.run("report", "latest", "--format", "json").stdout)
+    assert report["run"]["status"] == "aborted"
+    assert [len(test["executions"]) for test in report["tests"]] == [1, 0, 0]
+    # Once that run is finished, so can this one be.
+    write_orders(workspace, server, tests)
+    assert workspace.run("test", "--resume", live).returncode == 1
+    since = len(server.requests)
+    write_orders(workspace, server, [order("k0"), *tests[1:]])
+    assert workspace.run("rescore", "--resume", report["run"]["id"]).returncode == 0
+    assert asked(server, since) == {}
+    ended = workspace.query("SELECT count(*) FROM executions WHERE run = ?", report["run"]["id"])
+    assert ended == [(5,)]
+
+
 def test_errors_stay_errors(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, [order("k0"), order("k1")], defaults={"retries": 0})
     server.use_faults([{"status": 400, "contains": "<k1>"}])
