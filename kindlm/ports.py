@@ -184,11 +184,18 @@ class Pricing(Protocol):
     """Knows what tokens cost."""
 
     def cost(
-        self, provider: str, model: str, usage: Usage, reported_usd: float | None = None
+        self,
+        provider: str,
+        model: str,
+        usage: Usage,
+        reported_usd: float | None = None,
+        *,
+        requested: str | None = None,
     ) -> Cost:
         """Return the cost of a call, unknown if the model has no price or usage is missing.
 
-        What the provider reports counts before listed prices, not before those of the user.
+        `model` is the one that answered; where it has no price, that of the name it was `requested`
+        by counts. What the provider reports counts before listed prices, not before those of the user.
         """
         ...
 

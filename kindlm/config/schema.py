@@ -324,7 +324,8 @@ class KindlmConfig(Section):
         examples=[{"my-model": {"input": 0.5, "output": 1.5}}],
         json_schema_extra=EXTENSION,
     )
-    """Prices by model, beside or instead of the built-in ones. An agent that names no model goes by
-    its id, a command by `command`."""
+    """Prices by model, beside or instead of the built-in ones: by the name that the provider reports,
+    else by that in `models`. An agent goes by its id, a command by `command`, unless they name a
+    model that has a price."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
     """What is recorded."""

@@ -131,7 +131,9 @@ class AgentConversation:
             return reply.recorded.cost
         if reply.reported_cost_usd is not None:
             return Cost(reply.reported_cost_usd, CostSource.REPORTED)
-        return self._pricing.cost(self._adapter, reply.model or self._name, reply.usage)
+        return self._pricing.cost(
+            self._adapter, reply.model or self._name, reply.usage, requested=self._name
+        )
 
     def _record_sent(self, attempt: int) -> int:
         number = self._counter.next()

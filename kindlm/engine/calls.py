@@ -318,7 +318,11 @@ class Caller:
         if reply.recorded is not None:
             return reply.recorded.cost
         return self._pricing.cost(
-            target.provider, reply.model or target.model, reply.usage, reply.reported_cost_usd
+            target.provider,
+            reply.model or target.model,
+            reply.usage,
+            reply.reported_cost_usd,
+            requested=target.model,
         )
 
     def _record_failure(

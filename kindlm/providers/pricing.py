@@ -34,17 +34,24 @@ class PriceTable:
         self._found: dict[str, Price | None] = {}
 
     def cost(
-        self, provider: str, model: str, usage: Usage, reported_usd: float | None = None
+        self,
+        provider: str,
+        model: str,
+        usage: Usage,
+        reported_usd: float | None = None,
+        *,
+        requested: str | None = None,
     ) -> Cost:
         """Return the cost of a call, unknown without a price or with tokens not reported.
 
-        What the user says is free costs 0 however many tokens it took. What the provider reports
-        counts where the user names no price.
+        `model` is the one that answered, by its own report; `requested` the name that it was asked
+        for by, which counts where there is no price for the other: gateways and deployments answer
+        by names of their own. What the user says is free costs 0 however many tokens it took. What
+        the provider reports counts where the user names no price for either name.
         """
-        if model not in self._found:
-            name = matching_name(model, self._prices)
-            self._found[model] = None if name is None else self._prices[name]
-        price = self._found[model]
+        price = self._users(model)
+        if price is None and requested is not None:
+            price = self._users(requested)
         if price is not None and price.input_usd == price.output_usd == 0:
             return Cost(0.0, CostSource.COMPUTED)
         if price is None and reported_usd is not None:
@@ -52,9 +59,19 @@ class PriceTable:
         if usage.input_tokens is None or usage.output_tokens is None:
             return Cost()
         if price is None:
-            return _listed_cost(provider, model, usage.input_tokens, usage.output_tokens)
+            listed = _listed_cost(provider, model, usage.input_tokens, usage.output_tokens)
+            if listed.usd is not None or requested in (None, model):
+                return listed
+            return _listed_cost(provider, requested, usage.input_tokens, usage.output_tokens)
         usd = usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd
         return Cost(usd / _MILLION, CostSource.COMPUTED)
+
+    def _users(self, model: str) -> Price | None:
+        """Return the user's own price of a model."""
+        if model not in self._found:
+            name = matching_name(model, self._prices)
+            self._found[model] = None if name is None else self._prices[name]
+        return self._found[model]
 
 
 def matching_name(model: str, names: Collection[str]) -> str | None:

@@ -155,3 +155,11 @@ def test_a_wait_of_more_than_five_minutes_is_not_waited_for(bench, make):
     finished = bench.execute(make.case())
     assert finished.status is Status.ERRORED
     assert len(bench.client.requests) == 1
+
+
+def test_a_model_that_answers_by_another_name_costs_what_the_user_says(bench, make):
+    bench.queue(make.reply("fine", model="gpt-4o-behind-a-gateway", **ANSWER))
+    suite = suite_of(make, make.case(repeat=9))
+    limits = Limits(max_cost_usd=2 * CALL_USD)
+    assert not asyncio.run(bench.run([suite], limits=limits))
+    assert len(bench.client.requests) <= 2 + AT_ONCE

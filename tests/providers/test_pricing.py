@@ -100,3 +100,28 @@ def test_what_the_user_says_is_free_costs_nothing_however_many_tokens_it_took():
     table = PriceTable({"command": Price(0.0, 0.0), "half-free": Price(0.0, 1.0)})
     assert table.cost("command", "command", Usage()) == Cost(0.0, CostSource.COMPUTED)
     assert table.cost("command", "half-free", Usage()) == Cost(None, CostSource.UNKNOWN)
+
+
+def test_the_name_that_was_asked_for_has_the_price_where_the_one_that_answered_has_none():
+    users = PriceTable({"our-deployment": Price(1.0, 2.0)})
+    priced = Cost(3.0, CostSource.COMPUTED)
+    assert users.cost("p", "nobody-knows", MILLION, requested="our-deployment") == priced
+    listed = PriceTable({}).cost("openai", "gpt-4o", MILLION)
+    fallback = PriceTable({}).cost("openai", "nobody-knows", MILLION, requested="gpt-4o")
+    assert fallback == listed
+    assert PriceTable({}).cost("p", "nobody-knows", MILLION, requested="nor-this") == Cost()
+
+
+def test_a_price_of_the_user_for_the_name_asked_for_counts_before_listed_prices():
+    table = PriceTable({"our-deployment": Price(1.0, 2.0)})
+    priced = Cost(3.0, CostSource.COMPUTED)
+    assert table.cost("openai", "gpt-4o", MILLION, requested="our-deployment") == priced
+    assert table.cost("openai", "gpt-4o", MILLION, 0.5, requested="our-deployment") == priced
+
+
+def test_the_model_that_answered_counts_before_the_name_asked_for():
+    table = PriceTable({"gpt-4o": Price(1.0, 2.0), "our-deployment": Price(9.0, 9.0)})
+    priced = Cost(3.0, CostSource.COMPUTED)
+    assert table.cost("openai", "gpt-4o", MILLION, requested="our-deployment") == priced
+    mini = PriceTable({}).cost("openai", "gpt-4o-mini", MILLION)
+    assert PriceTable({}).cost("openai", "gpt-4o-mini", MILLION, requested="gpt-4o") == mini
