@@ -29,8 +29,9 @@ def code(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text as code in a table, where a bar would end the cell."""
-    return code(text).replace("|", "\\|")
+    """Return a text as code in a table, where a bar would end the cell, code or not."""
+    # A backslash before it does not help: one that the text has there escapes the other.
+    return f"<code>{plain(text)}</code>" if "|" in text else code(text)
 
 
 def block(text: str, language: str = "") -> str:

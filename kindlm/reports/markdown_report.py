@@ -1,0 +1,273 @@
+"""The Markdown report: a run as a comment on a pull request, or as the summary of a CI job.
+
+The verdict stands first, then what changed since the run before, the gates, and what went wrong,
+test by test and folded. However large the run is, the report fits into a comment, and says what it
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TextIO
+
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.rows import SuiteView, TestView
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics import wilson_interval
+from kindlm.history.verdict import GateResult
+from kindlm.outcome import Status
+from kindlm.reports.assertion_text import assertion_fields, assertion_name, place
+from kindlm.reports.diff.markdown import SIGNS, changes_table
+from kindlm.reports.diff.text import headline_of, notes_of, run_text
+from kindlm.reports.figures import comparison, duration, money, percent
+from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
+from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import one_line
+from kindlm.reports.verdict_text import (
+    describe_group,
+    describe_shard,
+    next_command,
+    show_command,
+    show_run,
+    verdict_of,
+)
+from kindlm.wording import count
+
+__all__ = ["REPORT"]
+
+_REASONS = 10
+_NOTES = 10
+_CHANGES = 10
+_GATES = 30
+_BROKEN = 20
+_DETAILED = 50
+_FINDINGS = 8
+_TOOLS = 12
+_LISTED = 200
+_VALUE = 200
+
+_STATUS_SIGNS = {
+    Status.PASSED: "✅",
+    Status.FAILED: "❌",
+    Status.ERRORED: "💥",
+    Status.SKIPPED: "⏭️",
+}
+
+
+class _MarkdownReport:
+    name = "markdown"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the report: pieces in order of their weight, as many as a comment holds."""
+        end = f"\nNext: {code(options.first or next_command(view))}\n"
+        left_out = f"\n… left out, as a comment holds no more: {code(show_run(view))} tells it.\n"
+        room = MOST_BYTES - len(end.encode()) - len(left_out.encode())
+        for piece in _pieces(view, options):
+            room -= len(piece.encode())
+            if room < 0:
+                out.write(left_out)
+                break
+            out.write(piece)
+        out.write(end)
+
+
+REPORT = _MarkdownReport()
+
+
+def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
+    """Yield the report in pieces, the most important first; any beginning of it is whole."""
+    yield "".join(_head(view))
+    yield "".join(_broken(view))
+    yield "".join(_changes(view, options))
+    yield "".join(_gates(view))
+    yield from _failing(view)
+    yield "".join(_list(view))
+
+
+def _head(view: RunView) -> Iterator[str]:
+    verdict = verdict_of(view)
+    yield f"### {SIGNS[verdict.passed]} kindlm: {verdict.word}\n\n"
+    reasons = [plain(reason) for reason in verdict.reasons[:_REASONS]]
+    if len(verdict.reasons) > _REASONS:
+        reasons.append(f"and {len(verdict.reasons) - _REASONS:,} more")
+    yield f"{', '.join(reasons)}.\n\n"
+    what = "Run" if view.group is None else "Group"
+    yield f"{what} {code(view.id)} ({code(run_text(view))}) · {' · '.join(_figures(view))}\n"
+    for note in islice(_notes(view), _NOTES):
+        yield f"\n> {plain(note)}\n"
+
+
+def _figures(view: RunView) -> Iterator[str]:
+    summary = view.summary
+    yield count(summary.tests.total, "test")
+    executions = summary.executions
+    if executions.pass_rate is not None:
+        low, high = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
+        interval = f"95 % interval {percent(low)} to {percent(high)}".replace("<", "&lt;")
+        rate = percent(executions.pass_rate).replace("<", "&lt;")
+        yield f"{rate} of {count(executions.tested, 'execution')} passed ({interval})"
+    if summary.cost_usd is not None:
+        unknown = f", unknown for {count(summary.unknown_costs, 'call')}"
+        spent = money(summary.cost_usd + (summary.judge_cost_usd or 0.0)).replace("<", "&lt;")
+        yield f"cost {spent}{unknown if summary.unknown_costs else ''}"
+    if view.info.duration_ms is not None:
+        yield duration(view.info.duration_ms)
+
+
+def _notes(view: RunView) -> Iterator[str]:
+    if view.shard is not None:
+        yield describe_shard(view.shard)
+    if view.group is not None:
+        yield from describe_group(view.group)
+    if view.told_otherwise:
+        then = "passed" if view.info.passed else "failed"
+        yield f"When the run ended, it was told as {then}."
+    if view.missing and view.status != "running":
+        yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
+    for suite, reason, number in view.skip_reasons():
+        yield f"Skipped, {count(number, 'execution')} of {one_line(suite)}: {reason}"
+
+
+def _broken(view: RunView) -> Iterator[str]:
+    """Yield the suites that could not be run."""
+    broken = [suite for suite in view.suites if suite.error_code is not None]
+    for suite in broken[:_BROKEN]:
+        where = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
+        yield f"\n- 💥 {code(suite.name)} ({code(where)}) could not be run: "
+        yield f"{code(suite.error or suite.error_code or '')}\n"
+        if suite.hint:
+            yield f"  {plain(suite.hint)}\n"
+    if len(broken) > _BROKEN:
+        yield f"\n- … and {len(broken) - _BROKEN:,} more suites\n"
+
+
+def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
+    """Yield what changed since the run before, if there is one to compare with."""
+    before = view.run_before
+    if before is None:
+        return
+    threshold = options.regression_threshold
+    asked = DiffOptions() if threshold is None else DiffOptions(regression_threshold=threshold)
+    diff = compare_runs(view.db, before, view.id, asked)
+    headline = headline_of(diff)
+    yield f"\n#### Since run {code(before)}: {SIGNS[headline.good]} {headline.word}\n\n"
+    yield f"{plain('; '.join(headline.reasons))}.\n"
+    for note in islice(notes_of(diff), _NOTES):
+        yield f"\n> {plain(note)}\n"
+    yield from changes_table(diff, _CHANGES)
+    yield f"\nIn full: {code(f'kindlm diff {before} {view.id}')}\n"
+
+
+def _gates(view: RunView) -> Iterator[str]:
+    """Yield the gates: those that failed in the open, and all of them folded."""
+    gates = [(suite, gate) for suite in view.suites for gate in suite.gates]
+    failed = [(suite, gate) for suite, gate in gates if not gate.passed]
+    if failed:
+        yield "\n#### Gates that failed\n"
+        yield from _gate_table(failed)
+    passed = [(suite, gate) for suite, gate in gates if gate.passed]
+    if passed:
+        yield f"\n<details><summary>{count(len(passed), 'gate')} passed</summary>\n"
+        yield from _gate_table(passed)
+        yield "\n</details>\n"
+
+
+def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]]) -> Iterator[str]:
+    yield "\n| | suite | gate | value |\n|---|---|---|---|\n"
+    for suite, gate in gates[:_GATES]:
+        sign = "⚠️" if gate.warning else SIGNS[gate.passed]
+        value = plain(comparison(gate))
+        yield f"| {sign} | {cell(suite.name)} | {gate.name} | {value} |\n"
+    if len(gates) > _GATES:
+        yield f"| | … and {len(gates) - _GATES:,} more | | |\n"
+
+
+def _failing(view: RunView) -> Iterator[str]:
+    """Yield what went wrong, test by test: first in those that failed, then in those that passed.
+
+    A test passes in spite of a failure if its pass rate allows it.
+    """
+    told = left_out = 0
+    for passed, title in ((False, "What went wrong"), (True, "Passed, with failures")):
+        begun = False
+        for suite in view.suites:
+            for test in view.tests(suite.id):
+                failures = test.counts.failed or test.counts.errored
+                if not failures or (test.status is Status.PASSED) is not passed:
+                    continue
+                if told == _DETAILED:
+                    left_out += 1
+                    continue
+                told += 1
+                yield ("" if begun else f"\n#### {title}\n") + "".join(_test(view, suite, test))
+                begun = True
+    if left_out:
+        yield f"\n… and in {count(left_out, 'more test')}: {code(show_run(view))}\n"
+
+
+def _test(view: RunView, suite: SuiteView, test: TestView) -> Iterator[str]:
+    counts = test.counts
+    name = f"{html_code(test.name)} · {html_code(test.target)}"
+    flaky = ", flaky" if test.flaky else ""
+    result = f"{test.status}, {counts.passed} of {counts.tested} passed{flaky}"
+    yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {result}</summary>\n\n"
+    findings = findings_of(view, test)
+    told = [_error(error) for error in findings.errors]
+    told += [_assertion(suite, finding) for finding in findings.assertions]
+    for lines in told[:_FINDINGS]:
+        yield from lines
+    if len(told) > _FINDINGS:
+        yield f"- … and {count(len(told) - _FINDINGS, 'more finding')}\n"
+    for warning in findings.warnings[:_FINDINGS]:
+        yield f"- Warning: {code(warning)}\n"
+    yield "\n</details>\n"
+
+
+def _error(error: FailedExecution) -> Iterator[str]:
+    first = error.first
+    number = f"{first.error_code} ({first.error_number})"
+    yield f"- {code(number)}{_times(error.executions)}: {code(error.message)}\n"
+    if first.hint:
+        yield f"  - {plain(first.hint)}\n"
+    yield f"  - {code(show_command(error.executions[0]))}\n"
+
+
+def _assertion(suite: SuiteView, finding: FailedAssertion) -> Iterator[str]:
+    assertion = finding.assertion
+    failure = f" {code(assertion.failure_code)}" if assertion.failure_code else ""
+    where = code(place(suite.path, assertion))
+    yield f"- {code(assertion_name(assertion))}{_times(finding.executions)}{failure} at {where}\n"
+    if assertion.message:
+        yield f"  - {code(assertion.message)}\n"
+    for name, text in assertion_fields(assertion, limit=_VALUE):
+        yield f"  - {name}: {code(text)}\n"
+    if finding.tools:
+        more = len(finding.tools) - _TOOLS
+        tools = ", ".join(one_line(tool, 60) for tool in finding.tools[:_TOOLS])
+        yield f"  - tools: {code(f'{tools} and {more} more' if more > 0 else tools)}\n"
+    yield f"  - {code(show_command(finding.executions[0]))}\n"
+
+
+def _times(executions: Sequence[str]) -> str:
+    return f" ×{len(executions)}" if len(executions) > 1 else ""
+
+
+def _list(view: RunView) -> Iterator[str]:
+    """Yield the tests, folded."""
+    total = view.summary.tests.total
+    if not total:
+        return
+    yield f"\n<details><summary>{'All' if total > 1 else 'The'} {count(total, 'test')}</summary>\n"
+    yield "\n| | test | passed | time | cost |\n|---|---|---|---|---|\n"
+    for test in islice(view.tests(), _LISTED):
+        counts = test.counts
+        passed = f"{counts.passed}/{counts.tested}" if counts.tested else "not run"
+        time = "" if test.latency_ms is None else duration(test.latency_ms)
+        cost = "" if test.cost_usd is None else money(test.cost_usd).replace("<", "&lt;")
+        name = f"{cell(test.name)} · {cell(test.target)}"
+        yield f"| {_STATUS_SIGNS[test.status]} | {name} | {passed} | {time} | {cost} |\n"
+    if total > _LISTED:
+        yield f"| | … and {total - _LISTED:,} more | | | |\n"
+    yield "\n</details>\n"

@@ -1,0 +1,144 @@
+"""The Markdown report: what stands in it, in a size that a comment holds, whatever models wrote."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from compared_runs import record_run
+from markdown_it import MarkdownIt
+from recorded_history import History, Make
+
+from kindlm.reports.markdown_text import cell
+
+COMMENT = 65_536
+HOSTILE = (
+    "</code></details></summary><script>alert(1)</script> | `x` ``` @everyone #1 "
+    "[link](http://evil) <img src=x onerror=alert(2)> ![i](http://evil/i.png) \x1b[31mred\x07 "
+    "\u202e&amp; <!-- \n```\n# head\n::error::x\n"
+)
+
+
+def tags_of(text: str) -> set[str]:
+    """Return what is taken for markup; all HTML in it is whole, and of a few kinds."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    tags = {token.tag for token in tokens}
+    inside = [child for token in tokens for child in token.children or ()]
+    tags |= {child.tag for child in inside}
+    pieces = [t.content for t in (*tokens, *inside) if t.type in ("html_block", "html_inline")]
+    for piece in pieces:
+        unknown = re.sub("</?(details|summary|code)>", "", piece)
+        assert not set(unknown) & {"<", "@"}, piece
+    for tag in ("details", "summary", "code"):
+        assert "".join(pieces).count(f"<{tag}>") == "".join(pieces).count(f"</{tag}>")
+    return tags
+
+
+def test_a_run_is_told_from_its_verdict_to_its_tests(varied: Any, write: Any) -> None:
+    text = write(varied, "markdown", database="kindlm.db")
+
+    lines = text.splitlines()
+    assert lines[0] == "### ❌ kindlm: FAILED"
+    assert lines[2].startswith("2 tests failed, 1 test errored, 1 suite could not be run, gate ")
+    assert "Run `k3f9x2ab` (`nightly · 2" in text
+    assert "`broken` (`broken.yaml`) could not be run: `Unknown key `" not in text
+    assert "could not be run: ``Unknown key `tset`.``" in text
+    assert "#### Gates that failed" in text
+    assert "| ❌ | `support` | passRateMin | 0.38 &#60; 0.95 |" in text
+    assert "<summary>❌ <code>refunds</code> · <code>gpt</code>: failed, 0 of 3 passed" in text
+    assert "- `tool_called refund_order` ×3 `TOOL_CALL_MISSING` at `kindlm.yaml:57`" in text
+    assert "  - tools: `lookup_order`" in text
+    assert "`kindlm show k3f9x2ab 5`" in text
+    assert "<summary>All 8 tests</summary>" in text
+    assert text.endswith("Next: `kindlm show k3f9x2ab 4`\n")
+    assert text.count("<details>") == text.count("</details>")
+
+
+def test_what_changed_since_the_run_before_stands_in_it(history: History, write: Any) -> None:
+    good, bad = {"assertions": (Make.passed(),)}, {"assertions": (Make.failed(),)}
+    record_run(history, "before", {"greets": [good] * 3, "refunds": [good] * 3})
+    record_run(history, "after", {"greets": [good] * 3, "refunds": [bad] * 3})
+
+    first = write(history.view("before"), "markdown")
+    assert first.startswith("### ✅ kindlm: PASSED")
+    assert "Since run" not in first
+    second = write(history.view("after"), "markdown")
+    assert "#### Since run `before`: ❌ REGRESSED" in second
+    assert "| ✗ | `refunds` · `gpt` | passed 3/3 → failed 0/3 | regressed" in second
+    assert "In full: `kindlm diff before after`" in second
+    assert "`greets` · `gpt` | passed 3/3 |" not in second.partition("<details>")[0]
+
+
+def test_the_threshold_of_the_project_is_that_of_the_comparison(
+    history: History, write: Any
+) -> None:
+    def judged(score: float) -> list[dict[str, Any]]:
+        check = Make.passed("judge", "is kind", score=score, threshold=0.5)
+        return [{"assertions": (check,)}] * 12
+
+    record_run(history, "before", {"greets": judged(0.95)})
+    record_run(history, "after", {"greets": judged(0.75)})
+    view = history.view("after")
+    assert "❌ REGRESSED" in write(view, "markdown", regression_threshold=0.1)
+    assert "REGRESSED" not in write(view, "markdown", regression_threshold=0.5)
+
+
+def test_nothing_that_was_written_is_taken_for_markup(history: History, write: Any) -> None:
+    def run(name: str, check: Any) -> None:
+        text = f"{HOSTILE}{name}"
+        execution = {"output": text, "tools": ((HOSTILE, {HOSTILE: text}, {}),)}
+        record_run(history, name, {HOSTILE: [{**execution, "assertions": (check,)}] * 3})
+
+    run("before", Make.passed("contains", HOSTILE))
+    run("after", Make.failed("contains", HOSTILE, message=HOSTILE, actual=HOSTILE))
+    history.label("after", "x")
+    text = write(history.view("after"), "markdown")
+
+    assert tags_of(text) <= {
+        "", "h3", "h4", "p", "code", "ul", "li", "table", "thead", "tbody", "tr", "th", "td",
+        "blockquote", "br",
+    }  # fmt: skip
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+
+
+@pytest.mark.parametrize("text", ["a|b", "a\\|b", "|", "\\\\| `x", "`|` @all"])
+def test_no_bar_ends_the_cell_of_a_table(text: str) -> None:
+    assert "|" not in cell(text)
+    rendered = MarkdownIt("commonmark").enable("table").render(f"| x |\n|---|\n| {cell(text)} |\n")
+    assert html.unescape(rendered).count(f"<code>{text}</code>") == 1
+
+
+@pytest.mark.parametrize("tests", [120, 400])
+def test_a_large_run_fits_into_a_comment_and_says_what_is_left_out(
+    history: History, write: Any, tests: int
+) -> None:
+    run = history.run("big")
+    run.suite("🦆" * 300, tests=[Make.planned(f"{i} {'🦆' * 300}") for i in range(tests)])
+    for i in range(tests):
+        failed = [
+            Make.failed(label=f"{j} {'<' * 300}", message="`" * 5_000, actual="@" * 5_000)
+            for j in range(20)
+        ]
+        run.execution(f"{i} {'🦆' * 300}", output="x" * 9_000, assertions=tuple(failed))
+    text = write(run.finish(), "markdown")
+
+    assert len(text.encode("utf-16-le")) / 2 < COMMENT
+    assert len(text.encode()) < COMMENT
+    assert "… left out, as a comment holds no more: `kindlm show big` tells it." in text
+    assert text.count("<details>") == text.count("</details>")
+    assert text.endswith("Next: `kindlm show big 1`\n")
+
+
+def test_a_failure_that_the_pass_rate_allows_is_told_after_those_that_count(
+    history: History, write: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[Make.planned("shaky", repeat=2, pass_rate=0.5), Make.planned("broken")])
+    run.execution("shaky", repeat=1, assertions=(Make.passed(),))
+    run.execution("shaky", repeat=2, assertions=(Make.failed(),))
+    run.execution("broken", assertions=(Make.failed(),))
+    text = write(run.finish(), "markdown")
+    assert text.index("<code>broken</code>") < text.index("#### Passed, with failures")
+    assert "✅ <code>shaky</code> · <code>gpt</code>: passed, 1 of 2 passed, flaky" in text
