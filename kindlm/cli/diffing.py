@@ -13,7 +13,8 @@ from typing import TextIO
 from kindlm.cli.console import fail
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import DiffFormat
-from kindlm.cli.reading import report_options
+from kindlm.cli.output_file import STDOUT
+from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
@@ -37,7 +38,9 @@ def compare_and_write(
     """Write how two runs differ; return whether that is what was hoped for."""
     # Ten thousand tests are a million objects, and none of them is garbage before the end.
     gc.disable()
+    require_names(before, after)
     history = existing_history(database)
+    output = None if output == STDOUT else output
     if output is not None:
         or_fail(_spared(output, history.database))
     threshold = or_fail(regression_threshold(history.root))

@@ -1,17 +1,20 @@
-"""What `kindlm export` writes: a run, the runs it was derived from, and what is noted of them."""
+"""What `kindlm export` writes: a run, the runs it was derived from, and what is noted of them.
+
+The repeats that `kindlm settle` added to any of them belong to it: a comparison counts them.
+"""
 
 from __future__ import annotations
 
-import os
-import secrets
+import json
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from kindlm.cli.console import fail
 from kindlm.cli.export_file import write_export
 from kindlm.cli.history import existing_history, fail_to_open, or_fail, require_read_models
+from kindlm.cli.output_file import open_output, replaces
 from kindlm.cli.reporters import is_history
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.runs import find_run
@@ -20,6 +23,11 @@ from kindlm_store import LogSource, OpenError, open_reader
 __all__ = ["Exported", "export_run"]
 
 _SOURCE = "SELECT source_run FROM runs WHERE id = ?"
+
+_ADDED = """
+SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM json_each(?))
+ ORDER BY started_at, id
+"""
 
 _KNOWN = "SELECT 1 FROM streams WHERE name = 'run/' || ?"
 
@@ -43,11 +51,16 @@ SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'r
 
 
 class Exported(NamedTuple):
-    """What was exported: the runs in it, the named one last, and how many events."""
+    """What was exported: the runs in it, the named one last, and how many events.
+
+    `missing` are runs that it was derived from and that are not here, `replaced` tells that there
+    was a file of that name.
+    """
 
     runs: list[str]
     events: int
     missing: list[str]
+    replaced: bool = False
 
 
 def export_run(database: Path | None, wanted: str, output: Path | None, out: BinaryIO) -> Exported:
@@ -59,14 +72,17 @@ def export_run(database: Path | None, wanted: str, output: Path | None, out: Bin
             with LogSource(reader, path) as source:
                 run = or_fail(find_run(reader, wanted))
                 runs, missing = _sources(reader, run)
+                runs[-1:-1] = _added(reader, runs)
                 streams = _streams(reader, runs)
                 if output is None:
                     events = write_export(out, run, streams, source)
                     return Exported(runs, events, missing)
                 if is_history(output, path):
                     fail([_unwritable(output, "it is the history")])
-                with _Replacing(output) as file:
-                    return Exported(runs, write_export(file, run, streams, source), missing)
+                replaced = replaces(output)
+                with open_output(output) as file:
+                    events = write_export(file, run, streams, source)
+                return Exported(runs, events, missing, replaced)
     except OpenError as error:
         fail_to_open(error)
     except OSError as error:
@@ -85,6 +101,12 @@ def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:
     return runs, []
 
 
+def _added(db: sqlite3.Connection, runs: list[str]) -> list[str]:
+    """Return the other runs that hold repeats which `kindlm settle` added to some of these."""
+    found = (row[0] for row in db.execute(_ADDED, (json.dumps(runs),)))
+    return [run for run in found if run not in runs]
+
+
 def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
     wanted = list(runs)
     journals: dict[str, None] = {}
@@ -96,29 +118,6 @@ def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
             sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
             wanted += [other for other in sealed if other not in wanted]
     return [*(f"run/{run}" for run in wanted), *journals]
-
-
-class _Replacing:
-    """A new file, readable by its owner alone, that takes its name when it is complete."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-
-    def __enter__(self) -> BinaryIO:
-        self._part.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        self._file = os.fdopen(descriptor, "wb")
-        return self._file
-
-    def __exit__(self, kind: object, *exception: object) -> None:
-        try:
-            self._file.close()
-            if kind is None:
-                self._part.replace(self._path)
-        finally:
-            with suppress(OSError):
-                self._part.unlink()
 
 
 def _unwritable(output: Path, reason: str) -> KindlmError:

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kindlm.cli.console import wants_color
+from kindlm.cli.console import fail, wants_color
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.groups import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["exit_code", "misused", "no_execution", "open_view", "report_options"]
+__all__ = ["exit_code", "misused", "no_execution", "open_view", "report_options", "require_names"]
 
 
 @contextmanager
@@ -45,6 +45,18 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
         verbose=verbose,
         database=os.path.relpath(path) if path.is_relative_to(here) else str(path),
     )
+
+
+def require_names(*wanted: str | None) -> None:
+    """End the command if a run is named by nothing, as by a variable that a script never set."""
+    if any(name is not None and not name.strip() for name in wanted):
+        error = KindlmError(
+            ErrorCode.CONFIG_NOT_FOUND,
+            "A run is named by an empty text.",
+            "Leave the name out for the default, or check the variable that it is from. The"
+            " recorded runs: kindlm runs",
+        )
+        fail([error])
 
 
 def no_execution(wanted: str, view: RunView) -> KindlmError:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import fail_to_open, open_history, or_fail
-from kindlm.cli.reading import report_options
+from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeats
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
 from kindlm.cli.test_run import record_run
@@ -42,6 +42,7 @@ def settle_runs(options: SettleOptions) -> int:
     """
     set_verbose(options.verbose)
     console = make_console()
+    require_names(options.before, options.after)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     threshold = or_fail(regression_threshold(project.root))
     with open_history(options.database) as db:

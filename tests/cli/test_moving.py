@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from io import BytesIO
 from pathlib import Path
@@ -352,6 +354,46 @@ def test_an_export_never_takes_the_place_of_the_history(
     assert outcome.code == 1
     assert "can not be written" in outcome.err
     assert not list(here.glob(".*.part"))
+
+
+def test_an_export_leaves_links_pipes_and_devices_what_they_are(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    written = exported.read_bytes()
+    target, link, pipe = here / "deep" / "target.jsonl", here / "link", here / "pipe"
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    assert kindlm("export", "bbbb", "-o", link, "--db", other.path).code == 0
+    assert link.is_symlink()
+    assert target.read_bytes() == written
+    with ThreadPoolExecutor(1) as reader:
+        received = reader.submit(pipe.read_bytes)
+        assert kindlm("export", "bbbb", "-o", pipe, "--db", other.path).code == 0
+        assert received.result() == written
+    assert pipe.is_fifo()
+    full = here / "full"
+    full.symlink_to("/dev/full")
+    outcome = kindlm("export", "bbbb", "-o", full, "--db", other.path)
+    assert outcome.code == 1
+    assert "No space left on device" in outcome.err
+    assert full.is_char_device()
+    assert kindlm("export", "bbbb", "-o", "-", "--db", other.path).out.encode() == written
+    again = kindlm("export", "bbbb", "-o", target, "--db", other.path)
+    assert "in place of the file that was there" in again.err
+    assert not list(here.rglob(".*.part"))
+
+
+def test_an_export_holds_the_repeats_that_were_added_to_the_run(
+    kindlm: Any, other: Any, make: Any, here: Path
+) -> None:
+    added = other.run("cccc4444", source_run="aaaa2222", mode="settled")
+    added.suite(tests=[make.planned()])
+    added.execution(repeat=2)
+    added.finish()
+    told = kindlm("export", "aaaa", "-o", here / "a.jsonl", "--db", other.path).err
+    assert told.startswith("cccc4444, aaaa2222: ")
+    assert kindlm("import", here / "a.jsonl", "--db", here / "new.db").code == 0
+    assert "cccc4444" in kindlm("runs", "--db", here / "new.db").out
 
 
 def test_what_is_interrupted_leaves_nothing_behind(

@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def record(history: Any, make: Any, run: str = "k3f9x2ab", output: str = "Hi there.") -> None:
     writer = history.run(run)
@@ -17,6 +19,23 @@ def record(history: Any, make: Any, run: str = "k3f9x2ab", output: str = "Hi the
         tools=(("lookup_order", {"order_id": "A1"}, {"status": "sent"}),),
     )
     writer.finish()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("diff", "", "latest"), ("diff", "latest", ""), ("diff", "--before", ""), ("settle", "", "")],
+)
+def test_a_variable_that_is_not_set_names_no_run(
+    kindlm: Any, history: Any, make: Any, command: tuple[str, ...]
+) -> None:
+    for run in ("aaaa2222", "bbbb3333"):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        writer.execution()
+        writer.finish()
+    outcome = kindlm(*command, "--db", history.path)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "A run is named by an empty text" in outcome.err
 
 
 def test_the_latest_run_is_shown(kindlm: Any, history: Any, make: Any) -> None:

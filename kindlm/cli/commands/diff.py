@@ -42,7 +42,8 @@ def diff_command(
         typer.Option("--test", "-t", metavar="PATTERN", help="Only tests or suites named like it."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: the terminal.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Default, and -: the terminal."),
     ] = None,
     old: Annotated[str | None, typer.Option("--before", hidden=True)] = None,
     new: Annotated[str | None, typer.Option("--after", hidden=True)] = None,
@@ -58,5 +59,6 @@ def diff_command(
     from kindlm.history.evidence import FailOn
 
     options = DiffOptions(FailOn(fail_on.value), test)
-    ok = compare_and_write(db, old or before, new or after, form, output, options, verbose=verbose)
+    sides = (before if old is None else old, after if new is None else new)
+    ok = compare_and_write(db, *sides, form, output, options, verbose=verbose)
     raise typer.Exit(0 if ok else 1)
