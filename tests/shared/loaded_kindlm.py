@@ -31,10 +31,18 @@ from typing import Any, Final, TextIO
 
 __all__ = ["run"]
 
-_LOADED: Final = ("kindlm.cli", "kindlm.config", "kindlm.history", "kindlm.reports")
+_LOADED: Final = tuple(
+    f"kindlm.{name}" for name in ("cli", "checks", "config", "history", "reports")
+)
 """Packages whose modules are loaded, with all that these import."""
 
-_ALSO_LOADED: Final = ("kindlm.providers.openai_client", "jsonschema", "genai_prices")
+_ALSO_LOADED: Final = (
+    "kindlm.providers.openai_client",
+    "httpcore2",
+    "jsonschema",
+    "genai_prices.data",
+    "genai_prices.decompose",
+)
 """What kindlm imports once a run needs it, if most tests do."""
 
 _LOCK: Final = threading.Lock()
