@@ -1,4 +1,7 @@
-"""`kindlm baseline compare`: a run beside the baseline, test by test."""
+"""`kindlm baseline compare`: a run beside the baseline, test by test.
+
+What it calls a regression is what `kindlm diff` of the two runs calls one.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from kindlm.cli.baseline_comparison_json import SuiteComparison, comparison_json
+from kindlm.cli.baseline_comparison_json import JudgedTest, SuiteComparison, comparison_json
 from kindlm.cli.baselines import named_run, suites_of
 from kindlm.cli.console import fail, note, show, wants_color, warn
-from kindlm.cli.history import open_history, or_fail
+from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import ListFormat
 from kindlm.history.baselines import (
     Baseline,
@@ -28,7 +31,11 @@ from kindlm.history.comparison import (
     compare_tests,
     results_of,
 )
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.evidence import Strength
 from kindlm.history.run_view import RunView
+from kindlm.recording.project import regression_threshold
 from kindlm.reports.figures import percent
 from kindlm.reports.page import Page, Part
 from kindlm.reports.registry import ReportOptions
@@ -62,7 +69,7 @@ def compare_with_baseline(
             warn(f"The run {run} is {view.status}: what it did not come to counts as not run.")
         unloaded = _tell_unloaded(view, suite)
         suites = or_fail(suites_of(db, run, suite))
-        comparer = _Comparer(db, view, label)
+        comparer = _Comparer(db, view, label, _options_of_diff(database))
         compared = [comparer.compare(*key) for key in suites]
     if all(one.baseline is None for one in compared):
         fail(no_baseline(name) for _, name in suites)
@@ -90,12 +97,15 @@ def _tell_unloaded(view: RunView, suite: str | None) -> list[str]:
 class _Comparer:
     """Compares suites of a run with their baselines; what they have in common is read once."""
 
-    def __init__(self, db: sqlite3.Connection, run: RunView, label: str | None) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, run: RunView, label: str | None, options: DiffOptions
+    ) -> None:
         self._db = db
         self._run = run
         self._label = label
+        self._options = options
         self._checks = BaselineChecks(db)
-        self._views = {run.id: run}
+        self._diffs: dict[str, RunDiff] = {}
 
     def compare(self, project: str, suite: str) -> SuiteComparison:
         baseline = self._baseline(project, suite)
@@ -104,16 +114,37 @@ class _Comparer:
         problem = self._checks.corruption(baseline.run, suite)
         if problem is not None:
             return SuiteComparison(suite, baseline, problem)
-        before = self._views.setdefault(baseline.run, RunView(self._db, baseline.run))
+        diff = self._diff(baseline.run)
+        judged = {test.key: test for test in diff.tests if test.compared}
         tests = compare_tests(
-            results_of(self._db, before, suite), results_of(self._db, self._run, suite)
+            results_of(self._db, diff.before, suite), results_of(self._db, self._run, suite)
         )
-        return SuiteComparison(suite, baseline, tests=tuple(tests))
+        return SuiteComparison(
+            suite,
+            baseline,
+            tests=tuple(
+                JudgedTest(test, judged.get(QualifiedName(project, suite, *test.test)))
+                for test in tests
+            ),
+            run_regressed=diff.evidence.run_regressed,
+        )
+
+    def _diff(self, baseline: str) -> RunDiff:
+        if baseline not in self._diffs:
+            same = baseline == self._run.id
+            before = self._run if same else RunView(self._db, baseline)
+            self._diffs[baseline] = RunDiff(self._db, before, self._run, self._options)
+        return self._diffs[baseline]
 
     def _baseline(self, project: str, suite: str) -> Baseline | None:
         if self._label is None:
             return active_baseline(self._db, project, suite)
         return labelled_baseline(self._db, project, suite, self._label)
+
+
+def _options_of_diff(database: Path | None) -> DiffOptions:
+    threshold = or_fail(regression_threshold(existing_history(database).root))
+    return DiffOptions() if threshold is None else DiffOptions(regression_threshold=threshold)
 
 
 def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
@@ -133,14 +164,19 @@ def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
     counts = Counter(test.change for test in compared.tests)
     tally = ", ".join(f"{counts[change]} {change}" for change in Change if counts[change])
     page.line(tally or "no tests", indent=2)
+    if compared.run_regressed:
+        page.line(("The run as a whole passes less often, for certain.", "red"), indent=2)
 
 
-def _write(test: TestComparison, page: Page) -> None:
-    remarks = "".join(f", {remark}" for remark in _remarks(test))
+def _write(test: JudgedTest, page: Page) -> None:
+    figures = test.figures
+    remarks = "".join(f", {remark}" for remark in _remarks(figures))
+    status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
+    suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
     page.line(
-        _SIGNS[test.change],
-        f" {one_line(test.test.name)} · {one_line(test.test.target)}",
-        f"  {test.change}: {_figures(test)}{remarks}",
+        ("?", "yellow") if suspected else _SIGNS[test.change],
+        f" {one_line(figures.test.name)} · {one_line(figures.test.target)}",
+        f"  {status}: {_figures(figures)}{remarks}",
         indent=2,
         hang=2,
     )

@@ -9,24 +9,54 @@ from typing import Any
 
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline
-from kindlm.history.comparison import TestComparison, TestResult
+from kindlm.history.comparison import Change, TestComparison, TestResult
+from kindlm.history.diff.values import TestDiff
+from kindlm.history.evidence import Strength
 
-__all__ = ["SuiteComparison", "comparison_json"]
+__all__ = ["JudgedTest", "SuiteComparison", "comparison_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTest:
+    """A test beside its baseline, and what `kindlm diff` makes of it where it ran in both."""
+
+    figures: TestComparison
+    judged: TestDiff | None = None
+
+    @property
+    def change(self) -> Change:
+        """What became of it."""
+        return self.judged.change if self.judged else self.figures.change
+
+    @property
+    def strength(self) -> Strength | None:
+        """How good the evidence for that is; None where there is nothing to doubt."""
+        return self.judged.strength if self.judged else None
+
+    @property
+    def fails(self) -> bool:
+        """Whether this is what a comparison looks out for."""
+        return self.judged.fails if self.judged else self.figures.fails
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteComparison:
-    """A suite of a run beside its baseline; no tests where there is none, or it is unusable."""
+    """A suite of a run beside its baseline; no tests where there is none, or it is unusable.
+
+    `run_regressed`: the run as a whole passes less often than the baseline, for certain.
+    """
 
     suite: str
     baseline: Baseline | None
     problem: KindlmError | None = None
-    tests: tuple[TestComparison, ...] = ()
+    tests: tuple[JudgedTest, ...] = ()
+    run_regressed: bool = False
 
     @property
     def fails(self) -> bool:
-        """Whether a test got worse, or it could not be found out."""
-        return self.problem is not None or any(test.fails for test in self.tests)
+        """Whether a test or the run got worse, or it could not be found out."""
+        lost = self.run_regressed or any(test.fails for test in self.tests)
+        return self.problem is not None or lost
 
 
 def comparison_json(
@@ -56,18 +86,23 @@ def _suite(compared: SuiteComparison) -> dict[str, Any]:
         },
         "error": problem
         and {"code": problem.code.name, "number": problem.code, "message": problem.message},
-        "tests": [
-            {
-                "name": test.test.name,
-                "target": test.test.target,
-                "change": test.change,
-                "before": _result(test.before),
-                "after": _result(test.after),
-                "newFailureCodes": test.new_failure_codes,
-                "outputChanged": test.output_changed,
-            }
-            for test in compared.tests
-        ],
+        "runRegressed": compared.run_regressed,
+        "tests": [_test(test) for test in compared.tests],
+    }
+
+
+def _test(test: JudgedTest) -> dict[str, Any]:
+    figures = test.figures
+    return {
+        "name": figures.test.name,
+        "target": figures.test.target,
+        "change": test.change,
+        "strength": test.strength,
+        "fails": test.fails,
+        "before": _result(figures.before),
+        "after": _result(figures.after),
+        "newFailureCodes": figures.new_failure_codes,
+        "outputChanged": figures.output_changed,
     }
 
 

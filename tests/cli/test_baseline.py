@@ -305,22 +305,25 @@ class TestList:
 
 class TestCompare:
     @pytest.mark.parametrize(
-        ("before", "after", "word", "code"),
+        ("before", "after", "status", "code"),
         [
             ("yyy", "yyy", "unchanged", 0),
-            ("yyy", "yyn", "regressed", 1),
-            ("yyn", "yyy", "improved", 0),
+            ("yyy", "yyn", "regressed, suspected", 0),
+            ("yyyyy", "nnnnn", "regressed, confirmed", 1),
+            ("y", "n", "regressed, one sample", 1),
+            ("yyn", "yyy", "improved, suspected", 0),
             ("yn", "yyyyynnnnn", "unchanged", 0),
         ],
     )
-    def test_pass_rates_decide(
+    def test_it_says_what_a_comparison_of_the_runs_says(
         self,
+        kindlm: Any,
         baseline: Any,
         history: Any,
         make: Any,
         before: str,
         after: str,
-        word: str,
+        status: str,
         code: int,
     ) -> None:
         record(history, make, "run1", before).finish()
@@ -331,8 +334,23 @@ class TestCompare:
 
         assert outcome.code == code
         assert "baseline run1 → run run2" in outcome.out
-        assert f"{word}: " in outcome.out
-        assert f"1 {word}" in outcome.out
+        assert f"{status}: " in outcome.out
+        assert f"1 {status.partition(',')[0]}" in outcome.out
+        assert kindlm("diff", "baseline", "latest", "--db", history.path).code == code
+
+    def test_many_small_losses_are_a_regression_of_the_run(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        tests = tuple(f"test {number}" for number in range(10))
+        record(history, make, "run1", "yyyyyyyy", tests=tests).finish()
+        record(history, make, "run2", "yynyyyyy", tests=tests).finish()
+        baseline("set", "run1")
+
+        outcome = baseline("compare")
+
+        assert outcome.code == 1
+        assert outcome.out.count("regressed, suspected") == 10
+        assert "The run as a whole passes less often" in outcome.out
 
     def test_what_changed_is_told(self, baseline: Any, history: Any, make: Any) -> None:
         record(history, make, "run1").finish()
@@ -471,6 +489,8 @@ class TestCompare:
             "gpt",
             "regressed",
         )
+        assert (greets["strength"], greets["fails"]) == ("suspected", False)
+        assert support["runRegressed"] is False
         assert greets["before"]["passRate"] == 1
         assert greets["after"] == {
             "passRate": 2 / 3,
