@@ -91,7 +91,7 @@ class TestDiff:
     """What became of a test. A side is None where the run's suite does not define it.
 
     `fails`: by what was asked for, this makes the exit code 1. `added` are the repeats that
-    `kindlm settle` added to AFTER; the figures of AFTER do not have them.
+    `kindlm settle` added to AFTER; the figures of AFTER do not have them, its pass rate here does.
     """
 
     __test__ = False  # not a pytest class
@@ -118,6 +118,15 @@ class TestDiff:
     def compared(self) -> bool:
         """Whether it ran on both sides."""
         return self.change in (Change.REGRESSED, Change.IMPROVED, Change.UNCHANGED)
+
+    @property
+    def pass_rates(self) -> tuple[float, float] | None:
+        """The pass rates before and after, with added repeats; None if it did not run in both."""
+        if not self.compared or self.before is None or self.after is None:
+            return None
+        old, new = self.before.counts, self.after.counts
+        passed, n = new.passed + self.added.passed, new.tested + self.added.n
+        return old.passed / old.tested, passed / n
 
     @property
     def kind(self) -> Kind:

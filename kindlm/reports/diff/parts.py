@@ -138,13 +138,14 @@ def _rate(test: TestDiff) -> Iterator[tuple[str, str]]:
     """Yield how the pass rate changed, and how sure that is; nothing if there are no repeats."""
     assert test.before is not None
     assert test.after is not None
-    old, new = test.before.counts.pass_rate, test.after.counts.pass_rate
+    rates = test.pass_rates
     interval, p = test.evidence.interval, test.evidence.p_value
     repeated = min(test.before.counts.tested, test.after.counts.tested) > 1
-    if old is None or new is None or old == new or interval is None or not repeated:
+    if rates is None or rates[0] == rates[1] or interval is None or not repeated:
         return
-    sure = "" if p is None else f", {p_value(p)}"
-    yield "pass rate", f"{percent(old)} → {percent(new)}{sure}"
+    without = " without the added repeats" if test.added.n else ""
+    sure = "" if p is None else f", {p_value(p)}{without}"
+    yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
     yield "change", f"{points(interval)} (95 % interval)"
 
 

@@ -198,12 +198,11 @@ def figure_text(figure: Figure) -> str:
 
 
 def rate_text(diff: RunDiff) -> str | None:
-    """Return how the pass rate changed over all tests, each counting once; None if none pairs."""
-    rates = [
-        (test.before.counts.pass_rate or 0.0, test.after.counts.pass_rate or 0.0)
-        for test in diff.tests
-        if test.compared and test.before and test.after
-    ]
+    """Return how the pass rate changed over all tests, each counting once; None if none pairs.
+
+    Repeats that were added later count, but not in the interval and p: tests were picked for them.
+    """
+    rates = [test.pass_rates for test in diff.tests if test.pass_rates]
     if not rates:
         return None
     before, after = (percent(fmean(side)) for side in zip(*rates, strict=True))
@@ -217,7 +216,8 @@ def rate_text(diff: RunDiff) -> str | None:
     ):
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
-    return f"{shown}, 95 % interval of the change: {points(paired.interval)}; {p}"
+    without = " without added repeats" if any(test.added.n for test in diff.tests) else ""
+    return f"{shown}, 95 % interval of the change{without}: {points(paired.interval)}; {p}"
 
 
 def scope_text(diff: RunDiff) -> str:

@@ -14,7 +14,8 @@ from kindlm.history.comparison import Change
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.evidence import FailOn, Strength
-from kindlm.reports.diff.text import needs_text, next_step
+from kindlm.reports.diff.parts import measures
+from kindlm.reports.diff.text import needs_text, next_step, rate_text
 
 
 def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
@@ -244,6 +245,17 @@ def test_a_run_and_what_was_rescored_from_it_differ_by_expectations_alone(
     record_run(history, "other", {"a": rescored}, mode="rescored", source_run="before")
     (test,) = compare_runs(history.reader(), "other", "after", DiffOptions()).tests
     assert test.change is Change.UNCHANGED
+
+
+def test_repeats_that_were_added_count_in_the_pass_rates(history: History) -> None:
+    record_run(history, "before", {"a": "++++", "b": "++++"})
+    record_run(history, "after", {"a": "+---", "b": "++++"})
+    assert rate_text(compared(history)) == "100 % → 62.5 %"
+    record_run(history, "more", {"a": "++++"}, mode="settled", source_run="after")
+    assert rate_text(compared(history)) == "100 % → 81.2 %"
+    measured = dict(measures(compared(history).tests[0]))
+    assert measured["pass rate"].startswith("100 % → 62.5 %, p = ")
+    assert measured["pass rate"].endswith(" without the added repeats")
 
 
 def test_details_show_the_executions_that_stand_for_both_sides(history: History) -> None:
