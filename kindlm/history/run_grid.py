@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
-from kindlm.history.queries import among
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -72,7 +71,7 @@ class Grid:
     dearest: tuple[GridExecution, ...]
 
 
-def read_grid(db: sqlite3.Connection, view: RunView, *, limit: int, top: int = 5) -> Grid:
+def read_grid(view: RunView, *, limit: int, top: int = 5) -> Grid:
     """Return the grid of a run with `limit` rows at most.
 
     Two statements, however many tests there are.
@@ -81,7 +80,7 @@ def read_grid(db: sqlite3.Connection, view: RunView, *, limit: int, top: int = 5
     for test in view.tests():
         tests.setdefault((test.suite, test.name), {})[test.target] = test
     executions: dict[tuple[str, str, str], list[GridExecution]] = {}
-    rows = db.execute(among(_EXECUTIONS, view.runs), view.runs)
+    rows = view.over_runs(_EXECUTIONS)
     every = [(row["suite"], _execution(row)) for row in rows]
     for suite, execution in every:
         executions.setdefault((suite, execution.test, execution.target), []).append(execution)

@@ -67,12 +67,12 @@ class RunView:
     @property
     def is_recorded(self) -> bool:
         """Whether the history knows the run at all."""
-        return self._of_runs(queries.RUN).fetchone() is not None
+        return self.over_runs(queries.RUN).fetchone() is not None
 
     @cached_property
     def info(self) -> RunInfo:
         """The run's own row; raise `LookupError` if there is none."""
-        infos = [info_of(row) for row in self._of_runs(queries.RUN)]
+        infos = [info_of(row) for row in self.over_runs(queries.RUN)]
         if not infos:
             raise LookupError(self.id)
         return infos[0] if self.group is None else group_info(self.group, infos)
@@ -86,18 +86,18 @@ class RunView:
     def _suite_rows(self) -> dict[int, list[sqlite3.Row]]:
         """The suites by their ordinals, each with its rows in the runs that are read as one."""
         rows: dict[int, list[sqlite3.Row]] = {}
-        for row in self._of_runs(queries.SUITES):
+        for row in self.over_runs(queries.SUITES):
             rows.setdefault(row["ordinal"], []).append(row)
         return rows
 
     @cached_property
     def summary(self) -> Summary:
         """The run in numbers."""
-        spend = {bool(row["judging"]): row for row in self._of_runs(queries.SPEND)}
+        spend = {bool(row["judging"]): row for row in self.over_runs(queries.SPEND)}
         cost, judging = spend.get(False), spend.get(True)
         nobody_called = 0.0 if self.info.mode == "rescored" else None
-        means = self._of_runs(queries.MEANS).fetchone()
-        then = self._of_runs(queries.SPENT_THEN).fetchone()
+        means = self.over_runs(queries.MEANS).fetchone()
+        then = self.over_runs(queries.SPENT_THEN).fetchone()
         return Summary(
             tests=sum((suite.tests for suite in self.suites), StatusCounts()),
             executions=sum((suite.executions for suite in self.suites), StatusCounts()),
@@ -122,7 +122,7 @@ class RunView:
     @cached_property
     def reviewed(self) -> Reviewed:
         """How many executions of the run people reviewed."""
-        return Reviewed(*self._of_runs(queries.REVIEWED).fetchone())
+        return Reviewed(*self.over_runs(queries.REVIEWED).fetchone())
 
     @property
     def tested_nothing(self) -> bool:
@@ -132,7 +132,7 @@ class RunView:
     @cached_property
     def missing(self) -> int:
         """How many planned executions have not ended: those of a run that was stopped."""
-        finished: int = self._of_runs(queries.FINISHED).fetchone()[0]
+        finished: int = self.over_runs(queries.FINISHED).fetchone()[0]
         return self.info.planned - finished
 
     @property
@@ -163,7 +163,7 @@ class RunView:
         """
         if self.group is not None:
             return {}
-        rows = self._of_runs(queries.GATES_THEN).fetchall()
+        rows = self.over_runs(queries.GATES_THEN).fetchall()
         gates = [GateThen(**{**dict(row), "passed": bool(row["passed"])}) for row in rows]
         return {(gate.suite_id, gate.name): gate for gate in gates}
 
@@ -186,15 +186,15 @@ class RunView:
     @property
     def unpriced_models(self) -> list[str]:
         """The models whose calls have no known cost."""
-        return [row[0] for row in self._of_runs(queries.UNPRICED)]
+        return [row[0] for row in self.over_runs(queries.UNPRICED)]
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""
-        return [tuple(row) for row in self._of_runs(queries.SKIPPED)]
+        return [tuple(row) for row in self.over_runs(queries.SKIPPED)]
 
     def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
         """Return which assertions had nothing to decide: suite, kind, message, how many."""
-        return [tuple(row) for row in self._of_runs(queries.SKIPPED_ASSERTIONS)]
+        return [tuple(row) for row in self.over_runs(queries.SKIPPED_ASSERTIONS)]
 
     def targets(self, suite: SuiteView) -> list[str]:
         """Return the targets that a suite defines, selected or not, in the order of its file."""
@@ -315,7 +315,8 @@ class RunView:
         query = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
         return [Gate(r[0], r[1], bool(r[2])) for r in self._db.execute(query, (suite,))]
 
-    def _of_runs(self, query: str) -> sqlite3.Cursor:
+    def over_runs(self, query: str) -> sqlite3.Cursor:
+        """Ask the history about the runs that are read as one: `$ids` in the query."""
         return self._over(query, self.runs)
 
     def _over(self, query: str, ids: Sequence[str]) -> sqlite3.Cursor:

@@ -22,7 +22,7 @@ from kindlm.reports.pages.links import Links
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = ["Document", "policy", "render", "render_part"]
+__all__ = ["Document", "policy", "render", "render_fragment", "render_part"]
 
 _TEXT = 6_000
 """So many characters of a text are shown where nothing else is said."""
@@ -67,6 +67,11 @@ def render_part(document: Document, links: Links) -> str:
         .get_template(document.template)
         .generate(document.values, title=document.title, links=links, part=True)
     )
+
+
+def render_fragment(template: str, values: Mapping[str, Any]) -> Markup:
+    """Return a piece of a page, escaped by its template."""
+    return Markup(_templates().get_template(template).render(values))  # noqa: S704
 
 
 def policy(document: Document) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from kindlm.history.execution_place import Span, read_place, read_requests, read_spans
-from kindlm.history.masking import Mask, mask_of, masked, source_text
-from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
+from kindlm.history.masking import mask_of, masked
+from kindlm.history.rows import AssertionView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.assertion_text import assertion_fields, assertion_name
@@ -18,6 +18,7 @@ from kindlm.reports.figures import duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.conversation import Called, attempts_of, highlighted, pretty
 from kindlm.reports.pages.document import Document
+from kindlm.reports.pages.evidence import excerpts_of
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
@@ -27,8 +28,6 @@ STATUS_MOODS = {"passed": "good", "failed": "bad", "errored": "bad", "skipped": 
 """What the status of an execution, or an outcome, means to a reader."""
 
 _OUTCOME_MOODS = {**STATUS_MOODS, "inconclusive": "unsure"}
-_EXCERPTS = 10
-_CONTEXT = 60
 _SPANS = 200
 
 
@@ -70,7 +69,7 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "reviews": view.reviews(execution),
             "review_note": mask.text,
             "moods": _OUTCOME_MOODS,
-            "excerpts": lambda assertion: list(_excerpts(assertion, execution, tools, mask)),
+            "excerpts": lambda assertion: list(excerpts_of(assertion, execution, tools, mask)),
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
             "marked": lambda text: list(highlighted(text, _ranges(shown))),
             "name": assertion_name,
@@ -114,29 +113,6 @@ def _ranges(assertions: Sequence[AssertionView]) -> list[tuple[int, int]]:
         for evidence in assertion.evidence
         if evidence["source"] == "output"
     ]
-
-
-def _excerpts(
-    assertion: AssertionView, execution: ExecutionView, tools: Sequence[ToolCallView], mask: Mask
-) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what an assertion points at: where that is, and the text before, of, and after it."""
-    for evidence in assertion.evidence[:_EXCERPTS]:
-        name = f" {evidence['name']}" if evidence.get("name") else ""
-        where = f"{evidence['source']} at {evidence['start']}{name}"
-        if evidence.get("excerpt") is not None:
-            yield where, "", evidence["excerpt"], ""
-            continue
-        text = source_text(evidence["source"], execution, tools)
-        if text is None:
-            yield where, "", "[erased]", ""
-            continue
-        shown, start, end = mask.text(text), evidence["start"], evidence["end"]
-        yield (
-            where,
-            shown[max(start - _CONTEXT, 0) : start],
-            shown[start:end],
-            shown[end : end + _CONTEXT],
-        )
 
 
 def _waterfall(spans: Sequence[Span]) -> Markup | None:

@@ -42,23 +42,34 @@ class Links(Protocol):
 class NoLinks:
     """The links of a file that shows one thing."""
 
-    def runs(self) -> None:
+    def runs(self) -> str | None:
         """Lead nowhere."""
+        return None
 
-    def run(self, run: str) -> None:
+    def run(self, run: str) -> str | None:
         """Lead nowhere."""
+        del run
+        return None
 
-    def execution(self, execution: str) -> None:
+    def execution(self, execution: str) -> str | None:
         """Lead nowhere."""
+        del execution
+        return None
 
-    def diff(self, before: str, after: str) -> None:
+    def diff(self, before: str, after: str) -> str | None:
         """Lead nowhere."""
+        del before, after
+        return None
 
-    def test(self, project: str, suite: str, name: str, target: str) -> None:
+    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
         """Lead nowhere."""
+        del project, suite, name, target
+        return None
 
-    def search(self) -> None:
+    def search(self) -> str | None:
         """Lead nowhere."""
+        return None
 
-    def tables(self) -> None:
+    def tables(self) -> str | None:
         """Lead nowhere."""
+        return None

@@ -17,9 +17,9 @@ from kindlm.reports.totals_page import totals_of
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import describe_group, describe_shard, verdict_of
 
-__all__ = ["run_page"]
+__all__ = ["SIGNS", "STATUS_MOODS", "run_document", "run_page"]
 
-_SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
+SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
 _ROWS = 300
 _EXPLAINED = 50
 """So many cells say why they failed; the others lead to their executions."""
@@ -33,9 +33,13 @@ def run_page(db: sqlite3.Connection, wanted: str) -> Document | None:
     found = find_run_or_group(db, wanted)
     if isinstance(found, Err):
         return None
-    view = RunView(db, found.value)
+    return run_document(RunView(db, found.value))
+
+
+def run_document(view: RunView) -> Document:
+    """Return the page of a run that is recorded."""
     status = view.status
-    grid = read_grid(db, view, limit=_ROWS)
+    grid = read_grid(view, limit=_ROWS)
     explained = iter(range(_EXPLAINED))
     reasons = {
         (row.suite, row.name, target): findings_of(view, cell.test)
@@ -59,7 +63,7 @@ def run_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "before": view.run_before,
             "grid": grid,
             "reasons": reasons,
-            "signs": _SIGNS,
+            "signs": SIGNS,
             "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
             "comparison": comparison,
         },

@@ -1,0 +1,104 @@
+"""The report `html`: a run as one file."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from pages import HOSTILE, assert_harmless, text_of
+
+from kindlm.errors import Ok
+from kindlm.reports.registry import ReportOptions, find_report
+
+
+def written(view: Any) -> str:
+    found = find_report("html")
+    assert isinstance(found, Ok)
+    out = io.StringIO()
+    found.value.write(view, out, ReportOptions())
+    return out.getvalue()
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned(repeat=2), make.planned("refunds", repeat=2)])
+    long = "Always look the order up first. " * 20
+    for repeat in (1, 2):
+        writer.execution(repeat=repeat, system=long, assertions=(make.passed(),))
+        writer.execution(
+            "refunds",
+            repeat=repeat,
+            system=long,
+            tools=(("issue_refund", {"order": "A-100"}, {"ok": True}),),
+            assertions=(make.failed(reasoning="It refunded at once."),),
+        )
+    return writer.finish()
+
+
+def test_it_shows_the_run_and_its_executions_those_that_failed_first(recorded: Any) -> None:
+    page = written(recorded)
+    text = text_of(page)
+    assert "failed aaaa2222" in text
+    order = re.findall(r'<details class="x" id="([\w-]+)"', page)
+    assert order == ["aaaa2222-2", "aaaa2222-4", "aaaa2222-1", "aaaa2222-3"]
+    assert 'issue_refund { "order": "A-100" } { "ok": true }' in text
+    assert "judge It refunded at once." in text
+
+
+def test_every_link_leads_to_a_place_in_the_file(recorded: Any) -> None:
+    page = written(recorded)
+    places = set(re.findall(r'\sid="([^"]+)"', page))
+    links = set(re.findall(r'href="([^"]*)"', page)) - {"data:,"}
+    assert {link for link in links if not link.startswith("#")} == set()
+    assert {link.removeprefix("#") for link in links} <= places
+    assert "#aaaa2222-2" in links
+
+
+def test_what_is_said_again_stands_in_it_once(recorded: Any) -> None:
+    page = written(recorded)
+    assert page.count(("Always look the order up first. " * 20).rstrip()) == 1
+    assert page.count("whole text</a>") == 3
+
+
+def test_a_thousand_executions_stay_below_two_megabytes(history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned(f"t{n}", repeat=10) for n in range(100)])
+    for number in range(100):
+        for repeat in range(1, 11):
+            check = make.failed() if number < 20 else make.passed()
+            writer.execution(
+                f"t{number}",
+                repeat=repeat,
+                system="You serve a shop. " * 100,
+                output=f"{number} {repeat} " + "word " * 300,
+                assertions=(check, make.passed("judge", "kind"), make.passed("pii", "pii")),
+            )
+    page = written(writer.finish())
+    assert 500_000 < len(page.encode()) < 2_000_000
+    whole = set(re.findall(r'<details class="x" id="bbbb3333-(\d+)"', page))
+    named = set(re.findall(r'<p class="x" id="bbbb3333-(\d+)"', page))
+    assert {str(number) for number in range(1, 201)} <= whole, "all that failed are there"
+    assert named, "the others are named where they find no room"
+    assert whole | named == {str(number) for number in range(1, 1_001)}
+
+
+def test_what_agents_wrote_is_text(history: Any, make: Any) -> None:
+    writer = history.run("cccc4444", label=HOSTILE)
+    writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE)
+    writer.execution(
+        HOSTILE,
+        HOSTILE,
+        system=HOSTILE * 100,
+        user=HOSTILE * 100,
+        output=HOSTILE,
+        tools=((HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),),
+        error=("PROVIDER_TIMEOUT", 201, HOSTILE, HOSTILE),
+        assertions=(make.failed(label=HOSTILE, message=HOSTILE, reasoning=HOSTILE),),
+    )
+    page = written(writer.finish())
+    assert "alert(1)" in page
+    assert_harmless(page)
+    assert "script-src" not in page
