@@ -36,7 +36,7 @@ _REPORT_LIMIT = 256 * 1024 * 1024
 
 def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
     """Make a run the baseline of its suites, or of one of them; tell what it was before."""
-    with open_journal(database) as (log, db):
+    with open_journal(database, create=_holds_results(wanted)) as (log, db):
         run = or_fail(_chosen_run(log, db, wanted, suite))
         view = RunView(db, run)
         if view.info.ended != "finished":
@@ -55,6 +55,12 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         for (_, name), previous in zip(chosen, before, strict=True):
             _tell_set(run, name, label, previous)
         _warn_of_gaps(db, view, {name for _, name in chosen})
+
+
+def _holds_results(wanted: str | None) -> bool:
+    """Tell whether a file is named in which another program recorded something to begin with."""
+    file = Path(wanted or "")
+    return file.is_file() and isinstance(read_results(file), Ok)
 
 
 def _chosen_run(

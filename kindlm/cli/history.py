@@ -19,6 +19,7 @@ __all__ = [
     "open_history",
     "open_run",
     "or_fail",
+    "project_here",
     "require_read_models",
 ]
 
@@ -32,9 +33,14 @@ def or_fail(result: Result[T]) -> T:
     return result.value
 
 
+def project_here(database: Path | None) -> Project:
+    """Return the project of the working directory, whether it has a history or not."""
+    return or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
+
+
 def existing_history(database: Path | None) -> Project:
     """Return the project of the working directory; end the command if it has no history."""
-    project = or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
+    project = project_here(database)
     if not project.database.exists():
         fail([_nothing_recorded(project.database)])
     return project

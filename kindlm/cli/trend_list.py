@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -60,7 +61,7 @@ def _lines(trend: Trend, color: bool, blocks: bool) -> Iterator[str]:
 
 def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
     """Yield a sparkline for each figure, the oldest run first, with the range that it shows."""
-    points = list(reversed(trend.points))
+    points = list(reversed(trend.counted))
     rates = [point.counts.pass_rate for point in points]
     passed = sum(point.counts.passed for point in points)
     tested = sum(point.counts.tested for point in points)
@@ -80,6 +81,10 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         spread = least if least == most else f"{least} to {most}"
         yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
     yield from _flakiness(trend)
+    others = Counter(point.mode for point in trend.points)
+    others.subtract(point.mode for point in trend.counted)
+    if told := [f"{number:,} {mode}" for mode, number in sorted(others.items()) if number]:
+        yield "others", f"{', '.join(told)}: shown, and not counted above"
 
 
 def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:

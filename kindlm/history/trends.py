@@ -15,6 +15,8 @@ __all__ = ["TestIdentity", "Trend", "TrendPoint", "find_tests", "read_trend"]
 
 _SHORT = 8
 
+_NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})
+
 # By the primary key of planned_tests: a look for each suite that was run, whatever is in it.
 _EXACT = """
 SELECT s.project, s.name AS suite, p.test, p.target
@@ -120,6 +122,15 @@ class Trend:
 
     test: TestIdentity
     points: tuple[TrendPoint, ...]
+
+    @property
+    def counted(self) -> tuple[TrendPoint, ...]:
+        """The runs that say how the test does, each by conversations of its own.
+
+        Those of runs that were rescored or replayed were held in another run, and what `kindlm
+        settle` adds is chosen by the results that were suspected.
+        """
+        return tuple(point for point in self.points if point.mode not in _NOT_COUNTED)
 
     @property
     def flakiness(self) -> Flakiness:

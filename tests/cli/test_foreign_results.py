@@ -210,6 +210,16 @@ def test_what_can_not_be_read_is_said(kindlm: Any, here: Path, value: Any, code:
     assert not (here / "h.db").exists()
 
 
+def test_a_baseline_can_be_what_a_history_begins_with(kindlm: Any, here: Path) -> None:
+    (here / "notes.txt").write_text("nothing", encoding="utf-8")
+    refused = kindlm("baseline", "set", here / "notes.txt", "--db", here / "new.db")
+    assert refused.code == 1
+    assert not (here / "new.db").exists()
+    outcome = kindlm("baseline", "set", written(here, BASELINE), "--db", here / "new.db")
+    assert outcome.code == 0, outcome.err
+    assert "support" in kindlm("baseline", "list", "--db", here / "new.db").out
+
+
 @pytest.mark.parametrize("value", [{"some": "thing"}, [], [1], "1", "null", '"text"'])
 def test_a_file_of_nobody_is_refused(kindlm: Any, here: Path, value: Any) -> None:
     outcome = kindlm("import", written(here, value), "--db", here / "h.db")

@@ -116,6 +116,19 @@ def test_a_run_that_was_stopped_is_marked(runs: Any, history: Any, make: Any, re
     assert "skipped" in untouched
 
 
+def test_conversations_are_counted_once_and_added_repeats_are_told_apart(
+    runs: Any, record: Any
+) -> None:
+    record("run1", "yyyy").finish()
+    record("run2", "nnnn", mode="rescored", source_run="run1").finish()
+    record("run3", "nnnn", mode="replayed", source_run="run1").finish()
+    record("run4", "nn", mode="settled", source_run="run1").finish()
+    shown = runs("-t", "greets").out
+    assert "100 %, 4 of 4\n" in shown
+    assert "others     1 replayed, 1 rescored, 1 settled: shown, and not counted above" in shown
+    assert all(run in shown for run in ("run1", "run2", "run3", "run4"))
+
+
 def test_what_was_rescored_says_nothing_of_flakiness(runs: Any, record: Any) -> None:
     record("run1", "yyyy").finish()
     record("run2", "nnyy", mode="rescored", source_run="run1").finish()
