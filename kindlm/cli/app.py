@@ -41,6 +41,7 @@ from kindlm.cli.commands.test import test_command
 from kindlm.cli.commands.validate import validate_command
 from kindlm.cli.commands.verify import verify_command
 from kindlm.cli.crash import report_crash
+from kindlm.cli.inert_output import inert_output
 from kindlm.cli.other_names import in_our_names
 from kindlm.errors import ErrorCode, KindlmError
 
@@ -118,6 +119,11 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line; return 0 if it did what was asked and all is well, else 1."""
     console.prepare_streams()
     console.set_verbose("--verbose" in arguments)
+    with inert_output():
+        return _ended(arguments)
+
+
+def _ended(arguments: Sequence[str]) -> int:
     try:
         with _logging():
             code = _invoke(arguments)

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
+from kindlm.recording.git import folder_in_repository
+from kindlm.recording.project import regression_threshold
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
-__all__ = ["Reporter", "is_history", "parse_reporters", "spare", "write_reports"]
+__all__ = ["Reporter", "is_history", "of_project", "parse_reporters", "spare", "write_reports"]
 
 _STDOUT = "-"
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
@@ -78,6 +80,17 @@ def is_history(file: Path, database: Path) -> bool:
     """Tell whether a file is the history, or one of those that SQLite keeps beside it."""
     kept = (os.path.realpath(f"{database}{end}") for end in _BESIDE_A_DATABASE)
     return os.path.realpath(file) in kept
+
+
+def of_project(options: ReportOptions, root: Path) -> ReportOptions:
+    """Return options with what reports have to know of the project that a run is of."""
+    threshold = regression_threshold(root)
+    return replace(
+        options,
+        folder=folder_in_repository(root),
+        # A setting that can not be read is told by the command that is asked to compare.
+        regression_threshold=threshold.value if isinstance(threshold, Ok) else None,
+    )
 
 
 def write_reports(

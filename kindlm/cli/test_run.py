@@ -15,11 +15,12 @@ from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, wants_color, warn
 from kindlm.cli.dry_run import write_plan
+from kindlm.cli.github import tell_github
 from kindlm.cli.history import existing_history, fail_to_open, open_history, or_fail
-from kindlm.cli.interruption import stop_on_signals
+from kindlm.cli.interruption import HeldSignals, stop_on_signals
 from kindlm.cli.logs import name_run
 from kindlm.cli.progress import ProgressView, make_progress
-from kindlm.cli.reporters import Reporter, parse_reporters, spare, write_reports
+from kindlm.cli.reporters import Reporter, of_project, parse_reporters, spare, write_reports
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded, no_selection
 from kindlm.config import Diagnostic
@@ -102,11 +103,19 @@ def record_and_report(
     # What is loaded by now stays until the end: looking through all of it for garbage again and
     # again takes a twentieth of a run.
     gc.freeze()
-    try:
-        record_run(request, run, console, progress=options.progress, fail_fast=options.fail_fast)
-    except (LockHeldError, SealedError) as error:
-        fail([_run_elsewhere(run, error)], console)
-    return report_run(request, run, reporters, options, console)
+    with HeldSignals() as held:
+        try:
+            record_run(
+                request,
+                run,
+                console,
+                progress=options.progress,
+                fail_fast=options.fail_fast,
+                held=held,
+            )
+        except (LockHeldError, SealedError) as error:
+            fail([_run_elsewhere(run, error)], console)
+        return report_run(request, run, reporters, options, console)
 
 
 def _unfinished(options: TestOptions) -> Unfinished:
@@ -140,12 +149,13 @@ def record_run(
     *,
     progress: bool = True,
     fail_fast: bool = False,
+    held: HeldSignals | None = None,
 ) -> None:
     """Run what is requested and record it; tell what could not be recorded.
 
     With `fail_fast`, nothing new starts after the first execution that failed or errored. The run
     is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
-    that runs are compared with, and can be resumed.
+    that runs are compared with, and can be resumed. `held` has the signals that come after the run.
     """
     secret = run_secrets(request)
     name_run(run, secret)
@@ -159,7 +169,7 @@ def record_run(
         try:
             # What an agent in Python prints must not run into a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
-                asyncio.run(_run(request, run, log, view, console, fail_fast=fail_fast))
+                asyncio.run(_run(request, run, log, view, console, held, fail_fast=fail_fast))
         finally:
             # However it ended: what was not written must not be lost with the process.
             if log.failure:
@@ -194,6 +204,7 @@ def report_run(
             look = replace(look, first=import_command(unwritten, _shown(request.database)))
         errors = write_reports(reporters, view, look)
         show(errors, console)
+        tell_github(view, look, os.environ, console)
         return 0 if view.passed and not errors else 1
 
 
@@ -203,13 +214,14 @@ async def _run(
     log: EventLog,
     progress: ProgressView,
     console: Console,
+    held: HeldSignals | None,
     *,
     fail_fast: bool,
 ) -> None:
     stop = Stop()
     _log.info("The run starts", suites=len(request.suites))
     watcher = _Watcher(progress, console, stop, fail_fast)
-    with stop_on_signals(stop, lambda line: note(line, console)):
+    with stop_on_signals(stop, lambda line: note(line, console), held):
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
@@ -236,13 +248,14 @@ class _Watcher:
 
 
 def _report_options(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:
-    return ReportOptions(
+    look = ReportOptions(
         color=wants_color(sys.stdout),
         width=console.width,
         verbose=options.verbose,
         database=_shown(request.database),
         named=options.database is not None,
     )
+    return of_project(look, request.root)
 
 
 def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:

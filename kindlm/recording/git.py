@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kindlm.events import GitState
 
-__all__ = ["ci_service", "commit_of", "git_state"]
+__all__ = ["ci_service", "commit_of", "folder_in_repository", "git_state"]
 
 _CI = {
     "GITHUB_ACTIONS": "github",
@@ -42,6 +42,17 @@ def commit_of(folder: Path, revision: str) -> str | None:
     """Return the commit that a revision names in a folder's repository; None if there is none."""
     wanted = f"{revision}^{{commit}}"
     return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted) or None
+
+
+def folder_in_repository(folder: Path) -> str:
+    """Return a folder's path inside its repository, with slashes; empty at its top or outside."""
+    folder = folder.resolve()
+    for top in (folder, *folder.parents):
+        # In a linked work tree or a submodule it is a file.
+        if (top / ".git").exists():
+            path = folder.relative_to(top).as_posix()
+            return "" if path == "." else path
+    return ""
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

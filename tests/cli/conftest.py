@@ -14,7 +14,16 @@ import pytest
 
 from kindlm.cli.app import run
 
-_SETTINGS = ("NO_COLOR", "FORCE_COLOR", "CI", "DEBUG", "KINDLM_DB", "KINDLM_LOG")
+_SETTINGS = (
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CI",
+    "DEBUG",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "KINDLM_DB",
+    "KINDLM_LOG",
+)
 
 
 @dataclass(frozen=True)

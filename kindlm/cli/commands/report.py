@@ -26,11 +26,12 @@ def report_command(
     from kindlm.cli.console import fail
     from kindlm.cli.history import existing_history, or_fail
     from kindlm.cli.reading import exit_code, open_view, report_options
-    from kindlm.cli.reporters import parse_reporters, spare, write_reports
+    from kindlm.cli.reporters import of_project, parse_reporters, spare, write_reports
 
     reporters = or_fail(parse_reporters([form], output))
-    or_fail(spare(reporters, existing_history(db).database))
-    options = report_options(db, verbose=verbose)
+    project = existing_history(db)
+    or_fail(spare(reporters, project.database))
+    options = of_project(report_options(db, verbose=verbose), project.root)
     with open_view(db, run_id or run) as view:
         errors = write_reports(reporters, view, options)
         if errors:

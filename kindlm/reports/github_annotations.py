@@ -1,0 +1,121 @@
+"""What failed, as annotations that GitHub shows at the lines of a suite's file.
+
+They are workflow commands: lines that a step writes to its output, in the form of
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kindlm.history.rows import SuiteView, TestView
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.reports.assertion_text import assertion_name
+from kindlm.reports.figures import comparison
+from kindlm.reports.findings import findings_of
+from kindlm.reports.untrusted import bounded, one_line, visible
+
+__all__ = ["Annotation", "annotations_of", "as_command"]
+
+_MOST = 10
+"""GitHub shows so many errors of a step, and no more."""
+
+_MESSAGES = 5
+_TEXT = 1_000
+
+_IN_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_IN_PROPERTIES = _IN_DATA | {":": "%3A", ",": "%2C"}
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """An error at a line of a file; `file` is a path inside the repository."""
+
+    file: str
+    line: int | None
+    title: str
+    message: str
+
+
+def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
+    """Return what made a run fail, one annotation for each line, as many as GitHub shows.
+
+    Args:
+        view: A recorded run.
+        folder: Where the project lies inside its repository.
+    """
+    found: dict[tuple[str, int | None], Annotation] = {}
+    more: dict[tuple[str, int | None], int] = {}
+    for annotation in _all(view):
+        place = (annotation.file, annotation.line)
+        if place not in found:
+            if len(found) == _MOST:
+                break
+            found[place] = annotation
+            more[place] = 1
+        elif more[place] < _MESSAGES:
+            known = found[place]
+            message = f"{known.message}\n\n{annotation.title}\n{annotation.message}"
+            found[place] = Annotation(known.file, known.line, known.title, message)
+            more[place] += 1
+    return [
+        Annotation(in_folder(folder, each.file), each.line, each.title, each.message)
+        for each in found.values()
+    ]
+
+
+def as_command(annotation: Annotation) -> str:
+    """Return an annotation as one line, which nothing in its texts can end or extend."""
+    properties = {
+        "file": one_line(annotation.file, 1_000),
+        **({} if annotation.line is None else {"line": str(annotation.line)}),
+        "title": one_line(annotation.title),
+    }
+    written = ",".join(
+        f"{name}={_escaped(text, _IN_PROPERTIES)}" for name, text in properties.items()
+    )
+    return f"::error {written}::{_escaped(visible(annotation.message), _IN_DATA)}"
+
+
+def in_folder(folder: str, path: str) -> str:
+    """Return a path of a project as one of the repository; an absolute one as it is."""
+    return path if not folder or path.startswith("/") else f"{folder}/{path}"
+
+
+def _all(view: RunView) -> Iterator[Annotation]:
+    for suite in view.suites:
+        if suite.error_code is not None:
+            title = f"{suite.name} could not be run"
+            yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
+        # Failures that a suite tolerates are not why the run failed.
+        elif not suite.tolerates:
+            for test in view.tests(suite.id):
+                if test.status in (Status.FAILED, Status.ERRORED):
+                    yield from _of_test(view, suite, test)
+    for suite in view.suites:
+        for gate in suite.gates:
+            if not gate.passed:
+                title = f"Gate {gate.name}"
+                message = f"{comparison(gate)}\n{gate.message}"
+                yield Annotation(suite.path, None, title, message)
+
+
+def _of_test(view: RunView, suite: SuiteView, test: TestView) -> Iterator[Annotation]:
+    findings = findings_of(view, test)
+    title = f"{test.name} · {test.target}"
+    passed = f"{test.counts.passed} of {test.counts.tested} passed"
+    for error in findings.errors:
+        message = f"{error.first.error_code}, {passed}: {bounded(error.message, _TEXT)}"
+        yield Annotation(suite.path, test.line, title, message)
+    for finding in findings.assertions:
+        assertion = finding.assertion
+        line = test.line if assertion.line is None else assertion.line
+        said = bounded(assertion.message or "", _TEXT)
+        message = f"{assertion_name(assertion)}, {passed}: {said}"
+        yield Annotation(suite.path, line, title, message)
+
+
+def _escaped(text: str, escapes: Mapping[str, str]) -> str:
+    return "".join(escapes.get(char, char) for char in text)

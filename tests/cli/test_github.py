@@ -1,0 +1,222 @@
+"""On GitHub Actions: annotations at the lines that failed, a summary, and no command of an agent's.
+
+What a step prints is read here by the rules of the runner, `ActionCommand` of actions/runner.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.cli import inert_output as inert
+from kindlm.history.run_view import RunView
+from kindlm.reports.github_annotations import annotations_of
+
+HOSTILE = (
+    "::error file=evil,line=1::pwned\r\n  ::add-mask::delivered\n\u2003::stop-commands::x\n"
+    "a ##[error]pwned ##[group]x"
+)
+SUITE = """\
+kindlm: 1
+project: shop
+suite: { name: orders }
+providers:
+  fake: { type: scripted, replies: [{ text: %s }] }
+models: [{ id: fake, provider: fake, model: fake-1 }]
+prices: { fake-1: { input: 0, output: 0 } }
+prompts: { ask: { user: hello } }
+tests:
+  - name: "greets: 100%%, always"
+    prompt: ask
+    expect:
+      output:
+        contains:
+          - good day
+"""
+LINE = 15
+
+
+class Said(NamedTuple):
+    """A workflow command, as the runner reads it."""
+
+    command: str
+    properties: dict[str, str]
+    data: str
+
+
+def commands_in(output: str) -> list[Said]:
+    """Return all workflow commands in what a step printed."""
+    said = []
+    for line in re.split("\r\n|\r|\n", output):
+        stripped = line.lstrip()
+        if not stripped.startswith("::"):
+            assert "##[" not in line
+            continue
+        head, separator, data = stripped[2:].partition("::")
+        assert separator
+        command, _, properties = head.partition(" ")
+        pairs = dict(pair.split("=", 1) for pair in properties.split(",") if pair)
+        said.append(Said(command, {n: unescape(v) for n, v in pairs.items()}, unescape(data)))
+    return said
+
+
+def unescape(text: str) -> str:
+    for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, char)
+    return text
+
+
+@pytest.fixture
+def step(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A step of a job: where the suite of an agent that attacks is; returns the summary's file."""
+    (here / ".git").mkdir()
+    project = here / "agents" / "shop"
+    project.mkdir(parents=True)
+    text = SUITE % json.dumps(HOSTILE)
+    (project / "kindlm.yaml").write_text(text, encoding="utf-8")
+    assert "good day" in text.splitlines()[LINE - 1]
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "summary"))
+    return here / "summary"
+
+
+def test_a_failure_is_annotated_at_its_line_and_an_agent_gives_no_commands(
+    kindlm: Any, step: Path
+) -> None:
+    outcome = kindlm("test", "--verbose")
+
+    assert outcome.code == 1
+    assert commands_in(outcome.out) == []
+    failed, gate = commands_in(outcome.err)
+    assert failed.command == "error"
+    assert failed.properties == {
+        "file": "agents/shop/kindlm.yaml",
+        "line": str(LINE),
+        "title": "greets: 100%, always · fake",
+    }
+    assert failed.data.startswith("contains good day, 0 of 1 passed: Expected the output")
+    assert gate.properties["title"] == "Gate passRateMin"
+    assert "line" not in gate.properties
+    # What was said can still be read.
+    assert r":\u003aerror file=evil" in outcome.out
+    assert r"##\u005berror]pwned" in outcome.out
+
+
+@pytest.mark.parametrize("command", ["show", "report", "diff", "runs"])
+def test_no_command_lets_an_agent_speak(kindlm: Any, step: Path, command: str) -> None:
+    for _ in range(2):
+        kindlm("test", "-q")
+    shown = {"show": ["latest", "1", "--verbose"], "report": ["--verbose"]}
+    outcome = kindlm(command, *shown.get(command, []))
+    assert commands_in(outcome.out + outcome.err) == []
+
+
+def test_a_report_for_machines_is_alone_on_standard_output(kindlm: Any, step: Path) -> None:
+    outcome = kindlm("test", "--reporter", "json")
+    assert commands_in(outcome.out) == []
+    (test,) = json.loads(outcome.out)["tests"]
+    assert test["executions"][0]["output"] == HOSTILE
+    assert len(commands_in(outcome.err)) == 2
+
+
+def test_without_github_nothing_is_annotated_or_written_out(
+    kindlm: Any, step: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    outcome = kindlm("test")
+    assert "::error file=agents" not in outcome.err
+    assert r"\u003a" not in outcome.out
+    assert not step.exists()
+
+
+def test_the_summary_of_the_job_has_a_report_for_each_run(kindlm: Any, step: Path) -> None:
+    for _ in range(2):
+        assert kindlm("test", "-q").code == 1
+    first, second = step.read_text("utf-8").split("### ❌ kindlm: FAILED\n")[1:]
+    assert "Since run" not in first
+    assert "#### Since run" in second
+
+
+@pytest.mark.parametrize("obstacle", ["folder", "full"])
+def test_a_summary_that_can_not_be_written_is_told_and_changes_nothing(
+    kindlm: Any, step: Path, obstacle: str
+) -> None:
+    Path("kindlm.yaml").write_text(SUITE % '"good day"', encoding="utf-8")
+    if obstacle == "folder":
+        step.mkdir()
+    else:
+        step.write_bytes(b"x" * (1024 * 1024 - 10))
+    outcome = kindlm("test")
+    assert outcome.code == 0
+    assert "The summary of the job was not written" in outcome.err
+    assert step.is_dir() or step.stat().st_size == 1024 * 1024 - 10
+
+
+def test_a_suite_that_can_not_be_loaded_is_annotated(kindlm: Any, step: Path) -> None:
+    text = Path("kindlm.yaml").read_text("utf-8")
+    Path("broken.yaml").write_text(text.replace("expect:", "expct:"), encoding="utf-8")
+    outcome = kindlm("test", "broken.yaml")
+    assert outcome.code == 1
+    (said,) = commands_in(outcome.err)
+    assert said.properties["file"] == "agents/shop/broken.yaml"
+    assert said.properties["line"] == "12"
+
+
+def test_github_shows_ten_errors_and_each_line_once(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(f"t{i}", m) for i in range(30) for m in ("gpt", "claude")])
+    for i in range(30):
+        for model in ("gpt", "claude"):
+            run.execution(f"t{i}", model, assertions=(make.failed(line=100 + i),))
+    found = annotations_of(run.finish())
+    assert [each.line for each in found] == list(range(100, 110))
+    assert "t0 · claude\ncontains contains hi, 0 of 1 passed" in found[0].message
+
+
+def test_failures_that_are_tolerated_are_no_errors(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(
+        tests=[make.planned("good"), make.planned("bad")], gates={"passRateMin": 0.5}, defaults={}
+    )
+    run.execution("good", assertions=(make.passed(),))
+    run.execution("bad", assertions=(make.failed(),))
+    view: RunView = run.finish()
+    assert view.passed
+    assert annotations_of(view) == []
+
+
+PIECES = st.sampled_from([":", "::", "#", "##", "[", "##[", "\n", "\r", " ", "\t", "\u2003", "x"])
+
+
+@given(st.lists(st.lists(PIECES).map("".join), max_size=8))
+def test_in_whatever_pieces_text_is_written_no_line_is_a_command(pieces: list[str]) -> None:
+    out, before = io.StringIO(newline=""), sys.stdout
+    sys.stdout = out
+    try:
+        with inert.inert_output({"GITHUB_ACTIONS": "true"}):
+            for piece in pieces:
+                sys.stdout.write(piece)
+    finally:
+        sys.stdout = before
+    assert commands_in(out.getvalue()) == []
+    restored = out.getvalue().replace(r"\u003a", ":").replace(r"\u005b", "[")
+    assert restored == "".join(pieces)
+
+
+def test_a_file_gets_the_text_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "out").open("w+", encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        with inert.inert_output({"GITHUB_ACTIONS": "true"}):
+            sys.stdout.write("::error::x\n")
+        file.seek(0)
+        assert file.read() == "::error::x\n"
