@@ -107,8 +107,9 @@ def test_a_failure_is_annotated_at_its_line_and_an_agent_gives_no_commands(
     assert gate.properties["title"] == "Gate passRateMin"
     assert "line" not in gate.properties
     # What was said can still be read.
-    assert r":\u003aerror file=evil" in outcome.out
-    assert r"##\u005berror]pwned" in outcome.out
+    shown = kindlm("show", "latest", "1").out
+    assert r":\u003aerror file=evil" in shown
+    assert r"##\u005berror]pwned" in shown
 
 
 @pytest.mark.parametrize("command", ["show", "report", "diff", "runs"])
