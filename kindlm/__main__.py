@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
+# First of all: until a signal is handled, Ctrl-C shows a traceback of Python's own.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(1))
+
 import sys
 
 from kindlm.cli.ending import ending_at_once, interrupt_on_signals, leave_with

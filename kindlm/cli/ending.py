@@ -5,6 +5,7 @@ Nothing heavy is imported here: this comes before everything else.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Iterator
@@ -35,8 +36,11 @@ def ending_at_once() -> Iterator[None]:
 
 
 def interrupt_on_signals() -> None:
-    """Let SIGTERM do what Ctrl-C does: unwind, so that everything is closed, and exit with 1."""
+    """Let Ctrl-C and SIGTERM unwind, so that everything is closed, and exit with 1."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Who starts a program in the background may have it ignore Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def leave_with(code: int) -> NoReturn:
@@ -47,7 +51,14 @@ def leave_with(code: int) -> NoReturn:
 
     for number in _SIGNALS:
         signal.signal(number, leave)
+    # Python takes handlers away at its very end, when threads have ended: a signal would kill.
+    atexit.register(_ignore_signals)
     raise SystemExit(code)
+
+
+def _ignore_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

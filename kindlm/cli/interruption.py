@@ -1,4 +1,7 @@
-"""Ctrl-C, SIGTERM, a closed terminal: the first asks the run to stop, the second ends it now."""
+"""Ctrl-C, SIGTERM, a closed terminal: the first asks the run to stop, the second ends it now.
+
+Once the run has ended, the first lets its report be finished, which takes a moment.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,61 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Self
 
 from kindlm.engine.stop import Stop
 
-__all__ = ["stop_on_signals"]
+__all__ = ["HeldSignals", "stop_on_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class HeldSignals:
+    """Lets a signal wait, from `hold` on, until the context ends, and raises it again then.
+
+    A second one raises `KeyboardInterrupt` at once.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+        self._waiting: list[int] = []
+
+    def hold(self) -> None:
+        """Let signals wait from now on."""
+        for number in self._before:
+            signal.signal(number, self._remember)
+
+    def __enter__(self) -> Self:
+        """Remember what signals do now."""
+        self._before = {number: signal.getsignal(number) for number in _handled()}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let signals do that again, also the one that has waited."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._waiting and error is None:
+            signal.raise_signal(self._waiting[0])
+
+    def _remember(self, number: int, _frame: FrameType | None) -> None:
+        if self._waiting:
+            raise KeyboardInterrupt
+        self._waiting.append(number)
+
+
 @contextmanager
-def stop_on_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
+def stop_on_signals(
+    stop: Stop, tell: Callable[[str], None], held: HeldSignals | None = None
+) -> Iterator[None]:
     """Let signals stop the run of the running event loop while the context lasts.
 
-    `tell` shows a line to the user.
+    `tell` shows a line to the user; `held` has the signals that come after it.
     """
     loop = asyncio.get_running_loop()
 
@@ -32,18 +77,26 @@ def stop_on_signals(stop: Stop, tell: Callable[[str], None]) -> Iterator[None]:
         else:
             stop.at_once()
 
-    # What was started with nohup is to outlive its terminal.
-    handled = [
-        number
-        for number in _SIGNALS
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    before = {number: signal.getsignal(number) for number in handled}
-    for number in handled:
+    before = {number: signal.getsignal(number) for number in _handled()}
+    for number in before:
         loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:
+        # One that comes between the two waits for the second.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+        if held is not None:
+            held.hold()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _handled() -> list[signal.Signals]:
+    # What was started with nohup is to outlive its terminal.
+    return [
+        number
+        for number in _SIGNALS
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
-__all__ = ["STDOUT", "open_output", "replaces"]
+__all__ = ["STDOUT", "open_output", "open_report", "replaces"]
 
 STDOUT = Path("-")
 """The name that means standard output."""
@@ -24,11 +25,22 @@ def replaces(path: Path) -> bool:
 
 
 @contextmanager
-def open_output(path: Path) -> Iterator[BinaryIO]:
+def open_report(path: Path) -> Iterator[TextIO]:
+    """Open a file for a report as `open_output` does; others may read it as the umask says."""
+    with (
+        open_output(path, mode=0o666) as out,
+        io.TextIOWrapper(out, encoding="utf-8", newline="\n") as text,
+    ):
+        yield text
+
+
+@contextmanager
+def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     """Open what is to be written, and create the folders that it is in.
 
-    A regular file, also behind a symbolic link, is readable by its owner alone and takes its name
-    when it is complete: what was there stays if that fails. Anything else is written to directly.
+    A regular file, also behind a symbolic link, takes its name when it is complete: what was there
+    stays if that fails. Who may read and write it, `mode` and the umask say; by default its owner
+    alone. Anything else is written to directly.
 
     Raises:
         OSError: It can not be written.
@@ -41,7 +53,7 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
         with os.fdopen(descriptor, "wb") as out:
             yield out
         part.replace(target)

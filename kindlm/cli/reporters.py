@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kindlm.cli.output_file import open_report
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
@@ -104,8 +105,7 @@ def write_reports(
             sys.stdout.flush()
             continue
         try:
-            reporter.file.parent.mkdir(parents=True, exist_ok=True)
-            with reporter.file.open("w", encoding="utf-8", newline="\n") as out:
+            with open_report(reporter.file) as out:
                 reporter.report.write(view, out, replace(options, color=False))
         except OSError as error:
             errors.append(_not_written(reporter, error))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from kindlm.cli.reporters import parse_reporters
+from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
 from kindlm.errors import Err, Ok
+from kindlm.reports.registry import ReportOptions
 
 
 @pytest.mark.parametrize(
@@ -98,3 +101,30 @@ def test_a_run_without_any_time_starts_nothing(kindlm):
     report = json.loads(outcome.out)
     assert report["run"]["status"] == "aborted"
     assert not any(test["executions"] for test in report["tests"])
+
+
+def test_a_report_that_is_cut_off_leaves_the_one_before_and_nothing_else(here):
+    def cut_off(_view, out, _options):
+        out.write("half of")
+        raise KeyboardInterrupt
+
+    Path("report.json").write_text("the one before")
+    reporter = Reporter(SimpleNamespace(name="json", write=cut_off), Path("report.json"))
+    with pytest.raises(KeyboardInterrupt):
+        write_reports([reporter], None, ReportOptions())
+    assert Path("report.json").read_text() == "the one before"
+    assert [path.name for path in Path().iterdir()] == ["report.json"]
+
+
+def test_others_may_read_a_report_as_the_umask_says(here):
+    def write(_view, out, _options):
+        out.write("é\n")
+
+    before = os.umask(0o027)
+    try:
+        reporter = Reporter(SimpleNamespace(name="json", write=write), Path("a/b"))
+        assert write_reports([reporter], None, ReportOptions()) == []
+    finally:
+        os.umask(before)
+    assert Path("a/b").stat().st_mode & 0o777 == 0o640
+    assert Path("a/b").read_bytes() == "é\n".encode()

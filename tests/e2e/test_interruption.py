@@ -236,7 +236,7 @@ def test_a_signal_while_the_program_starts_shows_no_traceback(
         assert "Traceback" not in done.stderr, stage
 
 
-def test_a_signal_while_the_report_is_written_leaves_the_run_finished(
+def test_a_signal_while_the_report_is_written_leaves_the_run_finished_and_the_report_whole(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     text = "delivered " * 2_000
@@ -250,9 +250,10 @@ def test_a_signal_while_the_report_is_written_leaves_the_run_finished(
     # The report has begun, and is larger than the pipe: it waits for somebody to read it.
     assert process.stdout.read(1) == "{"
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "Traceback" not in stderr
+    assert stdout.endswith('"errors": []\n}\n')
     assert workspace.query("SELECT ended, passed FROM runs") == [("finished", 1)]
 
 

@@ -1,0 +1,107 @@
+"""How a process ends when signals come: which code, and what is still done."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kindlm.cli.interruption import HeldSignals
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(autouse=True)
+def interrupting() -> Iterator[None]:
+    """Signals interrupt here as they do once the program has started."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_waits_until_what_is_held_is_done(number: signal.Signals) -> None:
+    done: list[str] = []
+
+    def whole() -> None:
+        with HeldSignals() as held:
+            held.hold()
+            signal.raise_signal(number)
+            done.append("report")
+
+    with pytest.raises(KeyboardInterrupt):
+        whole()
+    assert done == ["report"]
+
+
+def test_the_second_signal_waits_for_nothing() -> None:
+    done: list[str] = []
+
+    def whole() -> None:
+        with HeldSignals() as held:
+            held.hold()
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+            done.append("report")
+
+    with pytest.raises(KeyboardInterrupt):
+        whole()
+    assert done == []
+
+
+def test_nothing_is_held_before_the_run_has_ended() -> None:
+    with pytest.raises(KeyboardInterrupt), HeldSignals():
+        signal.raise_signal(signal.SIGINT)
+
+
+PROGRAM = """
+import os, signal
+{load}
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number={number}):
+        kill(pid, number)
+{moment}
+"""
+
+
+def ended(load: str, moment: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    program = PROGRAM.format(load=load, moment=moment, number=int(number))
+    # Whoever runs the tests in the background may have them ignore Ctrl-C.
+    return subprocess.run(
+        [sys.executable, "-c", f"import signal\n{program}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_when_python_has_taken_its_handlers_away_changes_no_code(
+    number: signal.Signals, code: int
+) -> None:
+    """What is deleted last is deleted after that."""
+    done = ended(
+        "from kindlm.cli.ending import leave_with", f"last = Last()\nleave_with({code})", number
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_ctrl_c_is_handled_before_anything_else_is_loaded() -> None:
+    """When the entry of the program loads its first module."""
+    load = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kindlm.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+    done = ended(load, "import kindlm.__main__", signal.SIGINT)
+    assert (done.returncode, done.stderr) == (1, "")
