@@ -115,7 +115,7 @@ class RunDiff:
             self.pairs,
             fail_on=self.options.fail_on,
             regression_threshold=self.options.regression_threshold,
-            asked={key for key in self.pairs if self._is_wanted(key)},
+            asked=self._asked,
         )
 
     @cached_property
@@ -126,6 +126,13 @@ class RunDiff:
             for read in self._read
             if not _untested(read)
         }
+
+    @cached_property
+    def _asked(self) -> frozenset[QualifiedName] | None:
+        """The tests that were asked for; None if all are."""
+        if not self.options.test:
+            return None
+        return frozenset(key for key in self.pairs if self._is_wanted(key))
 
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
@@ -247,7 +254,9 @@ class RunDiff:
             )
 
     def _is_wanted(self, key: QualifiedName) -> bool:
-        wanted = (self.options.test or "").casefold()
+        if not self.options.test:
+            return True
+        wanted = self.options.test.casefold()
         return any(wanted in name.casefold() for name in (key.suite, key.name))
 
     def _arguments(self, digest: bytes) -> object:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import atan, cos, hypot, pi, sin, sqrt
-from statistics import NormalDist, fmean, variance
+from math import atan, cos, fsum, hypot, pi, sin, sqrt
+from statistics import NormalDist, fmean
 
 __all__ = [
     "mean_difference_interval",
@@ -69,7 +69,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if len(values) < 2:
         return None
     mean = fmean(values)
-    margin = _student(len(values) - 1) * sqrt(variance(values) / len(values))
+    margin = _student(len(values) - 1) * sqrt(_variance(values) / len(values))
     return mean - margin, mean + margin
 
 
@@ -85,13 +85,21 @@ def mean_difference_interval(
     if min(len(before), len(after)) < 2:
         return None
     change = fmean(after) - fmean(before)
-    parts = [(variance(side) / len(side), len(side) - 1) for side in (before, after)]
+    parts = [(_variance(side) / len(side), len(side) - 1) for side in (before, after)]
     spread = sum(part for part, _ in parts)
     if spread == 0:
         return change, change
     freedom = spread**2 / sum(part**2 / degrees for part, degrees in parts)
     margin = _student(max(1, int(freedom))) * sqrt(spread)
     return change - margin, change + margin
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Return the sample variance; that of the standard library takes fractions, and its time."""
+    if min(values) == max(values):
+        return 0.0
+    mean = fmean(values)
+    return fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 @lru_cache(maxsize=256)
