@@ -1,0 +1,153 @@
+"""The SARIF report: what guardrails found, for code scanning, at the lines that ask for it.
+
+SARIF 2.1.0 is https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. A result is a
+guardrail of a test that a target broke, once however many repeats it did so in; its fingerprint is
+the same in every run, so that a finding is not taken for a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, TextIO
+from urllib.parse import quote
+
+from kindlm import __version__
+from kindlm.history.rows import AssertionView, SuiteView, TestView
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Outcome
+from kindlm.reports.findings import FailedAssertion, findings_of
+from kindlm.reports.github_annotations import in_folder
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.sarif_rules import RULES
+from kindlm.reports.untrusted import bounded, visible
+from kindlm.reports.verdict_text import show_command
+
+__all__ = ["REPORT"]
+
+_SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_TEXT = 2_000
+_EXECUTIONS = 20
+
+
+class _SarifReport:
+    name = "sarif"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the report, result by result."""
+        out.write(f'{{"$schema": {_json(_SCHEMA)}, "version": "2.1.0", "runs": [{{\n')
+        out.writelines(f"{_json(name)}: {_json(value)},\n" for name, value in _head(view))
+        out.write('"results": [')
+        separator = "\n"
+        for result in _results(view, options.folder):
+            out.write(separator + _json(result))
+            separator = ",\n"
+        out.write("\n]}]}\n")
+
+
+REPORT = _SarifReport()
+
+
+def _head(view: RunView) -> Iterator[tuple[str, Any]]:
+    rules = [rule.descriptor for rule in RULES.values()]
+    yield "tool", {"driver": {"name": "kindlm", "version": __version__, "rules": rules}}
+    yield "columnKind", "unicodeCodePoints"
+    info = view.info
+    broken = any(suite.error_code is not None for suite in view.suites)
+    invocation = {
+        "executionSuccessful": info.ended == "finished" and not broken,
+        "startTimeUtc": info.started_at,
+        **({} if info.finished_at is None else {"endTimeUtc": info.finished_at}),
+    }
+    yield "invocations", [invocation]
+    yield "properties", {"run": view.id, "project": info.project, "head": info.head}
+
+
+def _results(view: RunView, folder: str) -> Iterator[dict[str, Any]]:
+    for suite in view.suites:
+        for test in view.tests(suite.id):
+            if test.counts.failed or test.counts.errored:
+                for found in _broken_guardrails(view, test):
+                    yield _result(view, suite, test, found, folder)
+
+
+def _broken_guardrails(view: RunView, test: TestView) -> Iterator[FailedAssertion]:
+    """Yield each guardrail of a test that was broken or not decided, with all its executions."""
+    found: dict[tuple[str, str, Outcome], FailedAssertion] = {}
+    for finding in findings_of(view, test).assertions:
+        assertion = finding.assertion
+        key = (assertion.kind, assertion.label, assertion.outcome)
+        if assertion.kind not in RULES:
+            continue
+        if key in found:
+            # It said something else in other repeats: what it said first stands for all.
+            found[key].executions.extend(finding.executions)
+        else:
+            found[key] = finding
+    yield from found.values()
+
+
+def _result(
+    view: RunView, suite: SuiteView, test: TestView, found: FailedAssertion, folder: str
+) -> dict[str, Any]:
+    assertion = found.assertion
+    rule = RULES[assertion.kind]
+    decided = assertion.outcome is Outcome.FAILED
+    fingerprint = _fingerprint(view, suite, test, assertion)
+    return {
+        "ruleId": rule.id,
+        "ruleIndex": list(RULES).index(assertion.kind),
+        # `open`: that nobody could tell. It has no level then (section 3.27.10).
+        "kind": "fail" if decided else "open",
+        "level": "error" if decided else "none",
+        "message": {"text": _message(test, found)},
+        "locations": [_location(suite, test, assertion, folder)],
+        "occurrenceCount": len(found.executions),
+        # The second one is what GitHub reads.
+        "partialFingerprints": {"kindlm/v1": fingerprint, "primaryLocationLineHash": fingerprint},
+        "properties": {
+            "target": test.target,
+            "failureCode": assertion.failure_code,
+            "executions": found.executions[:_EXECUTIONS],
+        },
+    }
+
+
+def _message(test: TestView, found: FailedAssertion) -> str:
+    said = found.assertion.message or found.assertion.label
+    times = f"In {len(found.executions)} of {test.counts.tested} executions"
+    shown = show_command(found.executions[0])
+    text = f"{test.name} on {test.target}: {bounded(said, _TEXT)} {times}: {shown}"
+    # What models wrote must not become a link (section 3.11.6).
+    return visible(text).replace("](", "] (")
+
+
+def _location(
+    suite: SuiteView, test: TestView, assertion: AssertionView, folder: str
+) -> dict[str, Any]:
+    path = in_folder(folder, suite.path)
+    artifact = (
+        {"uri": f"file://{quote(path)}"}
+        if path.startswith("/")
+        else {"uri": quote(path), "uriBaseId": "%SRCROOT%"}
+    )
+    line = assertion.line or test.line or 1
+    name = visible(f"{suite.name} / {test.name} / {test.target}")
+    return {
+        "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": line}},
+        "logicalLocations": [{"fullyQualifiedName": name, "kind": "test"}],
+    }
+
+
+def _fingerprint(view: RunView, suite: SuiteView, test: TestView, assertion: AssertionView) -> str:
+    """Return what a finding is known by: neither its place in the file nor what was said."""
+    parts = [view.info.project, suite.name, test.name, test.target, assertion.kind, assertion.label]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _json(value: Any) -> str:
+    # Halves of surrogate pairs are no UTF-8: everything beyond ASCII is escaped.
+    return json.dumps(value, allow_nan=False)
