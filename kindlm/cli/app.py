@@ -158,6 +158,11 @@ def _logging() -> AbstractContextManager[None]:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
+    for argument in arguments:
+        # Bytes that are no UTF-8 arrive as halves of surrogate pairs, which nothing can store.
+        if any("\ud800" <= char <= "\udfff" for char in argument):
+            console.show([_not_utf8(argument)])
+            return 1
     command = typer.main.get_command(app)
     try:
         code = command.main(args=in_our_names(arguments), prog_name="kindlm", standalone_mode=False)
@@ -177,6 +182,15 @@ def _usage_error(error: Any) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         error.format_message(),
         f"How it is used: {command} --help",
+    )
+
+
+def _not_utf8(argument: str) -> KindlmError:
+    written = os.fsencode(argument).decode("utf-8", "backslashreplace")
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The argument '{written}' is no UTF-8.",
+        "Write it in UTF-8, and rename a file whose name is not.",
     )
 
 

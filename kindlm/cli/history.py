@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kindlm.cli.console import fail
+from kindlm.cli.disk import disk_full
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
 from kindlm.recording.project import Project, find_project
 
@@ -61,6 +62,8 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
         try:
             yield connection
         except sqlite3.DatabaseError as error:
+            if (full := disk_full(project.database, error)) is not None:
+                fail([full])
             if not _is_damage(error):
                 raise
             fail([_damaged(project.database, error)])
@@ -86,6 +89,8 @@ def fail_to_open(error: Exception) -> NoReturn:
     )
 
     assert isinstance(error, OpenError)
+    if (full := disk_full(error.path, error.__cause__)) is not None:
+        fail([full])
     if isinstance(error, EmptyFileError):
         fail([_nothing_recorded(error.path)])
     hints = {

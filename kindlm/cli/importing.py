@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, TypeAlias
 
 from kindlm.cli import export_file
 from kindlm.cli.foreign_events import require_known_form
@@ -23,6 +28,12 @@ from kindlm_store import OpenError, RefusedError
 
 __all__ = ["import_file"]
 
+_STDIN = Path("-")
+"""The name that means standard input."""
+
+_Take: TypeAlias = Callable[[BinaryIO, Path, Path], Result[Imported]]
+"""Takes the events of an opened file, of that name, into a history."""
+
 _LONGEST_HEADER = 64 * 1024 * 1024
 
 
@@ -32,15 +43,12 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
     It is a file of events, or one in which another program recorded results; `suite` names the
     suite of results that name none. A history that cannot be opened ends the command.
     """
-    database = project.database
     try:
-        with file.open("rb") as opened:
-            form = _format(opened)
-            if form == spool.FORMAT:
-                return import_spool(opened, file, database)
-            if form == export_file.FORMAT:
-                return _import_export(opened, file, database)
-        return _import_results(file, project, suite)
+        with _regular(file) as path:
+            with path.open("rb") as opened:
+                if (take := _TAKERS.get(_format(opened))) is not None:
+                    return _import_events(take, opened, file, project.database)
+            return _import_results(path, file, project, suite)
     except OSError as error:
         return Err(_unreadable(file, error))
     except LineError as error:
@@ -49,8 +57,38 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
         fail_to_open(error)
 
 
-def _import_results(file: Path, project: Project, suite: str | None) -> Result[Imported]:
-    read = read_results(file)
+@contextmanager
+def _regular(file: Path) -> Iterator[Path]:
+    """Yield a file that can be read more than once: a pipe is copied to one first."""
+    if file != _STDIN and (file.is_file() or not file.exists()):
+        yield file
+        return
+    with TemporaryDirectory(prefix="kindlm-") as folder:
+        copy = Path(folder) / "input"
+        with copy.open("xb") as out:
+            if file == _STDIN:
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            else:
+                with file.open("rb") as pipe:
+                    shutil.copyfileobj(pipe, out)
+        yield copy
+
+
+def _import_events(take: _Take, opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+    """Take the events of a file; those that are refused leave no history where there was none."""
+    if not database.exists():
+        with TemporaryDirectory(prefix="kindlm-") as folder:
+            trial = take(opened, file, Path(folder) / database.name)
+        if isinstance(trial, Err):
+            return trial
+        opened.seek(0)
+    return take(opened, file, database)
+
+
+def _import_results(
+    path: Path, file: Path, project: Project, suite: str | None
+) -> Result[Imported]:
+    read = read_results(path)
     if read is None:
         return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
     if isinstance(read, Err):
@@ -60,7 +98,7 @@ def _import_results(file: Path, project: Project, suite: str | None) -> Result[I
     return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
 
 
-def _format(opened: BinaryIO) -> object:
+def _format(opened: BinaryIO) -> str | None:
     """Return what the first line says of the format of a file, None if it says nothing."""
     try:
         header = json.loads(opened.readline(_LONGEST_HEADER))
@@ -68,7 +106,8 @@ def _format(opened: BinaryIO) -> object:
         return None
     finally:
         opened.seek(0)
-    return header.get("format") if isinstance(header, dict) else None
+    form = header.get("format") if isinstance(header, dict) else None
+    return form if isinstance(form, str) else None
 
 
 def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
@@ -81,6 +120,12 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
     names = [stream.name for stream in streams.streams()]
     runs = [name.removeprefix("run/") for name in names if name.startswith("run/")]
     return Ok(Imported(taken.added, taken.known, 0, runs))
+
+
+_TAKERS: dict[str | None, _Take] = {
+    spool.FORMAT: import_spool,
+    export_file.FORMAT: _import_export,
+}
 
 
 def _unreadable(file: Path, error: OSError) -> KindlmError:

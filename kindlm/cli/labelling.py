@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from kindlm.cli.console import fail, note
+from kindlm.cli.console import fail, note, warn
 from kindlm.cli.history import or_fail
 from kindlm.cli.journal import open_journal
 from kindlm.cli.labels import label_problem
@@ -31,6 +31,11 @@ def label_run(database: Path | None, wanted: str, label: str) -> None:
         log.append(new_journal(), [journal_event(payload, _last_change(db, run))])
         was = f" It was labelled {before!r} before." if before not in (None, label) else ""
         note(f"Run {run} is labelled {label!r} now.{was}")
+        if (meant := _beginning_of(db, label)) is not None:
+            warn(
+                f"The id of run {meant} begins with {label!r}, too: it names the labelled run now.",
+                f"Type more of that id, or take the label away: kindlm label {run} --remove",
+            )
         means = or_fail(find_run(db, label))
         if means != run:
             note(f"Run {means} has that label, too, and is newer: it is the one that it names.")
@@ -61,6 +66,13 @@ def _others(db: sqlite3.Connection, run: str, label: str) -> str | None:
         "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1",
         (label, run),
     ).fetchone()
+    return row[0] if row else None
+
+
+def _beginning_of(db: sqlite3.Connection, label: str) -> str | None:
+    """Return a run whose id begins like a label."""
+    query = "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id LIMIT 1"
+    row = db.execute(query, (label,)).fetchone()
     return row[0] if row else None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import fail, note, warn
+from kindlm.cli.disk import disk_full
 from kindlm.cli.history import or_fail
 from kindlm.cli.journal import open_journal
 from kindlm.cli.purge_matches import matcher, names_that_match
@@ -84,7 +85,7 @@ def purge(
         except LockHeldError as error:
             fail([_going_on(str(error))])
         except OpenError as error:
-            fail([_unwritable(error)])
+            fail([disk_full(error.path, error.__cause__) or _unwritable(error)])
         _tell(log, found, erased, size)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.baselines import named_run
-from kindlm.cli.console import make_console, note, set_verbose, show
+from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
@@ -76,6 +76,8 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     with open_history(options.database) as db:
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
+    if not options.paths and source.mode == "imported":
+        fail([_no_files(source)], console)
     loaded = or_fail(load_paths(options.paths or files_of(source, project.root), project.root))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
@@ -225,6 +227,16 @@ def _paths(source: SourceRun) -> Mapping[str, None]:
 def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
     show(shown, console)
+
+
+def _no_files(source: SourceRun) -> KindlmError:
+    names = ", ".join(repr(suite.name) for suite in source.suites)
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {source.id} was imported: no file here says what its suite {names} expects.",
+        "Check it by a suite of that name, with tests and targets of the same names: kindlm"
+        f" rescore {source.id} -c FILE",
+    )
 
 
 def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +26,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COMMIT_LENGTH = 8
 _COLORS = {"passed": "32", "failed": "31", "running": "36"}
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
+_DIRTY = "SELECT id FROM runs WHERE git_dirty AND id IN (SELECT value FROM json_each(?))"
 _STATUS = _HEADER.index("STATUS")
 
 
@@ -35,12 +36,13 @@ class ListedRun:
 
     `status` is passed, failed, interrupted, aborted, running, or killed: not ended, and nobody
     is at it any more. `passed_now` is the verdict by today's rules, None where there is none, or
-    it was not computed.
+    it was not computed. `dirty` tells that its files had changes that were not committed.
     """
 
     row: RunRow
     status: str
     passed_now: bool | None = None
+    dirty: bool = False
 
     @property
     def differs(self) -> bool:
@@ -61,7 +63,10 @@ def show_runs(
     from kindlm.history.verdicts_now import verdicts_now
 
     rows = list_runs(db, limit=limit, suite=suite, since=since)
-    runs = describe_runs(rows, database, verdicts_now(db, rows))
+    verdicts, dirty = verdicts_now(db, rows), _dirty(db, rows)
+    runs = [
+        replace(run, dirty=run.row.id in dirty) for run in describe_runs(rows, database, verdicts)
+    ]
     if form is ListFormat.JSON:
         sys.stdout.write(runs_json(runs))
     elif runs:
@@ -116,7 +121,11 @@ def runs_json(runs: Sequence[ListedRun]) -> str:
             "executions": {"passed": run.row.passed_executions, "total": run.row.executions},
             "gates": {"passed": run.row.gates_passed, "total": run.row.gates},
             "costUsd": run.row.cost_usd,
-            "git": {"branch": run.row.git_branch, "commit": run.row.git_commit},
+            "git": {
+                "branch": run.row.git_branch,
+                "commit": run.row.git_commit,
+                "dirty": run.dirty if run.row.git_commit else None,
+            },
             "group": run.row.group_id,
             "shard": run.row.shard,
             "mode": run.row.mode,
@@ -145,6 +154,10 @@ def _status(row: RunRow, database: Path) -> str:
     return "running" if is_held(database, f"run/{row.id}") else "killed"
 
 
+def _dirty(db: sqlite3.Connection, rows: Sequence[RunRow]) -> set[str]:
+    return {row[0] for row in db.execute(_DIRTY, (json.dumps([row.id for row in rows]),))}
+
+
 def _now(run: ListedRun) -> str:
     return "passed" if run.passed_now else "failed"
 
@@ -152,7 +165,7 @@ def _now(run: ListedRun) -> str:
 def _cells(run: ListedRun) -> tuple[str, ...]:
     row = run.row
     when = datetime.fromisoformat(row.started_at).astimezone()
-    commit = (row.git_commit or "")[:_COMMIT_LENGTH]
+    commit = (row.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.dirty else "")
     git = f"{row.git_branch} {commit}" if row.git_branch else commit
     shard = f" · shard {row.shard}" if row.shard else ""
     derived = "" if row.mode == "live" else f" · {row.mode}"

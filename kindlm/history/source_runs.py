@@ -15,7 +15,7 @@ from kindlm_store import is_held
 
 __all__ = ["SourceRun", "SourceSuite", "SourceTest", "live_runs", "read_source"]
 
-_RUN = "SELECT ended, passed FROM runs WHERE id = ?"
+_RUN = "SELECT mode, ended, passed FROM runs WHERE id = ?"
 
 _SUITES = """
 SELECT id, project, name, path FROM suites
@@ -92,11 +92,12 @@ class SourceSuite:
 class SourceRun:
     """A run that another one can be derived from.
 
-    `state` is how it ended, `passed` the verdict as it was told. `is_whole` tells that its tests
-    are a suite, rather than repeats that were added to some tests of another run.
+    `mode` is that of the run, `state` how it ended, `passed` the verdict as it was told. `is_whole`
+    tells that its tests are a suite, rather than repeats that were added to some of another run.
     """
 
     id: str
+    mode: str
     state: str
     passed: bool | None
     is_whole: bool
@@ -105,7 +106,7 @@ class SourceRun:
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
     """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
-    ended, passed = db.execute(_RUN, (run,)).fetchone()
+    mode, ended, passed = db.execute(_RUN, (run,)).fetchone()
     file = db.execute("PRAGMA database_list").fetchone()[2]
     if ended is None and is_held(file, f"run/{run}"):
         return Err(_error(f"Run {run} still goes on.", "Wait until it has ended."))
@@ -120,7 +121,9 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         message = f"The texts of run {run} were purged: what was said can not be looked at again."
         return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
     state = state_of(db, run, ended)
-    return Ok(SourceRun(run, state, None if passed is None else bool(passed), is_whole, suites))
+    return Ok(
+        SourceRun(run, mode, state, None if passed is None else bool(passed), is_whole, suites)
+    )
 
 
 def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -> list[str]:

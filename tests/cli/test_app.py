@@ -57,6 +57,20 @@ def test_help_names_every_command(kindlm: Any) -> None:
     assert "\n  run " not in outcome.out
 
 
+@pytest.mark.parametrize(
+    "arguments", [("label", "latest", "\udcff"), ("test", "-t", "a\udcff"), ("import", "\udcff.db")]
+)
+def test_an_argument_that_is_no_utf8_is_a_mistake_of_use(
+    kindlm: Any, here: Path, arguments: tuple[str, ...]
+) -> None:
+    outcome = kindlm(*arguments)
+    assert outcome.code == 1
+    assert "is no UTF-8" in outcome.err
+    assert r"\xff" in outcome.err
+    assert "itself failed" not in outcome.err
+    assert not list(here.iterdir())
+
+
 def test_the_version_is_printed(kindlm: Any) -> None:
     from kindlm import __version__
 

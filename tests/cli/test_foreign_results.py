@@ -210,6 +210,18 @@ def test_what_can_not_be_read_is_said(kindlm: Any, here: Path, value: Any, code:
     assert not (here / "h.db").exists()
 
 
+def test_a_run_that_was_imported_is_rescored_by_a_file_that_is_named(
+    kindlm: Any, here: Path
+) -> None:
+    kindlm("import", written(here, BASELINE), "--db", here / "h.db")
+    run = json.loads(kindlm("runs", "--format", "json", "--db", here / "h.db").out)["runs"][0]
+    outcome = kindlm("rescore", run["id"], "--db", here / "h.db")
+    assert outcome.code == 1
+    assert f"Run {run['id']} was imported" in outcome.err
+    assert f"kindlm rescore {run['id']} -c FILE" in outcome.err
+    assert "kindlm init" not in outcome.err
+
+
 def test_a_baseline_can_be_what_a_history_begins_with(kindlm: Any, here: Path) -> None:
     (here / "notes.txt").write_text("nothing", encoding="utf-8")
     refused = kindlm("baseline", "set", here / "notes.txt", "--db", here / "new.db")

@@ -158,6 +158,23 @@ def test_either_a_name_or_its_removal(record: Any, label: Any, arguments: tuple[
     assert "--remove" in outcome.err
 
 
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "a\u2028b", "x" * 201])
+def test_a_name_is_one_line_of_some_length(record: Any, label: Any, labels: Any, name: str) -> None:
+    record("aaaa2222")
+    assert label("aaaa", name).code == 1
+    assert labels() == {"aaaa2222": None}
+    assert label("aaaa", "x" * 200).code == 0
+
+
+def test_a_name_that_an_id_begins_with_is_told_of(record: Any, label: Any) -> None:
+    record("aaaa2222")
+    record("bbbb3333")
+    told = label("bbbb", "aaaa")
+    assert told.code == 0
+    assert "The id of run aaaa2222 begins with 'aaaa', too" in told.err
+    assert "begins with" not in label("bbbb", "other").err
+
+
 def test_runs_that_are_not_there(kindlm: Any, history: Any, label: Any, here: Any) -> None:
     assert "No run is recorded yet" in label("latest", "v1").err
     assert "There is no run 'nothing'" in label("nothing", "v1").err
@@ -170,5 +187,5 @@ def test_runs_that_are_not_there(kindlm: Any, history: Any, label: Any, here: An
 def test_a_run_that_was_stopped_is_named_as_well(history: Any, label: Any, labels: Any) -> None:
     history.run("stopped").interrupt()
 
-    assert label("latest", "half\x1b[2J").code == 0
-    assert labels() == {"stopped": "half\x1b[2J"}
+    assert label("latest", "half 日本").code == 0
+    assert labels() == {"stopped": "half 日本"}

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +381,34 @@ def test_an_export_leaves_links_pipes_and_devices_what_they_are(
     again = kindlm("export", "bbbb", "-o", target, "--db", other.path)
     assert "in place of the file that was there" in again.err
     assert not list(here.rglob(".*.part"))
+
+
+def test_an_export_comes_in_from_a_pipe(
+    kindlm: Any, exported: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with exported.open("rb") as piped:
+        monkeypatch.setattr("sys.stdin", TextIOWrapper(piped))
+        outcome = kindlm("import", "-", "--db", here / "in.db")
+    assert outcome.code == 0, outcome.err
+    pipe = here / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as writer:
+        written = writer.submit(pipe.write_bytes, exported.read_bytes())
+        again = kindlm("import", pipe, "--db", here / "pipe.db")
+        written.result()
+    assert again.code == 0, again.err
+    assert facts(here / "pipe.db") == facts(here / "in.db")
+
+
+def test_a_refused_import_leaves_no_history_behind(kindlm: Any, exported: Path, here: Path) -> None:
+    lines = lines_of(exported)
+    event = next(line["event"] for line in lines if "event" in line)
+    event["hash"] = "sha256:" + "0" * 64
+    write_lines(exported, lines)
+    outcome = kindlm("import", exported, "--db", here / "new" / "new.db")
+    assert outcome.code == 1
+    assert "Nothing of" in outcome.err
+    assert not (here / "new").exists()
 
 
 def test_an_export_holds_the_repeats_that_were_added_to_the_run(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_disk import mounted
 
 from kindlm.cli.run_list import parse_since
 from kindlm.errors import Err, Ok
+from kindlm.events import GitState
 from kindlm_store import StreamLock
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -73,6 +76,36 @@ def test_runs_can_be_selected(kindlm: Any, history: Any, make: Any) -> None:
     assert listed("--suite", "support") == ["k3f9x2ab"]
     assert listed("--since", "1d") == ["m2aaaaaa", "k3f9x2ab"]
     assert listed("--since", "2999-01-01") == []
+
+
+def test_uncommitted_changes_are_marked(kindlm: Any, history: Any, make: Any) -> None:
+    for run, dirty in (("aaaa2222", True), ("bbbb3333", False)):
+        git = GitState(commit="a" * 40, branch="main", dirty=dirty)
+        record(history, make, run, git=git)
+    _, newest, oldest = kindlm("runs", "--db", history.path).out.splitlines()
+    assert "main aaaaaaaa+ " in oldest
+    assert "main aaaaaaaa " in newest
+    report = json.loads(kindlm("runs", "--format", "json", "--db", history.path).out)
+    assert [run["git"]["dirty"] for run in report["runs"]] == [False, True]
+
+
+def test_a_full_disk_is_called_by_its_name(
+    kindlm: Any, history: Any, make: Any, tmp_path: Path
+) -> None:
+    for run in ("aaaa2222", "bbbb3333"):
+        record(history, make, run)
+    history.close()
+    with mounted(tmp_path / "small", "1m") as folder:
+        database = folder / "full.db"
+        database.write_bytes(history.path.read_bytes())
+        with suppress(OSError), (folder / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        for command in (("runs",), ("diff",), ("purge", "--run", "aaaa", "-y")):
+            outcome = kindlm(*command, "--db", database)
+            assert outcome.code == 1
+            assert "There is no space left on the disk" in outcome.err
+            assert "permissions" not in outcome.err
 
 
 def test_what_became_of_a_run_is_told(kindlm: Any, history: Any) -> None:

@@ -18,7 +18,7 @@ def import_command(
         typer.Argument(
             metavar="FILE",
             help="What kindlm export wrote, the file that kindlm test told of, a baseline of"
-            " KindLM, or a golden trace or results of EvalView.",
+            " KindLM, or a golden trace or results of EvalView; - for standard input.",
         ),
     ],
     suite: Annotated[
