@@ -91,7 +91,10 @@ def _import(spool: Spool, file: Path, log: EventLog) -> Result[Imported]:
     except (_MisfitError, ConflictError, ValueError) as error:
         return Err(_refused(file, str(error), _ANOTHER))
     except WriteFailedError as error:
-        return Err(_refused(file, str(error), "Make room on the disk, then import again."))
+        return Err(_refused(file, str(error), _MAKE_ROOM))
+    except OSError as error:  # of a lock: the file has been read by now
+        reason = f"the history {log.path} can not be written: {error.strerror or error}"
+        return Err(_refused(file, reason, _MAKE_ROOM))
     present = sum(len(events) for events in known.values())
     runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
     return Ok(Imported(len(spool.events) - present, present, spool.missing, runs))
@@ -180,6 +183,8 @@ def _filled(value: Any) -> Any:
         case _:
             return value
 
+
+_MAKE_ROOM = "Make room on the disk, then import again."
 
 _ANOTHER = (
     "Import it into the history that the run was recorded in (--db), before the run is resumed."

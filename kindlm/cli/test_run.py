@@ -38,7 +38,12 @@ from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import resumed
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import new_run_id, open_log, run_secrets, run_session
-from kindlm.recording.unwritten import find_unwritten, import_command, keep_unwritten
+from kindlm.recording.unwritten import (
+    COULD_NOT_BE_WRITTEN,
+    find_unwritten,
+    import_command,
+    keep_unwritten,
+)
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import (
     EventLog,
@@ -202,6 +207,8 @@ def report_run(
         unwritten = find_unwritten(request.database, run, reader)
         if unwritten is not None:
             look = replace(look, first=import_command(unwritten, _shown(request.database)))
+            # So says the file; the history itself can not until that is imported.
+            view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
         errors = write_reports(reporters, view, look)
         show(errors, console)
         tell_github(view, look, os.environ, console)

@@ -19,7 +19,10 @@ from kindlm.events import RunInterrupted, new_event
 from kindlm.recording.spool import StreamEnd, write_spool
 from kindlm_store import Append, EventLog, StoreError
 
-__all__ = ["find_unwritten", "import_command", "keep_unwritten"]
+__all__ = ["COULD_NOT_BE_WRITTEN", "find_unwritten", "import_command", "keep_unwritten"]
+
+COULD_NOT_BE_WRITTEN = "the history could not be written"
+"""Why a run was interrupted whose events are kept in a file."""
 
 _HEADER_BYTES = 1_000_000
 
@@ -90,7 +93,7 @@ def _with_end(appends: Sequence[Append], run: str) -> list[Append]:
     stream = f"run/{run}"
     if any(append.seal for append in appends if append.stream == stream):
         return list(appends)
-    interrupted = RunInterrupted(reason="the history could not be written")
+    interrupted = RunInterrupted(reason=COULD_NOT_BE_WRITTEN)
     return [*appends, Append(stream, (new_event(interrupted),))]
 
 

@@ -103,6 +103,21 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert events_of(spool)[-1]["type"] == "run.interrupted"
 
     assert f"Next       kindlm import {spool}" in done.stdout
+    assert "INTERRUPTED: the history could not be written" in done.stdout
+    assert "before it could say why" not in done.stdout
+
+    filler = small_disk / "filler"
+    with suppress(OSError), filler.open("wb") as out:
+        while True:
+            out.write(bytes(4096))
+            out.flush()
+    for path in small_disk.glob("*.lock"):
+        path.unlink()
+    refused = workspace.run("import", str(spool), *where)
+    assert refused.returncode == 1
+    assert "No space left" in refused.stderr or "no space left" in refused.stderr
+    assert "Name a file" not in refused.stderr
+    filler.unlink()
 
     make_room(small_disk)
     too_early = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
