@@ -1,8 +1,9 @@
 """The JUnit report: what CI services read.
 
 A `testsuite` for each suite and target, a `testcase` for each test; its repeats are told in the
-`system-out`. The gates are a suite of their own, and a suite that could not be run is an error. The
-order of elements is the one that the schemas of Jenkins and GitLab ask for.
+`system-out`. The gates are a suite of their own, and a suite that could not be run is an error.
+What people said of executions is a property of their `testsuite`: the schema of Jenkins
+(`junit-10.xsd` of its xUnit plugin) knows no properties of a `testcase`, nor its file and line.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from kindlm.history.group_info import lacking_shards
+from kindlm.history.masking import mask_of
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
@@ -19,6 +21,7 @@ from kindlm.outcome import Outcome, Status
 from kindlm.reports.figures import comparison
 from kindlm.reports.findings import FailedAssertion, FailedExecution, Findings, findings_of
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import bounded
 from kindlm.reports.verdict_text import show_command
 from kindlm.reports.xml_text import XmlWriter
 
@@ -27,6 +30,7 @@ __all__ = ["REPORT"]
 _GATES = "Quality Gates"
 _SHARDS = "Shards"
 _TEXT = 20_000
+_NOTE = 1_000
 
 
 @dataclass(slots=True)
@@ -106,11 +110,31 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
                 ("kindlm.target", group.target),
                 ("kindlm.path", group.suite.path),
                 ("kindlm.configHash", group.suite.config_hash or ""),
+                *((("kindlm.label", view.info.label),) if view.info.label else ()),
+                *((("kindlm.commit", view.info.git_commit),) if view.info.git_commit else ()),
+                *_reviews(view, group),
             ):
                 xml.leaf("property", {"name": name, "value": value})
         for test in view.tests(group.suite.id):
             if test.target == group.target:
                 _write_test(view, test, group.name, xml)
+
+
+def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
+    """Yield what people said of the executions of a group, as names and values of properties."""
+    if not view.reviewed.executions:
+        return
+    for test in view.tests(group.suite.id):
+        if test.target != group.target:
+            continue
+        for execution in view.executions(test):
+            if not (reviews := view.reviews(execution)):
+                continue
+            mask = mask_of(execution, view.assertions(execution), view.tool_calls(execution))
+            for review in reviews:
+                said = f"{'pass' if review.passed else 'fail'} by {review.by} at {review.at}"
+                note = f": {bounded(mask.text(review.note), _NOTE)}" if review.note else ""
+                yield f"kindlm.review.{execution.id}", f"{said}{note}"
 
 
 def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -> None:

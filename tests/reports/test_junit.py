@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -44,6 +45,8 @@ def valid(text: str) -> ET.Element:
         assert required <= set(element.attrib) <= required | optional
         places = [children.index(child.tag) for child in element]
         assert places == sorted(places)
+        # Jenkins: groups of three digits with commas between them, or digits, then a fraction.
+        assert re.fullmatch(r"\d+(\.\d+)?", element.get("time", "0"), re.ASCII)
     for suite in root.iter("testsuite"):
         cases = list(suite.iter("testcase"))
         assert suite.get("tests") == str(len(cases))
@@ -102,6 +105,28 @@ def test_repeats_are_told_in_the_output(varied: Any, write: Any) -> None:
         "repeat 2: failed  kindlm show k3f9x2ab 4\n"
         "flaky: passed in some repeats and failed in others"
     )
+
+
+def test_reviews_are_properties_of_their_suite(history: Any, make: Any, write: Any) -> None:
+    email = "jane.roe@example.com"
+    found = {"source": "output", "start": 0, "end": 20, "name": "email", "excerpt": "ja**om"}
+    run = history.run(label="nightly")
+    run.suite(tests=[make.planned("greets", "gpt"), make.planned("greets", "claude")])
+    leak = make.failed("pii", "pii", "PII_DETECTED", "Found.", evidence=[found])
+    run.execution("greets", "gpt", assertions=(make.passed(),))
+    run.execution("greets", "claude", output=email, assertions=(leak,))
+    run.finish()
+    history.review(run.id, 2, passed=True, note=f"I know\n{email} \x1b[31m", by="ada@desk")
+    root = valid(write(history.view(run.id), "junit"))
+
+    gpt, claude = (
+        {p.get("name"): p.get("value") or "" for p in suite.iter("property")} for suite in root[:2]
+    )
+    assert not [name for name in gpt if name and name.startswith("kindlm.review")]
+    assert gpt["kindlm.label"] == "nightly"
+    review = claude[f"kindlm.review.{run.id}-2"]
+    assert review.startswith("pass by ada@desk at 2")
+    assert review.endswith(": I know\nja****************om #x1B[31m")
 
 
 def test_an_undecided_assertion_is_an_error(history: Any, make: Any, write: Any) -> None:

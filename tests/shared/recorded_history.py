@@ -19,6 +19,7 @@ from kindlm.events import (
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
+    ReviewRecorded,
     RunAborted,
     RunFinished,
     RunInterrupted,
@@ -344,6 +345,19 @@ class History:
     def label(self, run: str, label: str) -> None:
         """Give a run a name, as the journal does."""
         self.log.append("journal/j", [new_event(RunLabelled(run=run, label=label, by="me"))])
+
+    def review(
+        self, run: str, execution: int, *, passed: bool, note: str | None = None, by: str = "me"
+    ) -> None:
+        """Record what a person says of an execution, as the journal does."""
+        said = ReviewRecorded(
+            run=run,
+            execution=execution,
+            passed=passed,
+            note=None if note is None else Text(note),
+            by=by,
+        )
+        self.log.append("journal/j", [new_event(said)])
 
     def reader(self) -> Any:
         """Return a read-only connection that is closed with the history."""
