@@ -33,7 +33,10 @@ def runs_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """List the recorded runs, newest first, or show how a test did over time."""
+    """List the recorded runs, newest first, or show how a test did over time.
+
+    A + behind a commit: there were changes that were not committed.
+    """
     from datetime import UTC, datetime
 
     from kindlm.cli.history import existing_history, open_history, or_fail
