@@ -41,7 +41,7 @@ def safe_path(folder: Path, relative: str) -> Result[Path]:
 
 
 class ReferencedFiles:
-    """Reads the files of one configuration; `digests` tells what was read."""
+    """Reads the files of one configuration; `digests` tells what was read, `asked` what for."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,6 +49,12 @@ class ReferencedFiles:
         self._schemas: dict[str, Result[Any]] = {}
         self._rows: dict[str, Result[RowFile]] = {}
         self._digests: dict[str, str] = {}
+        self._asked: dict[Path, None] = {}
+
+    @property
+    def asked(self) -> tuple[Path, ...]:
+        """Every file that was asked for below the folder, whether it is there or not."""
+        return tuple(self._asked)
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -83,6 +89,8 @@ class ReferencedFiles:
 
     def _load(self, name: str, limit: int) -> Result[bytes]:
         path = safe_path(self._folder, name)
+        if isinstance(path, Ok):
+            self._asked[self._folder / name] = None
         data = path if isinstance(path, Err) else _read(name, path.value, limit)
         if isinstance(data, Ok):
             self._digests[name] = hashlib.sha256(data.value).hexdigest()

@@ -33,6 +33,8 @@ class LoadedSuite:
         name: the suite's name if it can be read, else the file's.
         tests: how many tests it has, as far as they can be counted.
         diagnostics: errors in the order syntax, schema, references; then warnings.
+        referenced: the files that it refers to, as far as they are known, also those that are
+            not there.
     """
 
     path: Path
@@ -40,6 +42,7 @@ class LoadedSuite:
     name: str
     tests: int
     diagnostics: tuple[Diagnostic, ...]
+    referenced: tuple[Path, ...] = ()
 
 
 def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
@@ -63,7 +66,8 @@ def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
     if document.readable:
         suite = _load(raw, path, root, files, reporter)
     tests = _count_tests(raw, files)
-    return LoadedSuite(path, suite, _name(raw, path), tests, tuple(reporter.diagnostics))
+    found = tuple(reporter.diagnostics)
+    return LoadedSuite(path, suite, _name(raw, path), tests, found, files.asked)
 
 
 def _load(

@@ -16,7 +16,7 @@ from typing import Literal
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["Discovery", "Found", "FrontEnd", "discover"]
+__all__ = ["Discovery", "Found", "FrontEnd", "discover", "is_skipped", "is_yaml"]
 
 FrontEnd = Literal["kindlm"]
 
@@ -108,17 +108,23 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not _is_skipped(Path(place, name)))
+        folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
         for name in sorted(files):
             path = Path(place, name)
-            if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+            if not is_yaml(path) or not path.is_file():
                 continue
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
                 yield path
 
 
-def _is_skipped(folder: Path) -> bool:
+def is_yaml(path: Path) -> bool:
+    """Tell whether a file may be a suite, by its name."""
+    return path.suffix.lower() in _SUFFIXES
+
+
+def is_skipped(folder: Path) -> bool:
+    """Tell whether a folder is not looked into: hidden, of packages, a virtual environment."""
     name = folder.name
     return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
 

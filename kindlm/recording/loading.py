@@ -26,7 +26,8 @@ class Loaded:
     """What the paths held: suites that can run, and those that can't, with everything found.
 
     `files` are those of the suites, `folders` where they are, in order: their `.env` files belong
-    to the run. `ignored` are YAML files that look like tests and are none.
+    to the run. `referenced` are files that the suites refer to, also those that are not there.
+    `ignored` are YAML files that look like tests and are none.
     """
 
     suites: tuple[Suite, ...]
@@ -34,6 +35,7 @@ class Loaded:
     diagnostics: tuple[Diagnostic, ...]
     files: tuple[Path, ...]
     folders: tuple[Path, ...]
+    referenced: tuple[Path, ...]
     ignored: tuple[Path, ...]
 
 
@@ -80,6 +82,7 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
             diagnostics=tuple(found for item in loaded for found in _found(item, environ)),
             files=tuple(files),
             folders=tuple(folders),
+            referenced=tuple(file for item in loaded for file in item.referenced),
             ignored=tuple(ignored),
         )
     )
