@@ -105,12 +105,12 @@ def _figures(view: RunView) -> Iterator[str]:
     executions = summary.executions
     if executions.pass_rate is not None:
         low, high = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
-        interval = f"95 % interval {percent(low)} to {percent(high)}".replace("<", "&lt;")
-        rate = percent(executions.pass_rate).replace("<", "&lt;")
+        rate = plain(percent(executions.pass_rate))
+        interval = plain(f"95 % interval {percent(low)} to {percent(high)}")
         yield f"{rate} of {count(executions.tested, 'execution')} passed ({interval})"
     if summary.cost_usd is not None:
         unknown = f", unknown for {count(summary.unknown_costs, 'call')}"
-        spent = money(summary.cost_usd + (summary.judge_cost_usd or 0.0)).replace("<", "&lt;")
+        spent = plain(money(summary.cost_usd + (summary.judge_cost_usd or 0.0)))
         yield f"cost {spent}{unknown if summary.unknown_costs else ''}"
     if view.info.duration_ms is not None:
         yield duration(view.info.duration_ms)
@@ -265,7 +265,7 @@ def _list(view: RunView) -> Iterator[str]:
         counts = test.counts
         passed = f"{counts.passed}/{counts.tested}" if counts.tested else "not run"
         time = "" if test.latency_ms is None else duration(test.latency_ms)
-        cost = "" if test.cost_usd is None else money(test.cost_usd).replace("<", "&lt;")
+        cost = "" if test.cost_usd is None else plain(money(test.cost_usd))
         name = f"{cell(test.name)} · {cell(test.target)}"
         yield f"| {_STATUS_SIGNS[test.status]} | {name} | {passed} | {time} | {cost} |\n"
     if total > _LISTED:

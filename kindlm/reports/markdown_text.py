@@ -16,7 +16,11 @@ MOST_BYTES = 55_000
 """A comment on GitHub holds 65,536 characters; others hold less."""
 
 _CODE = 600
-_SPECIAL = frozenset("&<>\"'`@#*_[]()!|~\\:")
+_ENTITIES = {char: f"&#{ord(char)};" for char in "\"'`@#*_[]()!|~\\:"} | {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+}
 _TICKS = re.compile("`+")
 
 
@@ -42,9 +46,7 @@ def block(text: str, language: str = "") -> str:
 
 def plain(text: str) -> str:
     """Return a text as a part of a sentence, without anything that is taken for markup."""
-    return "".join(
-        f"&#{ord(char)};" if char in _SPECIAL else char for char in one_line(text, _CODE)
-    )
+    return "".join(_ENTITIES.get(char, char) for char in one_line(text, _CODE))
 
 
 def html_code(text: str) -> str:

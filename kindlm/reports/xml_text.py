@@ -43,7 +43,7 @@ class XmlWriter:
         self._depth += 1
         yield
         self._depth -= 1
-        self._indent()
+        self._generator.ignorableWhitespace("\n" + "  " * self._depth)
         self._generator.endElement(tag)
 
     def leaf(self, tag: str, attributes: Mapping[str, str], text: str = "") -> None:

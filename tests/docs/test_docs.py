@@ -6,14 +6,17 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kindlm.checks import CheckRunner, check
 from kindlm.checks.registry import Check
+from kindlm.cli.app import run
 from kindlm.outcome import Outcome
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -41,6 +44,23 @@ def test_the_first_suite_of_the_docs_passes(tmp_path):
     report = json.loads(done.stdout)
     assert report["summary"]["executions"]["passed"] == 1
     assert len(report["tests"][0]["executions"][0]["assertions"]) == 3
+
+
+@pytest.mark.parametrize("service", ["github", "gitlab"])
+def test_the_recipes_write_the_files_that_they_hand_on(service, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    suite = block("docs/getting-started.md", "suite: runs", "yaml")
+    Path("kindlm.yaml").write_text(suite, encoding="utf-8")
+    recipe = block("docs/reports.md", f"recipe: {service}", "yaml")
+    jobs = yaml.load(recipe, yaml.BaseLoader)
+    (job,) = jobs["jobs"].values() if service == "github" else jobs.values()
+    lines = job.get("script") or [step.get("run", "") for step in job["steps"]]
+    (command,) = [line for line in lines if line.startswith("kindlm ")]
+    assert run(shlex.split(command)[1:]) == 0
+    assert "PASSED" in capsys.readouterr().out
+    handed_on = set(re.findall(r"reports/[\w.]+", recipe))
+    assert len(handed_on) > 1
+    assert {path.as_posix() for path in Path("reports").iterdir()} == handed_on
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("Thank you!", "passed"), ("No.", "failed")])

@@ -46,7 +46,7 @@ def test_a_run_is_told_from_its_verdict_to_its_tests(varied: Any, write: Any) ->
     assert "`broken` (`broken.yaml`) could not be run: `Unknown key `" not in text
     assert "could not be run: ``Unknown key `tset`.``" in text
     assert "#### Gates that failed" in text
-    assert "| ❌ | `support` | passRateMin | 0.38 &#60; 0.95 |" in text
+    assert "| ❌ | `support` | passRateMin | 0.38 &lt; 0.95 |" in text
     assert "<summary>❌ <code>refunds</code> · <code>gpt</code>: failed, 0 of 3 passed" in text
     assert "- `tool_called refund_order` ×3 `TOOL_CALL_MISSING` at `kindlm.yaml:57`" in text
     assert "  - tools: `lookup_order`" in text

@@ -14,9 +14,15 @@ __all__ = ["report_command"]
 
 def report_command(
     run: RunOrGroupArgument = "latest",
-    form: Annotated[str, typer.Option("--format", help="terminal, json or junit.")] = "terminal",
+    form: Annotated[
+        str, typer.Option("--format", help="terminal, json, junit, markdown, html or sarif.")
+    ] = "terminal",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: the terminal.")
+    ] = None,
+    pdf: Annotated[
+        Path | None,
+        typer.Option("--pdf", metavar="FILE", help="The compliance report as PDF."),
     ] = None,
     run_id: Annotated[str | None, typer.Option("--run-id", hidden=True)] = None,
     db: DatabaseOption = None,
@@ -34,6 +40,10 @@ def report_command(
     options = of_project(report_options(db, verbose=verbose), project.root)
     with open_view(db, run_id or run) as view:
         errors = write_reports(reporters, view, options)
+        if pdf is not None:
+            from kindlm.cli.compliance import write_pdf
+
+            errors += [error] if (error := write_pdf(view, pdf)) else []
         if errors:
             fail(errors)
         raise typer.Exit(exit_code(view))

@@ -60,7 +60,9 @@ def rescore_command(
     reporter: Annotated[
         list[str] | None,
         typer.Option(
-            "--reporter", metavar="NAME[=FILE]", help="terminal, json or junit; repeatable."
+            "--reporter",
+            metavar="NAME[=FILE]",
+            help="terminal, json, junit, markdown, html or sarif; repeatable.",
         ),
     ] = None,
     output: Annotated[

@@ -120,7 +120,7 @@ def test_command(
         typer.Option(
             "--reporter",
             metavar="NAME[=FILE]",
-            help="terminal, json or junit; repeatable. The file - is standard output.",
+            help="terminal, json, junit, markdown, html or sarif; repeatable. -: standard output.",
         ),
     ] = None,
     output: Annotated[
@@ -129,6 +129,14 @@ def test_command(
     ] = None,
     label: Annotated[
         str | None, typer.Option("--label", metavar="NAME", help="A name for this run.")
+    ] = None,
+    compliance: Annotated[
+        bool,
+        typer.Option("--compliance", help="Write the compliance report of each suite, too."),
+    ] = False,
+    pdf: Annotated[
+        Path | None,
+        typer.Option("--pdf", metavar="FILE", help="Write the compliance report as PDF, too."),
     ] = None,
     db: DatabaseOption = None,
     verbose: Annotated[
@@ -170,6 +178,8 @@ def test_command(
         reporters=tuple(reporter or ()),
         output=output,
         label=label,
+        compliance=compliance,
+        pdf=pdf,
         database=db,
         verbose=verbose,
         progress=not (no_progress or quiet),
