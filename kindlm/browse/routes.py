@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasette.utils import tilde_decode  # type: ignore[import-untyped]
@@ -33,10 +34,11 @@ __all__ = ["ROUTES", "Asked"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked of a page: what its address names, and the query after it."""
+    """What was asked of a page: what its address names, the query after it, and of which file."""
 
     name: str
     query: Mapping[str, str]
+    history: Path
 
 
 Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | None]
@@ -70,6 +72,25 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None
     return diff_page(compare_runs(db, *pair.value, DiffOptions()))
 
 
+def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
+    from kindlm.browse.indexing import brought_up_to_date
+    from kindlm.history.search.index import is_damage, remove_index
+    from kindlm.reports.pages.search_page import SearchIndex, search_page
+
+    def made() -> Document:
+        indexing = brought_up_to_date(db, asked.history)
+        index = SearchIndex(asked.history, indexing.progress, indexing.problem)
+        return search_page(db, index, asked.query)
+
+    try:
+        return made()
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+    remove_index(asked.history)
+    return made()
+
+
 def _view(page: Page) -> Any:
     """Return the view function of a page, as Datasette calls it."""
 
@@ -81,7 +102,8 @@ def _view(page: Page) -> Any:
         if not await may_read(datasette, request.actor, database):
             raise Forbidden(f"You may not read {database}")
         query = {name: request.args.get(name) for name in request.args}
-        asked = Asked(tilde_decode(found.get("name") or ""), query)
+        path = Path(datasette.databases[database].path)
+        asked = Asked(tilde_decode(found.get("name") or ""), query, path)
         part = query.get("part") is not None
         links = Addresses(datasette, database)
 
@@ -127,4 +149,5 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"{_DATABASE}/run/(?P<name>[^/]+)$", _view(_run)),
     (rf"{_DATABASE}/execution/(?P<name>[^/]+)$", _view(_execution)),
     (rf"{_DATABASE}/diff$", _view(_diff)),
+    (rf"{_DATABASE}/search$", _view(_search)),
 ]

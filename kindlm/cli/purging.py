@@ -21,6 +21,7 @@ from kindlm.cli.history import or_fail
 from kindlm.cli.journal import open_journal
 from kindlm.cli.purge_matches import matcher, names_that_match
 from kindlm.cli.run_list import parse_since
+from kindlm.cli.search_index import forget_erased
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ContentsPurged, new_event
 from kindlm.history.purges import has_news, streams_to_purge
@@ -80,6 +81,7 @@ def purge(
                 note("Nothing was erased.")
                 return
             erased = _erase(log, found, runs, matching=matches is not None)
+            forget_erased(log.path)
         except PatternError as error:
             fail([_unusable(selection.matching or "", error)])
         except LockHeldError as error:

@@ -25,6 +25,7 @@ def merge_command(
     from kindlm.cli.console import make_console, note, show, warn
     from kindlm.cli.history import or_fail
     from kindlm.cli.merging import explained, merge_histories
+    from kindlm.cli.search_index import forget_erased
     from kindlm.recording.project import find_project
     from kindlm.wording import count
 
@@ -32,7 +33,10 @@ def merge_command(
     project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
     refused = []
     console = make_console()
-    for file, taken in or_fail(merge_histories(files, project.database)):
+    merged = or_fail(merge_histories(files, project.database))
+    if any(taken.erased for _, taken in merged):
+        forget_erased(project.database)
+    for file, taken in merged:
         known = f"; {taken.known:,} were there already" if taken.known else ""
         erased = f"; {count(taken.erased, 'text')} erased, as there" if taken.erased else ""
         note(f"{file}: {count(taken.added, 'event')} merged{known}{erased}.", console)

@@ -10,10 +10,18 @@
 
   function show(text) {
     const kept = open();
-    const focused = document.activeElement && document.activeElement.getAttribute("href");
+    const active = main.contains(document.activeElement) ? document.activeElement : null;
+    const focused = active && active.getAttribute("href");
+    const written = [...main.querySelectorAll("input[name], select[name]")];
     // The server escapes all that is not its own, and the page's policy lets no other script run.
     const parsed = new DOMParser().parseFromString(text, "text/html");
     main.replaceChildren(...parsed.body.childNodes);
+    for (const old of written) {
+      const found = main.querySelector(`[name="${CSS.escape(old.name)}"]`);
+      // The element itself stays, with what somebody is writing into it.
+      if (found) found.replaceWith(old);
+      if (old === active) old.focus({ preventScroll: true });
+    }
     for (const id of kept) {
       const found = document.getElementById(id);
       if (found) found.open = true;

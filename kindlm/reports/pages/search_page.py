@@ -1,0 +1,110 @@
+"""The page of the search: what was asked, and the texts in which it is, the newest first."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from kindlm.history.search.finding import Findings, TooLongError, find_texts
+from kindlm.history.search.index import Progress, is_damage
+from kindlm.history.search.texts import Kind
+from kindlm.reports.figures import percent
+from kindlm.reports.pages.document import Document
+from kindlm.reports.pages.execution_page import STATUS_MOODS
+from kindlm.reports.untrusted import one_line
+
+__all__ = ["SearchIndex", "search_page"]
+
+_LISTED = 20
+_MOST_DIGITS = 15
+
+KINDS = {
+    Kind.PROMPT: "prompts",
+    Kind.OUTPUT: "outputs",
+    Kind.ARGUMENTS: "tool arguments",
+    Kind.ANSWER: "answers of tools",
+}
+_NAMES = {
+    Kind.PROMPT: "prompt",
+    Kind.OUTPUT: "output",
+    Kind.ARGUMENTS: "tool arguments",
+    Kind.ANSWER: "answer of a tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchIndex:
+    """The index of a history: its file, how far it is, and why it gets no further, if so."""
+
+    history: Path
+    progress: Progress
+    problem: str | None
+
+
+def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, str]) -> Document:
+    """Return the page; `query` may hold q, kind, and after, where older texts begin.
+
+    While the index is behind, the page renews itself.
+
+    Raises:
+        sqlite3.DatabaseError: The index is damaged.
+    """
+    # What nobody sees is no word, and is not to come back in the page.
+    written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
+    kind = next((each for each in Kind if each.value == query.get("kind")), None)
+    findings, problem = _found(db, index, written, kind, _number(query.get("after")))
+    behind = not index.progress.current and index.problem is None
+    return Document(
+        "search.html",
+        f"Search: {one_line(written)}" if written else "Search",
+        {
+            "written": written,
+            "kind": kind,
+            "kinds": {each.value: name for each, name in KINDS.items()},
+            "names": _NAMES,
+            "findings": findings,
+            "older": _older(written, kind, findings),
+            "behind": behind,
+            "done": percent(int(index.progress.part * 100) / 100),
+            "problem": problem,
+            "index_problem": index.problem,
+            "moods": STATUS_MOODS,
+        },
+        styles=("runs", "search"),
+        scripts=("live",) if behind else (),
+    )
+
+
+def _found(
+    db: sqlite3.Connection, index: SearchIndex, written: str, kind: Kind | None, after: int | None
+) -> tuple[Findings | None, str | None]:
+    if not written:
+        return None, None
+    try:
+        found = find_texts(db, index.history, written, kind=kind, after=after, limit=_LISTED)
+    except FileNotFoundError:
+        return Findings((), None, as_words=False), None
+    except TooLongError:
+        return None, "That takes too long to look for: write longer beginnings, or fewer of them."
+    except sqlite3.Error as error:
+        if is_damage(error):
+            raise
+        return None, f"The index can not be read: {error}."
+    return found, None
+
+
+def _older(written: str, kind: Kind | None, findings: Findings | None) -> str | None:
+    if findings is None or findings.next is None:
+        return None
+    narrowed = {"kind": kind.value} if kind else {}
+    return "?" + urlencode({"q": written, **narrowed, "after": str(findings.next)})
+
+
+def _number(text: str | None) -> int | None:
+    digits = (text or "").removeprefix("-")
+    if text is None or not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        return None
+    return int(text)

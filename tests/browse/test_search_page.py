@@ -1,0 +1,268 @@
+"""The search: what was said is found, whatever was asked, and erased words are nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import HOSTILE, assert_harmless, text_of
+
+from kindlm.history.search.index import catch_up, index_file, progress_of
+from kindlm_store import StreamLock, open_reader
+
+
+@pytest.fixture
+def recorded(history: Any, make: Any) -> Any:
+    """Two runs: they share a prompt, the newer one calls a tool."""
+    older = history.run("aaaa2222", label="older")
+    older.suite(tests=[make.planned()])
+    older.execution(user="Where is my parcel?", output="The zebra crossed the xylophone street.")
+    older.finish()
+    newer = history.run("bbbb3333")
+    newer.suite(tests=[make.planned()])
+    newer.execution(
+        user="Where is my parcel?",
+        output="It was sent on Tuesday.",
+        tools=(("lookup", {"order": "A-100", "note": "caf\u00e9"}, {"carrier": "zebra post"}),),
+        assertions=(make.failed(),),
+    )
+    newer.finish()
+    return history
+
+
+def found(page: str) -> list[str]:
+    return re.findall(r'<li><h2><a href="/-/kindlm/kindlm/execution/([^"]+)">', page)
+
+
+def test_texts_are_found_the_newest_first_with_what_matches_marked(ask: Any, recorded: Any) -> None:
+    page = ask("search?q=zebra").text
+    assert found(page) == ["bbbb3333-1", "aaaa2222-1"]
+    assert "The <mark>zebra</mark> crossed the xylophone street." in page
+    assert "answer of a tool" in page
+    assert ask("execution/aaaa2222-1").status_code == 200
+
+
+def test_a_text_that_was_said_often_is_shown_once_where_it_was_said_last(
+    ask: Any, recorded: Any, make: Any
+) -> None:
+    text = text_of(ask("search?q=parcel").text)
+    assert "said in 2 executions, in this one last" in text
+    assert found(ask("search?q=parcel").text) == ["bbbb3333-1"]
+    third = recorded.run("cccc4444")
+    third.suite(tests=[make.planned()])
+    third.execution(user="Where is my parcel?", output="Nothing new of the zebra.")
+    third.finish()
+    page = ask("search?q=parcel").text
+    assert found(page) == ["cccc4444-1"]
+    assert "said in 3 executions" in text_of(page)
+    assert found(ask("search?q=zebra").text) == ["cccc4444-1", "bbbb3333-1", "aaaa2222-1"]
+
+
+@pytest.mark.parametrize(
+    ("query", "executions"),
+    [
+        ("q=zebra&kind=output", ["aaaa2222-1"]),
+        ("q=zebra&kind=answer", ["bbbb3333-1"]),
+        ("q=zebra&kind=prompt", []),
+        ("q=zebra&kind=other", ["bbbb3333-1", "aaaa2222-1"]),
+        ("q=A-100&kind=arguments", ["bbbb3333-1"]),
+        ("q=cafe", ["bbbb3333-1"]),
+        ("q=street+zebra", ["aaaa2222-1"]),
+        ("q=%22street+zebra%22", []),
+        ("q=%22xylophone+street%22", ["aaaa2222-1"]),
+        ("q=zeb*+NOT+carrier", ["aaaa2222-1"]),
+        ("q=street+OR+carrier", ["bbbb3333-1", "aaaa2222-1"]),
+        ("q=kind", ["bbbb3333-1"]),
+        ("q=raw", []),
+    ],
+)
+def test_it_is_narrowed_down(ask: Any, recorded: Any, query: str, executions: list[str]) -> None:
+    assert found(ask(f"search?{query}").text) == executions
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "",
+        " ",
+        '"',
+        "(zebra",
+        "AND",
+        "NOT zebra",
+        "NEAR(",
+        "zebra AND (",
+        "*",
+        "!!! ???",
+        "output:zebra",
+        "nothing:zebra",
+        "{output}:zebra",
+        "-zebra",
+        "^",
+        "a" * 5_000,
+        "a AND " * 300,
+        "(" * 400,
+        "zebra\0'; DROP TABLE texts",
+        "\ud83d",
+        HOSTILE,
+    ],
+)
+def test_whatever_is_asked_there_is_a_page(ask: Any, recorded: Any, asked: str) -> None:
+    from urllib.parse import quote
+
+    for rest in ("", "&kind=output", "&after=-9&kind='", "&after=99999999999999999999"):
+        answer = ask(f"search?q={quote(asked.encode('utf-8', 'surrogatepass'))}{rest}")
+        assert answer.status_code == 200
+        assert_harmless(answer.text)
+
+
+def test_what_is_no_expression_is_looked_for_as_words(ask: Any, recorded: Any) -> None:
+    page = ask("search?q=(zebra+street").text
+    assert found(page) == ["aaaa2222-1"]
+    assert "its words were looked for" in page
+
+
+def test_what_agents_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("dddd5555")
+    writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)])
+    writer.execution(HOSTILE, HOSTILE, user=f"zebra {HOSTILE}\x02\x03" * 900, output=HOSTILE)
+    writer.finish()
+    page = ask("search?q=zebra").text
+    assert "<mark>zebra</mark>" in page
+    assert_harmless(page)
+    assert len(page) < 40_000
+
+
+def test_personal_data_is_shown_redacted(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("eeee6666")
+    writer.suite(tests=[make.planned()])
+    evidence = [{"source": "output", "start": 9, "end": 24, "name": "email", "excerpt": "a**@***"}]
+    leak = make.failed(kind="pii", label="pii", code="PII_DETECTED", evidence=evidence)
+    writer.execution(output="Write to ann@example.com today.", assertions=(leak,))
+    writer.finish()
+    for words in ("today", "example"):
+        page = ask(f"search?q={words}").text
+        assert found(page) == ["eeee6666-1"]
+        assert "ann@" not in page
+        assert "a**" in page
+
+
+def test_there_are_pages(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("ffff7777")
+    writer.suite(tests=[make.planned(repeat=45)])
+    for repeat in range(1, 46):
+        writer.execution(repeat=repeat, output=f"Answer {repeat}.")
+    writer.finish()
+    seen: list[str] = []
+    address: str | None = "search?q=answer"
+    while address is not None:
+        page = ask(address).text
+        seen += found(page)
+        older = re.search(r'<a href="(\?[^"]*)" rel="next"', page)
+        address = f"search{older[1].replace('&amp;', '&')}" if older else None
+    assert seen == [f"ffff7777-{number}" for number in range(45, 0, -1)]
+
+
+def test_erased_texts_are_in_no_file(ask: Any, recorded: Any, tmp_path: Path) -> None:
+    from kindlm.cli.app import run
+
+    assert found(ask("search?q=xylophone").text) == ["aaaa2222-1"]
+    assert b"xylophone" in index_file(recorded.path).read_bytes()
+    assert run(["purge", "--run", "aaaa", "--yes", "--db", str(recorded.path)]) == 0
+    assert not index_file(recorded.path).exists()
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or b"xylophone" not in file.read_bytes(), file
+    assert found(ask("search?q=xylophone").text) == []
+    assert found(ask("search?q=parcel").text) == ["bbbb3333-1"]
+
+
+def test_words_that_were_erased_by_others_are_not_kept(ask: Any, recorded: Any) -> None:
+    ask("search?q=xylophone")
+    kept = index_file(recorded.path).read_bytes()
+    assert b"xylophone" in kept
+    from kindlm.cli.app import run
+
+    run(["purge", "--matching", "xylophone", "--yes", "--db", str(recorded.path)])
+    index_file(recorded.path).write_bytes(kept)
+    ask("search?q=xylophone")
+    assert b"xylophone" not in index_file(recorded.path).read_bytes()
+
+
+def test_an_index_that_does_not_fit_is_made_anew(ask: Any, recorded: Any, make: Any) -> None:
+    other = type(recorded)(recorded.path.with_name("other.db"))
+    writer = other.run("gggg8888")
+    writer.suite(tests=[make.planned()])
+    for repeat in range(1, 9):
+        writer.execution(repeat=repeat, output=f"Only the other says quagga {repeat}.")
+    writer.finish()
+    file = index_file(recorded.path)
+    for spoil in (
+        lambda: file.write_bytes(b"no database at all, but long enough to be read as one" * 99),
+        lambda: file.write_bytes(b""),
+        lambda: file.write_bytes(file.read_bytes()[:9_000]),
+        lambda: file.write_bytes(index_file(other.path).read_bytes()),
+    ):
+        with closing(open_reader(other.path)) as db:
+            catch_up(db, other.path)
+        spoil()
+        assert found(ask("search?q=street").text) == ["aaaa2222-1"]
+        assert found(ask("search?q=quagga").text) == []
+    other.close()
+
+
+def test_a_step_that_another_process_takes_is_not_taken_twice(recorded: Any) -> None:
+    with closing(open_reader(recorded.path)) as one, closing(open_reader(recorded.path)) as other:
+        first = catch_up(one, recorded.path, limit=1)
+        assert 0 < first.part < 1
+        assert progress_of(other, recorded.path) == first
+        assert catch_up(other, recorded.path, limit=1).current
+        assert catch_up(one, recorded.path, limit=1).current
+    with closing(sqlite3.connect(index_file(recorded.path))) as index:
+        (number,) = index.execute("SELECT count(*) FROM words WHERE words MATCH 'zebra'").fetchone()
+    assert number == 2
+
+
+def test_while_it_is_behind_the_page_renews_itself(ask: Any, recorded: Any) -> None:
+    with closing(open_reader(recorded.path)) as db:
+        catch_up(db, recorded.path, limit=1)
+    # Another process is at it, and takes longer than the page waits.
+    with StreamLock(recorded.path, "search index"):
+        answer = ask("search?q=zebra")
+        part = ask("search?q=zebra&part=1").text
+    assert found(answer.text) == ["aaaa2222-1"]
+    assert re.search(r"Indexing: \d+(\.\d)? % done", text_of(answer.text))
+    assert "data-live" in part
+    assert "<html" not in part
+    assert "script-src 'sha256-" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_can_not_be_written_is_said_to_be_one(ask: Any, recorded: Any) -> None:
+    recorded.path.parent.chmod(0o500)
+    try:
+        page = text_of(ask("search?q=zebra").text)
+    finally:
+        recorded.path.parent.chmod(0o700)
+    assert "The index can not be brought up to date" in page
+
+
+def test_a_place_that_can_not_be_written_is_said_to_be_one(ask: Any, recorded: Any) -> None:
+    index_file(recorded.path).mkdir()
+    (index_file(recorded.path) / "in the way").touch()
+    page = text_of(ask("search?q=zebra").text)
+    assert "The index can not be brought up to date" in page
+    assert "kindlm backup COPY.db" in page
+
+
+def test_nobody_else_can_read_the_index(ask: Any, recorded: Any) -> None:
+    ask("search?q=zebra")
+    assert index_file(recorded.path).stat().st_mode & 0o077 == 0
+
+
+def test_an_empty_history_has_nothing_to_find(ask: Any, history: Any) -> None:
+    assert ask("search").status_code == 200
+    assert "Nothing was said like that." in text_of(ask("search?q=zebra").text)
