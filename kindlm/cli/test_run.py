@@ -27,7 +27,8 @@ from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.history.lost_writes import lost_writes
 from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -130,8 +131,13 @@ def _unfinished(options: TestOptions) -> Unfinished:
     if wrong:
         fail([wrong])
     with open_history(options.database) as reader:
-        run = or_fail(find_unfinished(reader, options.resume))
         database = existing_history(options.database).database
+        found = find_unfinished(reader, options.resume)
+        if lost := lost_writes(database):
+            if isinstance(found, Err):
+                fail([found.error, _writes_lost(lost, database)])
+            warn(_writes_lost(lost, database).message, "What is missing by that is run again.")
+        run = or_fail(found)
         held_by = holder(database, f"run/{run}")
         if held_by is not None:
             fail([_run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
@@ -295,6 +301,15 @@ def _shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _writes_lost(count: int, database: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"What was recorded last is lost: {_shown(database)}-wal is damaged, and {count:,} of the"
+        " writes in it can not be read.",
+        f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",
+    )
 
 
 def _not_imported(run: str, file: Path, database: str) -> KindlmError:

@@ -152,7 +152,14 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
         file = db.execute("PRAGMA database_list").fetchone()[2]
         stopped = (run for run in unfinished if not is_held(file, f"run/{run}"))
         found = next(stopped, next(iter(unfinished), None))
-        return Err(_nothing_to_resume()) if found is None else Ok(found)
+        if found is not None:
+            return Ok(found)
+        has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
+        return Err(
+            _nothing_to_resume(
+                "every recorded run has finished" if has_runs else "no run is recorded"
+            )
+        )
     run = find_run(db, wanted)
     if isinstance(run, Err):
         return run
@@ -211,10 +218,10 @@ def _duration_ms(sessions: Sequence[Sequence[str]]) -> float:
     ) * 1000  # fmt: skip
 
 
-def _nothing_to_resume() -> KindlmError:
+def _nothing_to_resume(reason: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        "There is nothing to resume: every recorded run has finished.",
+        f"There is nothing to resume: {reason}.",
         "Run the tests: kindlm test",
     )
 
