@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -21,6 +22,9 @@ __all__ = ["Annotation", "annotations_of", "as_command"]
 
 _MOST = 10
 """GitHub shows so many errors of a step, and no more."""
+
+_LOOKED_AT = 500
+"""All rows of a table of tests may fail at one line: so many failed tests are looked at."""
 
 _MESSAGES = 5
 _TEXT = 1_000
@@ -89,17 +93,23 @@ def _all(view: RunView) -> Iterator[Annotation]:
         if suite.error_code is not None:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
-        # Failures that a suite tolerates are not why the run failed.
-        elif not suite.tolerates:
-            for test in view.tests(suite.id):
-                if test.status in (Status.FAILED, Status.ERRORED):
-                    yield from _of_test(view, suite, test)
+    for suite, test in islice(_failed(view), _LOOKED_AT):
+        yield from _of_test(view, suite, test)
     for suite in view.suites:
         for gate in suite.gates:
             if not gate.passed:
                 title = f"Gate {gate.name}"
                 message = f"{comparison(gate)}\n{gate.message}"
                 yield Annotation(suite.path, None, title, message)
+
+
+def _failed(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
+    """Yield the tests that made the run fail; failures that a suite tolerates did not."""
+    for suite in view.suites:
+        if not suite.tolerates:
+            for test in view.tests(suite.id):
+                if test.status in (Status.FAILED, Status.ERRORED):
+                    yield suite, test
 
 
 def _of_test(view: RunView, suite: SuiteView, test: TestView) -> Iterator[Annotation]:

@@ -16,11 +16,14 @@ MOST_BYTES = 55_000
 """A comment on GitHub holds 65,536 characters; others hold less."""
 
 _CODE = 600
-_ENTITIES = {char: f"&#{ord(char)};" for char in "\"'`@#*_[]()!|~\\:"} | {
+_ENTITIES = {char: f"&#{ord(char)};" for char in "\"'`#*_[]()!|~\\"} | {
     "&": "&amp;",
     "<": "&lt;",
     ">": "&gt;",
 }
+_ACTIVE = re.compile(r"[@#:](?=[\w/])|(?<=www)(?=\.)", re.IGNORECASE)
+"""Mentions, numbers of issues, addresses and emoji are looked for when entities are gone."""
+
 _TICKS = re.compile("`+")
 
 
@@ -46,12 +49,17 @@ def block(text: str, language: str = "") -> str:
 
 def plain(text: str) -> str:
     """Return a text as a part of a sentence, without anything that is taken for markup."""
-    return "".join(_ENTITIES.get(char, char) for char in one_line(text, _CODE))
+    inert = _ACTIVE.sub(lambda match: f"{match[0]}\u200b", one_line(text, _CODE))
+    return _with_entities(inert)
 
 
 def html_code(text: str) -> str:
     """Return a name inside of HTML, as code."""
-    return f"<code>{plain(one_line(text))}</code>"
+    return f"<code>{_with_entities(one_line(text))}</code>"
+
+
+def _with_entities(text: str) -> str:
+    return "".join(_ENTITIES.get(char, char) for char in text)
 
 
 def _longest_ticks(text: str) -> int:
