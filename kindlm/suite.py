@@ -263,12 +263,16 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Compliance:
-    """What the compliance report says about the system under test."""
+    """What the compliance report says about the system under test.
+
+    `template` is the Markdown of the framework `custom`.
+    """
 
     enabled: bool
     framework: str
     output_dir: str
     metadata: Mapping[str, str | None]
+    template: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ class TestOptions:
     output: Path | None = None
     label: str | None = None
     database: Path | None = None
+    compliance: bool = False
+    pdf: Path | None = None
     verbose: bool = False
     progress: bool = True
     warnings: bool = True

@@ -76,6 +76,8 @@ def run_tests(options: TestOptions) -> int:
         fail([_nothing_to_force()], console)
     if options.dry_run and (options.reporters or options.output):
         fail([_no_report_of_a_plan()], console)
+    if options.pdf is not None and not options.compliance:
+        fail([_pdf_of_what()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     unfinished = _unfinished(options) if options.resume is not None else None
     if unfinished is not None:
@@ -218,7 +220,30 @@ def report_run(
         errors = write_reports(reporters, view, look)
         show(errors, console)
         tell_github(view, look, os.environ, console)
+        errors += _write_compliance(request, view, options, console)
         return 0 if view.passed and not errors else 1
+
+
+def _write_compliance(
+    request: RunRequest, view: RunView, options: TestOptions, console: Console
+) -> list[KindlmError]:
+    """Write the compliance documents that are wanted; return what could not be written."""
+    enabled = any(suite.compliance and suite.compliance.enabled for suite in request.suites)
+    if not (enabled or options.compliance):
+        return []
+    # It takes a template engine, and few runs have it.
+    from kindlm.cli.compliance import write_documents, write_pdf
+
+    errors: list[KindlmError] = []
+    for written in write_documents(request, view, wanted=options.compliance):
+        if isinstance(written, KindlmError):
+            errors.append(written)
+        elif options.warnings:
+            note(f"Compliance report: {_shown(written)}", console)
+    if options.pdf is not None and (error := write_pdf(view, options.pdf)) is not None:
+        errors.append(error)
+    show(errors, console)
+    return errors
 
 
 async def _run(
@@ -277,6 +302,14 @@ def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None
     show(shown, console)
     if loaded.ignored and options.warnings:
         note(f"Ignored, no test suite: {', '.join(map(str, loaded.ignored))}", console)
+
+
+def _pdf_of_what() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--pdf is the form of the compliance report, which was not asked for.",
+        "Add --compliance.",
+    )
 
 
 def _no_report_of_a_plan() -> KindlmError:

@@ -23,13 +23,21 @@ __all__ = ["config_hash", "config_text", "resolved"]
 HASH_LENGTH = 12
 
 
-def config_text(config: KindlmConfig, digests: Mapping[str, str]) -> str:
-    """Return the resolved configuration in canonical JSON, as it is recorded."""
+def config_text(
+    config: KindlmConfig, digests: Mapping[str, str], report_template: str | None = None
+) -> str:
+    """Return the resolved configuration in canonical JSON, as it is recorded.
+
+    The template of the compliance report is in it as a whole: reports of the run are made from what
+    is recorded.
+    """
     document = {
         "config": _recordable(resolved(config)),
         "gatesWritten": sorted(written_gates(config)),
         "files": dict(digests),
     }
+    if report_template is not None:
+        document["reportTemplate"] = report_template
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

@@ -12,6 +12,7 @@ from kindlm.config.compile_targets import (
     compile_provider,
     compile_service,
 )
+from kindlm.config.compliance import template_of
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import ComplianceConfig, KindlmConfig
@@ -32,7 +33,8 @@ def compile_suite(
         files: the files it refers to.
         reporter: knows the places of everything.
     """
-    text = config_text(config, files.digests)
+    template = None if config.compliance is None else template_of(config.compliance, files)
+    text = config_text(config, files.digests, template)
     defaults = config.defaults
     compiler = CaseCompiler(config, folder, files, reporter.where)
     return Suite(
@@ -58,7 +60,7 @@ def compile_suite(
         prices={name: Price(item.input, item.output) for name, item in config.prices.items()},
         record_raw_bodies=config.record.raw_bodies,
         redact_pii=config.record.redact_pii,
-        compliance=_compliance(config.compliance),
+        compliance=_compliance(config.compliance, files),
     )
 
 
@@ -70,8 +72,14 @@ def _gates(config: KindlmConfig) -> tuple[Gate, ...]:
     )
 
 
-def _compliance(config: ComplianceConfig | None) -> Compliance | None:
+def _compliance(config: ComplianceConfig | None, files: ReferencedFiles) -> Compliance | None:
     if config is None:
         return None
     metadata = {} if config.metadata is None else resolved(config.metadata)
-    return Compliance(config.enabled, config.framework, config.output_dir, metadata)
+    return Compliance(
+        config.enabled,
+        config.framework,
+        config.output_dir,
+        metadata,
+        template_of(config, files),
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.agent_rules import check_agents
+from kindlm.config.compliance import check_template
 from kindlm.config.conversation_rules import check_conversations
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.file_references import check_files
@@ -43,6 +44,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     check_rows(raw, reporter, files)
     check_conversations(raw, reporter, files)
     check_templates(raw, reporter, files)
+    check_template(raw, reporter, files)
 
 
 def _ids(raw: Raw, *keys: str) -> list[str]:

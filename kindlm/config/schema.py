@@ -224,9 +224,13 @@ class ComplianceConfig(Section):
     enabled: bool = Field(default=False, examples=[True])
     """Write the report after a run."""
     framework: Literal["eu-ai-act", "custom"] = Field(default="eu-ai-act", examples=["custom"])
-    """What the report is arranged by."""
+    """What the report is arranged by; custom needs a template."""
+    template: Maybe[str] = Field(
+        default=None, examples=["reports/template.md"], json_schema_extra=EXTENSION
+    )
+    """Markdown with placeholders of Jinja, for the framework custom. See docs/compliance.md."""
     output_dir: str = Field(default="./compliance-reports", examples=["reports"])
-    """Folder for the reports."""
+    """Folder for the reports, relative to this file."""
     metadata: Maybe[ComplianceMetadata] = None
     """What it says about the system."""
 
@@ -324,8 +328,8 @@ class KindlmConfig(Section):
         examples=[{"my-model": {"input": 0.5, "output": 1.5}}],
         json_schema_extra=EXTENSION,
     )
-    """Prices by model, beside or instead of the built-in ones: by the name that the provider reports,
-    else by that in `models`. An agent goes by its id, a command by `command`, unless they name a
+    """Prices by model, beside or instead of the built-in ones: by the name that the provider
+    reports, else by that in `models`. An agent goes by its id, a command by `command`, unless they name a
     model that has a price."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
     """What is recorded."""

@@ -1,7 +1,10 @@
-"""The vectors of suites that are about the JUnit report."""
+"""The vectors of suites that are about the reports for machines and for auditors."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import re
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -9,6 +12,8 @@ import pytest
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports.compliance import REPORT as COMPLIANCE
+from kindlm.reports.compliance.document import SEPARATOR
 from kindlm.reports.junit import REPORT
 from kindlm.reports.registry import ReportOptions
 
@@ -26,6 +31,10 @@ BEYOND: Final = {"properties", "system-out"}
 PASSING: Final = {True: -1.0, False: 1e9}
 
 
+WORDS: Final = {"PASS": "PASS", "FAIL": "FAIL", "SKIP": "FAIL"}
+"""How the vector calls what we say of a test: a skipped one is no failed one here."""
+
+
 @pytest.mark.vectors("suite.jsonl", "junit")
 def test_junit(vector: Vector, history: Any, make: Any, tmp_path: Any) -> None:
     given = vector["input"]
@@ -36,6 +45,30 @@ def test_junit(vector: Vector, history: Any, make: Any, tmp_path: Any) -> None:
     with file.open("w", encoding="utf-8") as out:
         REPORT.write(recorded(given, history, make), out, ReportOptions())
     compare(expected, ET.parse(file).getroot())
+
+
+@pytest.mark.vectors("suite.jsonl", "compliance")
+def test_compliance(vector: dict[str, Any], history: Any, make: Any) -> None:
+    out = io.StringIO()
+    COMPLIANCE.write(recorded(vector["input"], history, make), out, ReportOptions())
+    document, expected = out.getvalue(), vector["expected"]
+
+    parts = dict(re.findall(r"(?ms)^### Article (\d+):.*?$(.*?)(?=^##|\Z)", document))
+    # Articles 11, 14 and 72 are beyond the vector.
+    found = [int(number) for number in parts if int(number) in expected["articles_in_order"]]
+    assert found == expected["articles_in_order"]
+    for article, evidence in expected["gate_evidence_by_article"].items():
+        told = re.findall(r"(?m)^- (PASS|FAIL) (\w+):", parts[article])
+        assert told == [(each["status"], each["gate"]) for each in evidence]
+
+    table = re.findall(r"(?m)^\| (\w+) \| (PASS|FAIL) \| [\d.]+ \| \S+ \|", document)
+    assert table == [(name, status) for name, status, *_ in expected["summary_table"]]
+    tests = re.findall(r"(?m)^\| (\w+) \| m \| (PASS|FAIL|SKIP) \|", document)
+    assert [[WORDS[status], name] for name, status in tests] == expected["test_lines"]
+    assert any(status != WORDS[status] for _, status in tests), "else it is no departure"
+
+    content, _, below = document.rpartition(SEPARATOR)
+    assert hashlib.sha256(content.encode()).hexdigest() in below
 
 
 def recorded(given: Vector, history: Any, make: Any) -> RunView:

@@ -47,8 +47,4 @@ def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFi
 
 def _not_served(config: KindlmConfig) -> tuple[tuple[Path, bool, str], ...]:
     """Return what the format has and nothing serves yet: key, whether it is on, what is missing."""
-    compliance = config.compliance is not None and config.compliance.enabled
-    return (
-        (("upload", "enabled"), config.upload.enabled, "Nothing is uploaded yet"),
-        (("compliance", "enabled"), compliance, "No compliance report is written yet"),
-    )
+    return ((("upload", "enabled"), config.upload.enabled, "Nothing is uploaded yet"),)

@@ -1,0 +1,32 @@
+"""The report `compliance`: a document for each suite of a run."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from kindlm.history.run_view import RunView
+from kindlm.reports.compliance.document import write_document
+from kindlm.reports.compliance.facts import read_facts
+from kindlm.reports.registry import ReportOptions
+
+__all__ = ["REPORT", "document_of"]
+
+
+def document_of(view: RunView, suite: str) -> str:
+    """Return the document of one suite of a run, by the suite's id."""
+    (found,) = (each for each in view.suites if each.id == suite)
+    return write_document(read_facts(view, found))
+
+
+class _ComplianceReport:
+    name = "compliance"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the documents one after the other; there are no options."""
+        del options
+        for number, suite in enumerate(view.suites):
+            out.write("\n" if number else "")
+            out.write(document_of(view, suite.id))
+
+
+REPORT = _ComplianceReport()

@@ -1,0 +1,192 @@
+"""The compliance report: a document for each suite, from recorded events alone."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import sqlite3
+from typing import Any
+
+import pytest
+from pages import HOSTILE
+
+from kindlm.errors import Ok
+from kindlm.events import BaselineSet, ReviewRecorded, new_event
+from kindlm.reports.compliance.articles import ARTICLES
+from kindlm.reports.compliance.document import SEPARATOR
+from kindlm.reports.compliance.pdf import pdf_of
+from kindlm.reports.registry import ReportOptions, find_report
+from kindlm_store import Text
+
+METADATA = {"systemName": "Support Desk", "riskLevel": "limited", "operator": "ACME"}
+
+
+def config(**compliance: Any) -> str:
+    template = compliance.pop("text", None)
+    document: dict[str, Any] = {"config": {"compliance": {"metadata": METADATA, **compliance}}}
+    return json.dumps({**document, **({"reportTemplate": template} if template else {})})
+
+
+@pytest.fixture
+def writer(history: Any) -> Any:
+    return history.run("aaaa2222")
+
+
+@pytest.fixture
+def recorded(writer: Any, make: Any) -> Any:
+    planned = [make.planned(repeat=2), make.planned("refunds"), make.planned("later", skip=True)]
+    writer.suite(tests=planned, config=config(), gates={"judgeAvgMin": 0.8})
+    for repeat in (1, 2):
+        writer.execution(repeat=repeat, assertions=(make.passed("pii", "pii"),))
+    writer.execution("refunds", assertions=(make.failed(),))
+    writer.execution("later", status=make.SKIPPED)
+    return writer.finish()
+
+
+def written(view: Any) -> str:
+    found = find_report("compliance")
+    assert isinstance(found, Ok)
+    out = io.StringIO()
+    found.value.write(view, out, ReportOptions())
+    return out.getvalue()
+
+
+def section(document: str, title: str) -> str:
+    return re.split(r"(?m)^##+ ", document.partition(f" {title}\n")[2])[0]
+
+
+def test_it_says_what_was_tested_and_how_it_came_out(recorded: Any) -> None:
+    document = written(recorded)
+    assert document.startswith("# Test evidence for Support Desk\n")
+    assert "| Intended purpose | not stated |" in document
+    assert "| Risk level | limited |" in document
+    results = section(document, "Results")
+    assert re.search(r"\| greets \| gpt \| PASS \| 2 of 2 \| 34.2 to 100.0 % \|", results)
+    assert re.search(r"\| refunds \| gpt \| FAIL \| 0 of 1 \| 0.0 to 79.3 % \|", results)
+    assert re.search(r"\| later \| gpt \| SKIP \| 0 of 0 \| not tested \|", results)
+    assert "| passRateMin | FAIL | 0.6667 | 0.95 |" in results
+    assert "| `pii` | 2 | 0 | 0 |" in section(document, "Guardrails")
+
+
+def test_each_article_has_its_gates_and_what_is_not_shown(recorded: Any) -> None:
+    document = written(recorded)
+    found = [int(number) for number in re.findall(r"(?m)^### Article (\d+):", document)]
+    assert found == [article.number for article in ARTICLES] == [9, 10, 11, 12, 13, 14, 15, 72]
+    for article in ARTICLES:
+        part = section(document, f"Article {article.number}: {article.title}")
+        assert f"Not shown here: {article.not_shown}" in part
+    assert "- FAIL passRateMin" in section(document, "Article 9: Risk management system")
+    data = section(document, "Article 10: Data and data governance")
+    assert "- PASS piiFailuresMax" in data
+    assert "- PASS keywordFailuresMax" in data
+
+
+def test_the_hash_covers_all_above_the_line_and_stays(recorded: Any) -> None:
+    document = written(recorded)
+    content, _, below = document.rpartition(SEPARATOR)
+    assert f"`{hashlib.sha256(content.encode()).hexdigest()}`" in below
+    assert written(recorded) == document
+
+
+def test_the_audit_trail_names_the_head_and_tells_of_tampering(history: Any, recorded: Any) -> None:
+    head = history.log.head("run/aaaa2222")
+    document = written(recorded)
+    assert f"`{head.hash}` | as recorded |" in section(document, "Audit trail")
+
+    with sqlite3.connect(history.path) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'contents'")
+        db.execute("PRAGMA writable_schema = RESET")
+        db.execute("UPDATE contents SET body = 'Hello?' WHERE body = 'Hello!'")
+
+    trail = section(written(history.view("aaaa2222")), "Audit trail")
+    assert "NOT as recorded" in trail
+
+
+def test_baseline_changes_and_reviews_are_told(history: Any, recorded: Any, make: Any) -> None:
+    later = history.run("bbbb3333")
+    later.suite(tests=[make.planned()], config=config())
+    later.execution(assertions=(make.failed(),))
+    view = later.finish()
+    history.log.append(
+        "journal/j",
+        [
+            new_event(
+                BaselineSet(project="shop", suite="support", run="aaaa2222", label="", by="ann@x")
+            ),
+            new_event(
+                ReviewRecorded(
+                    run="bbbb3333",
+                    execution=1,
+                    passed=True,
+                    note=Text("It *was* kind."),
+                    by="bob@y",
+                )
+            ),
+        ],
+    )
+    document = written(view)
+    beside = section(document, "Beside the accepted run")
+    assert "run `aaaa2222`, accepted by ann" in beside
+    changes = section(document, "What changed between runs")
+    assert re.findall(r"\| `(\w+)` \|", changes) == ["bbbb3333", "aaaa2222"]
+    said = section(document, "What people said")
+    assert "**pass** by bob" in said
+    assert "It &#42;was&#42; kind." in said
+
+
+def test_what_agents_and_users_wrote_is_text(history: Any, make: Any) -> None:
+    writer = history.run("cccc4444", label=HOSTILE)
+    hostile = f"{HOSTILE} | [x](http://evil) ![y](http://evil) `z` {{{{ 7 * 7 }}}}\n# Head"
+    metadata = {"systemName": hostile, "operator": hostile}
+    writer.suite(hostile, tests=[make.planned(hostile, hostile)], config=config(metadata=metadata))
+    writer.execution(hostile, hostile, assertions=(make.failed(label=hostile, message=hostile),))
+    # What stands as code is shown as it is.
+    document = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", written(writer.finish()))
+    assert "<script" not in document
+    assert "](http" not in document
+    assert "49" not in document
+    assert not re.search(r"(?m)^# Head", document)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", document)
+    for row in section(document, "Results").splitlines():
+        if row.startswith("| ") and "alert" in row:
+            assert row.count("|") == 7
+
+
+def test_a_template_of_the_user_says_what_it_wants(writer: Any, make: Any) -> None:
+    text = "# Mine\n{% for test in tests %}\n- {{ test.name }} {{ test.passed }}\n{% endfor %}\n"
+    writer.suite(tests=[make.planned("*bold*")], config=config(framework="custom", text=text))
+    writer.execution("*bold*", assertions=(make.passed(),))
+    document = written(writer.finish())
+    assert document.startswith("# Mine\n- &#42;bold&#42; 1\n")
+    assert "Article" not in document
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ run.__class__.__mro__ }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{{ nothing }}",
+        "{{ 1 / 0 }}",
+        "{% include '/etc/passwd' %}",
+    ],
+)
+def test_a_template_reaches_nothing_but_the_facts(writer: Any, make: Any, text: str) -> None:
+    writer.suite(tests=[make.planned()], config=config(framework="custom", text=text))
+    writer.execution(assertions=(make.passed(),))
+    document = written(writer.finish())
+    assert "class" not in document.replace("unsafe", "") or "could not be written" in document
+    assert "root:" not in document
+    assert document.startswith("# The report could not be written")
+
+
+def test_the_pdf_is_the_same_each_time(recorded: Any) -> None:
+    document = written(recorded)
+    first, second = (pdf_of(document, "2026-01-31T12:00:00.000000Z") for _ in range(2))
+    assert isinstance(first, Ok)
+    assert isinstance(second, Ok)
+    assert first.value.startswith(b"%PDF-")
+    assert first.value == second.value
