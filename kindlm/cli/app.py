@@ -52,6 +52,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "init": init_command,
     "validate": validate_command,
     "test": test_command,
+    "watch": test_command,
     "runs": runs_command,
     "show": show_command,
     "diff": diff_command,
@@ -73,6 +74,9 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "schema": schema_command,
 }
 
+_HELP = {"watch": "Run tests like `kindlm test`, and again whenever a file changes that matters."}
+"""Of commands that are not described by their function."""
+
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for wrong usage; not all of its versions export it by name."""
 
@@ -86,7 +90,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name, help=_HELP.get(_name))(_command)
 app.add_typer(baseline_app, name="baseline")
 
 

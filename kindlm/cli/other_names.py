@@ -8,6 +8,9 @@ __all__ = ["in_our_names"]
 
 _COMMANDS: Mapping[str, str] = {"run": "test"}
 
+_ALIKE: Mapping[str, str] = {"watch": "test"}
+"""Commands of ours that take the options of another one."""
+
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "test": {
         "--tag": "--tags",
@@ -35,8 +38,9 @@ def in_our_names(arguments: Sequence[str]) -> list[str]:
     if not arguments:
         return []
     command = _COMMANDS.get(arguments[0], arguments[0])
-    names, surplus = _OPTIONS.get(command, {}), _ALWAYS_DONE.get(command, frozenset())
-    defaults = _DEFAULTS.get(command, {})
+    like = _ALIKE.get(command, command)
+    names, surplus = _OPTIONS.get(like, {}), _ALWAYS_DONE.get(like, frozenset())
+    defaults = _DEFAULTS.get(like, {})
     renamed = [command]
     for position, argument in enumerate(arguments[1:], start=1):
         if argument == "--":

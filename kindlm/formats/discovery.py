@@ -16,11 +16,11 @@ from typing import Literal
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["Discovery", "Found", "FrontEnd", "discover", "is_skipped", "is_yaml"]
+__all__ = ["SUFFIXES", "Discovery", "Found", "FrontEnd", "discover", "is_skipped"]
 
 FrontEnd = Literal["kindlm"]
 
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml")
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 """Not looked into, as are hidden folders (.git, .kindlm, .venv) and virtual environments."""
 
@@ -111,16 +111,11 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
         for name in sorted(files):
             path = Path(place, name)
-            if not is_yaml(path) or not path.is_file():
+            if path.suffix.lower() not in SUFFIXES or not path.is_file():
                 continue
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
                 yield path
-
-
-def is_yaml(path: Path) -> bool:
-    """Tell whether a file may be a suite, by its name."""
-    return path.suffix.lower() in _SUFFIXES
 
 
 def is_skipped(folder: Path) -> bool:

@@ -12,7 +12,13 @@ from dotenv import dotenv_values
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["Project", "find_project", "regression_threshold", "run_environment"]
+__all__ = [
+    "Project",
+    "configuration_file",
+    "find_project",
+    "regression_threshold",
+    "run_environment",
+]
 
 _PROJECT_FILES = ("kindlm.yaml", "kindlm.toml")
 _PROJECT_FOLDERS = (".kindlm", ".evalview")
@@ -81,6 +87,12 @@ def regression_threshold(root: Path) -> Result[float | None]:
             where=SourceLocation(str(root / "kindlm.toml")),
         )
     )
+
+
+def configuration_file(root: Path) -> Path:
+    """Return where the project's configuration is, or would be."""
+    file = root / "kindlm.toml"
+    return file if file.is_file() or not _tool_table(root) else root / "pyproject.toml"
 
 
 def _is_root(folder: Path) -> bool:

@@ -14,6 +14,7 @@ __all__ = ["test_command"]
 
 
 def test_command(
+    context: typer.Context,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(metavar="PATH", help="Files or folders. Default: kindlm.yaml, else tests/."),
@@ -115,6 +116,10 @@ def test_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and what it may cost; call nothing.")
     ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Run again whenever a file changes that matters."),
+    ] = False,
     reporter: Annotated[
         list[str] | None,
         typer.Option(
@@ -185,4 +190,28 @@ def test_command(
         progress=not (no_progress or quiet),
         warnings=not quiet,
     )
+    if watch or context.info_name == "watch":
+        with ending_at_once():
+            from kindlm.cli.watching import watch_tests
+
+        raise typer.Exit(watch_tests(options, _typed(context)))
     raise typer.Exit(run_tests(options))
+
+
+def _typed(context: typer.Context) -> list[str]:
+    """Return the options and arguments of the command line, without `--watch`, for another one."""
+    options: list[str] = []
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name
+        source = context.get_parameter_source(name) if name else None
+        if not name or name == "watch" or source is None or source.name != "COMMANDLINE":
+            continue
+        given = context.params[name]
+        values = given if isinstance(given, list | tuple) else [given]
+        long = parameter.opts[0]
+        if parameter.param_type_name == "argument":
+            arguments += map(str, values)
+        else:
+            options += [long if value is True else f"{long}={value}" for value in values]
+    return [*options, "--", *arguments]
