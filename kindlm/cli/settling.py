@@ -14,6 +14,7 @@ from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import fail_to_open, open_history, or_fail
+from kindlm.cli.interruption import HeldSignals
 from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeats
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
@@ -78,12 +79,13 @@ def _settle(
     request = replace(request, settling=settling)
     # Lines are told of each round; only a bar shows what goes on inside one.
     progress = options.progress and console.is_terminal
-    try:
-        with StreamLock(request.database, f"settling/{pair.after}"):
-            record_run(request, run, console, progress=progress)
-    except LockHeldError as error:
-        fail([_settled_elsewhere(pair.after, error)], console)
-    return _report(pair, request, run, rounds, options, console)
+    with HeldSignals() as held:
+        try:
+            with StreamLock(request.database, f"settling/{pair.after}"):
+                record_run(request, run, console, progress=progress, held=held)
+        except LockHeldError as error:
+            fail([_settled_elsewhere(pair.after, error)], console)
+        return _report(pair, request, run, rounds, options, console)
 
 
 def _report(
