@@ -72,6 +72,14 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None
     return diff_page(compare_runs(db, *pair.value, DiffOptions()))
 
 
+def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
+    from kindlm.history.trends import TestIdentity
+    from kindlm.reports.pages.trend_page import trend_page
+
+    named = [asked.query.get(name, "") for name in ("project", "suite", "name", "target")]
+    return trend_page(db, TestIdentity(*named), links)
+
+
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
     from kindlm.browse.indexing import brought_up_to_date
     from kindlm.history.search.index import is_damage, remove_index
@@ -149,5 +157,6 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"{_DATABASE}/run/(?P<name>[^/]+)$", _view(_run)),
     (rf"{_DATABASE}/execution/(?P<name>[^/]+)$", _view(_execution)),
     (rf"{_DATABASE}/diff$", _view(_diff)),
+    (rf"{_DATABASE}/test$", _view(_trend)),
     (rf"{_DATABASE}/search$", _view(_search)),
 ]

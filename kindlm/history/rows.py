@@ -67,6 +67,7 @@ class SuiteView:
 
     id: str
     parts: tuple[str, ...]
+    project: str | None
     name: str
     path: str
     config_hash: str | None

@@ -290,6 +290,7 @@ class RunView:
         return SuiteView(
             id=parts[0],
             parts=parts,
+            project=row["project"],
             name=row["name"],
             path=row["path"],
             config_hash=row["config_hash"],

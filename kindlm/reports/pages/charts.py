@@ -35,9 +35,12 @@ class Point:
     link: str | None = None
 
 
-def trend(points: Sequence[Point], title: str) -> Markup:
-    """Return a line over rates from the oldest to the newest, a dot for each."""
-    step = (_WIDTH - 2 * _MARGIN) / max(len(points) - 1, 1)
+def trend(points: Sequence[Point], title: str, width: int = _WIDTH) -> Markup:
+    """Return a line over rates from the oldest to the newest, a dot for each.
+
+    `width` is that of the drawing, in units that are pixels where it is as wide.
+    """
+    step = (width - 2 * _MARGIN) / max(len(points) - 1, 1)
     places = [
         (
             _MARGIN + number * step,
@@ -47,7 +50,7 @@ def trend(points: Sequence[Point], title: str) -> Markup:
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places if y is not None)
     grid = Markup("").join(
-        Markup('<line class="grid" x1="0" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_WIDTH, y, y)
+        Markup('<line class="grid" x1="0" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(width, y, y)
         for y in (_MARGIN, _HEIGHT / 2, _HEIGHT - _MARGIN)
     )
     dots = Markup("").join(
@@ -56,7 +59,7 @@ def trend(points: Sequence[Point], title: str) -> Markup:
     return Markup(
         '<svg class="trend" role="group" viewBox="0 0 {} {}">'
         '<title>{}</title>{}<polyline class="line" points="{}"/>{}</svg>'
-    ).format(_WIDTH, _HEIGHT, title, grid, line, dots)
+    ).format(width, _HEIGHT, title, grid, line, dots)
 
 
 def _dot(point: Point, x: float, y: float) -> Markup:

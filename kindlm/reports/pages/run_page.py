@@ -62,6 +62,7 @@ def run_document(view: RunView) -> Document:
             "totals": list(totals_of(view)),
             "before": view.run_before,
             "grid": grid,
+            "projects": {suite.name: suite.project or "" for suite in view.suites},
             "reasons": reasons,
             "signs": SIGNS,
             "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
