@@ -90,8 +90,14 @@ def _paths(options: TestOptions) -> Result[tuple[Path, ...]]:
 
 async def settled(stamps: Callable[[], Stamps], before: Stamps) -> Stamps:
     """Wait until the files are not as they were before, and change no more; return how they are."""
-    while (now := stamps()) == before:  # noqa: ASYNC110 - no file tells of its change
-        await asyncio.sleep(_LOOK_EVERY_S)
+    loop = asyncio.get_running_loop()
+    while True:
+        begun = loop.time()
+        now = stamps()
+        if now != before:
+            break
+        # Of many files, or slow ones, no more than a tenth of the time is spent on looking.
+        await asyncio.sleep(max(_LOOK_EVERY_S, 10 * (loop.time() - begun)))
     while True:
         await asyncio.sleep(_QUIET_S)
         later = stamps()
@@ -136,7 +142,7 @@ class Watch:
 
     async def _round(self, stop: asyncio.Event) -> int:
         self._rounds += 1
-        self.tell(f"Round {self._rounds}")
+        self.tell(f"── Round {self._rounds} ──")
         code = await self.run_round()
         if stop.is_set():
             return code
