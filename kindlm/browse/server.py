@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kindlm.browse.descriptions import DATABASE, descriptions, settings
+from kindlm.browse.hosts import only_for
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 if TYPE_CHECKING:
@@ -59,10 +60,16 @@ def make_datasette(database: Path) -> Datasette:
     return datasette
 
 
-def serve(datasette: Datasette, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+def serve(
+    datasette: Datasette,
+    listening: socket.socket,
+    on_ready: Callable[[], None],
+    names: Collection[str] | None = None,
+) -> None:
     """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`.
 
-    `on_ready` is called once pages can be asked for.
+    `on_ready` is called once pages can be asked for. `names` are the hosts that are answered to,
+    None for any.
     """
     import uvicorn
 
@@ -72,8 +79,12 @@ def serve(datasette: Datasette, listening: socket.socket, on_ready: Callable[[],
             if self.started:
                 on_ready()
 
+    app = datasette.app()
     config = uvicorn.Config(
-        datasette.app(), log_level="warning", lifespan="on", timeout_graceful_shutdown=_GRACE_S
+        app if names is None else only_for(names, app),
+        log_level="warning",
+        lifespan="on",
+        timeout_graceful_shutdown=_GRACE_S,
     )
     # The server raises the signal that stopped it again, once it has stopped.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

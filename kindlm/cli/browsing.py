@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from kindlm.browse.descriptions import START_PAGE
+from kindlm.browse.hosts import LOOPBACK_NAMES
 from kindlm.browse.server import listen, make_datasette, serve
 from kindlm.cli.console import note, warn
 from kindlm.cli.history import existing_history, open_history, or_fail
@@ -21,13 +22,16 @@ def browse(database: Path | None, host: str, port: int | None, *, opened: bool) 
     with open_history(database):
         path = existing_history(database).database
     listening = or_fail(listen(host, port))
+    shown = f"[{host}]" if ":" in host else host
     address, bound_port = listening.getsockname()[:2]
-    if not ip_address(address.partition("%")[0]).is_loopback:
+    names = None
+    if ip_address(address.partition("%")[0]).is_loopback:
+        names = LOOPBACK_NAMES | {shown.lower()}
+    else:
         warn(
             f"Everybody who can reach {address} can read the whole history.",
             "Without --host only programs on this machine can.",
         )
-    shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{bound_port}{START_PAGE}"
 
     def tell() -> None:
@@ -39,4 +43,4 @@ def browse(database: Path | None, host: str, port: int | None, *, opened: bool) 
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     with listening:
-        serve(make_datasette(path), listening, tell)
+        serve(make_datasette(path), listening, tell, names)

@@ -110,6 +110,15 @@ def test_the_history_is_there_to_read(browsing: Browsing) -> None:
     assert '<a href="/-/kindlm/kindlm/execution/k3f9x2ab-2">k3f9x2ab-2</a>' in log
 
 
+def test_pages_of_other_sites_can_not_read_it(browsing: Browsing) -> None:
+    for path in (START_PAGE, "/kindlm/runs.json", "/"):
+        answer = browsing.client.get(path, headers={"host": "evil.example:8001"})
+        assert answer.status_code == 421
+        assert "k3f9x2ab" not in answer.text
+    port = browsing.client.base_url.port
+    assert browsing.client.get(START_PAGE, headers={"host": f"localhost:{port}"}).status_code == 200
+
+
 def test_it_answers_which_tools_the_failing_executions_called(browsing: Browsing) -> None:
     page = browsing.page("/kindlm/failing_tool_calls?run=")
     assert "Which tools did the failing executions call" in page
