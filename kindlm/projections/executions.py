@@ -105,7 +105,7 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
 
 EXECUTIONS = Projection(
     name="executions",
-    version=3,
+    version=4,
     tables=(
         Table(
             "executions",
@@ -117,7 +117,8 @@ EXECUTIONS = Projection(
                 "output_ref": ("contents", "ref"),
                 "error_ref": ("contents", "ref"),
             },
-            indexes=(("suite", "test", "target"), ("run", "number")),
+            # The second one answers how the runs of a list went without looking at their rows.
+            indexes=(("suite", "test", "target"), ("run", "status", "cost_usd", "answers")),
         ),
     ),
     handlers={"execution.started": _started, "execution.finished": _finished},
