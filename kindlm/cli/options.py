@@ -11,12 +11,28 @@ import typer
 __all__ = [
     "MAX_CONCURRENCY",
     "MAX_REPEAT",
+    "ConcurrencyOption",
+    "ConfigOption",
     "DatabaseOption",
     "DiffFormat",
     "FailOnOption",
+    "GateOption",
+    "JudgeCostOption",
     "ListFormat",
+    "MaxCostOption",
+    "NewRunLabelOption",
+    "NoProgressOption",
+    "PathsArgument",
+    "QuietOption",
+    "ReportFileOption",
+    "ReporterOption",
     "RunArgument",
     "RunOrGroupArgument",
+    "RunVerboseOption",
+    "SuiteTextOption",
+    "TagsOption",
+    "TargetsOption",
+    "TestsOption",
     "VerboseOption",
 ]
 
@@ -74,4 +90,94 @@ RunOrGroupArgument = Annotated[
         metavar="RUN",
         help="A run's id or its beginning, a label, latest, or a group of shards.",
     ),
+]
+
+PathsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="PATH", help="Files or folders. Default: kindlm.yaml, else tests/."),
+]
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite, like PATH.")
+]
+
+SuiteTextOption = Annotated[
+    str | None,
+    typer.Option("--suite", "-s", metavar="TEXT", help="Only suites whose name has this."),
+]
+
+TestsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--test",
+        "-t",
+        metavar="TEXT",
+        help="Only tests whose suite, name or file has this; repeatable.",
+    ),
+]
+
+TagsOption = Annotated[
+    str | None,
+    typer.Option("--tags", metavar="A,B", help="Only tests with one of these tags."),
+]
+
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="ID", help="Only on this model or agent; repeatable."),
+]
+
+GateOption = Annotated[
+    str | None,
+    typer.Option("--gate", metavar="RATE", help="Least pass rate of a suite: 95 or 0.95."),
+]
+
+ConcurrencyOption = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency",
+        "-j",
+        metavar="N",
+        min=1,
+        max=MAX_CONCURRENCY,
+        help="Executions at once.",
+    ),
+]
+
+ReporterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reporter",
+        metavar="NAME[=FILE]",
+        help="terminal, json, junit, markdown, html or sarif; repeatable. -: standard output.",
+    ),
+]
+
+ReportFileOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where the report goes."),
+]
+
+RunVerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", help="Show bodies, tries, timing and traces of what failed."),
+]
+
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")]
+
+NoProgressOption = Annotated[
+    bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
+]
+
+NewRunLabelOption = Annotated[
+    str | None, typer.Option("--label", metavar="NAME", help="A name for the new run.")
+]
+
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
+]
+
+JudgeCostOption = Annotated[
+    float | None,
+    typer.Option("--max-cost", metavar="USD", min=0, help="Stop when judges cost more."),
 ]

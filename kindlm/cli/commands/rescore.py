@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import (
+    ConcurrencyOption,
+    DatabaseOption,
+    JudgeCostOption,
+    NewRunLabelOption,
+    NoProgressOption,
+    QuietOption,
+    ReporterOption,
+    ReportFileOption,
+    RunVerboseOption,
+)
 
 __all__ = ["rescore_command"]
 
@@ -49,40 +59,15 @@ def rescore_command(
             help="Finish a rescored run that was stopped; by default the latest one.",
         ),
     ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option("--max-cost", metavar="USD", min=0, help="Stop when judges cost more."),
-    ] = None,
-    reporter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reporter",
-            metavar="NAME[=FILE]",
-            help="terminal, json, junit, markdown, html or sarif; repeatable.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the report goes."),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="A name for the new run.")
-    ] = None,
+    concurrency: ConcurrencyOption = None,
+    max_cost: JudgeCostOption = None,
+    reporter: ReporterOption = None,
+    output: ReportFileOption = None,
+    label: NewRunLabelOption = None,
     db: DatabaseOption = None,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="Show bodies, tries, timing and traces of what failed."),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")
-    ] = False,
-    no_progress: Annotated[
-        bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
-    ] = False,
+    verbose: RunVerboseOption = False,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
 ) -> None:
     """Check recorded conversations by the suite as it is now: the tested model is not called."""
     with ending_at_once():

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.options import (
+    ConcurrencyOption,
+    DatabaseOption,
+    MaxCostOption,
+    NoProgressOption,
+    VerboseOption,
+)
 
 __all__ = ["settle_command"]
 
@@ -36,26 +42,18 @@ def settle_command(
             help="Only tests or suites named like it; repeatable.",
         ),
     ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
-    ] = None,
+    max_cost: MaxCostOption = None,
     max_runs: Annotated[
         int | None,
         typer.Option("--max-runs", metavar="N", min=1, help="Repeats to run at most, altogether."),
     ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", "-j", metavar="N", min=1, help="Executions at once."),
-    ] = None,
+    concurrency: ConcurrencyOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is suspected; call nothing.")
     ] = False,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
-    no_progress: Annotated[
-        bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
-    ] = False,
+    no_progress: NoProgressOption = False,
 ) -> None:
     """Repeat the suspected tests of AFTER, a few at a time, until each is confirmed or cleared.
 

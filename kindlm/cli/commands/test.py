@@ -8,41 +8,36 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import MAX_CONCURRENCY, MAX_REPEAT, DatabaseOption
+from kindlm.cli.options import (
+    MAX_REPEAT,
+    ConcurrencyOption,
+    ConfigOption,
+    DatabaseOption,
+    GateOption,
+    MaxCostOption,
+    NoProgressOption,
+    PathsArgument,
+    QuietOption,
+    ReporterOption,
+    ReportFileOption,
+    RunVerboseOption,
+    SuiteTextOption,
+    TagsOption,
+    TargetsOption,
+    TestsOption,
+)
 
 __all__ = ["test_command"]
 
 
 def test_command(
     context: typer.Context,
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="PATH", help="Files or folders. Default: kindlm.yaml, else tests/."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite, like PATH.")
-    ] = None,
-    suite: Annotated[
-        str | None,
-        typer.Option("--suite", "-s", metavar="TEXT", help="Only suites whose name has this."),
-    ] = None,
-    test: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--test",
-            "-t",
-            metavar="TEXT",
-            help="Only tests whose suite, name or file has this; repeatable.",
-        ),
-    ] = None,
-    tags: Annotated[
-        str | None,
-        typer.Option("--tags", metavar="A,B", help="Only tests with one of these tags."),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="ID", help="Only on this model or agent; repeatable."),
-    ] = None,
+    paths: PathsArgument = None,
+    config: ConfigOption = None,
+    suite: SuiteTextOption = None,
+    test: TestsOption = None,
+    tags: TagsOption = None,
+    model: TargetsOption = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only tests that failed when they last ran.")
     ] = False,
@@ -50,21 +45,8 @@ def test_command(
         int | None,
         typer.Option("--runs", metavar="N", min=1, max=MAX_REPEAT, help="Repeats of each test."),
     ] = None,
-    gate: Annotated[
-        str | None,
-        typer.Option("--gate", metavar="RATE", help="Least pass rate of a suite: 95 or 0.95."),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency",
-            "-j",
-            metavar="N",
-            min=1,
-            max=MAX_CONCURRENCY,
-            help="Executions at once.",
-        ),
-    ] = None,
+    gate: GateOption = None,
+    concurrency: ConcurrencyOption = None,
     timeout: Annotated[
         int | None,
         typer.Option("--timeout", metavar="MS", min=1, help="Milliseconds for one call."),
@@ -72,10 +54,7 @@ def test_command(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
     ] = False,
-    max_cost: Annotated[
-        float | None,
-        typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
-    ] = None,
+    max_cost: MaxCostOption = None,
     max_time: Annotated[
         float | None,
         typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop after this time."),
@@ -120,18 +99,8 @@ def test_command(
         bool,
         typer.Option("--watch", help="Run again whenever a file changes that matters."),
     ] = False,
-    reporter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reporter",
-            metavar="NAME[=FILE]",
-            help="terminal, json, junit, markdown, html or sarif; repeatable. -: standard output.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the report goes."),
-    ] = None,
+    reporter: ReporterOption = None,
+    output: ReportFileOption = None,
     label: Annotated[
         str | None, typer.Option("--label", metavar="NAME", help="A name for this run.")
     ] = None,
@@ -144,16 +113,9 @@ def test_command(
         typer.Option("--pdf", metavar="FILE", help="Write the compliance report as PDF, too."),
     ] = None,
     db: DatabaseOption = None,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="Show bodies, tries, timing and traces of what failed."),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")
-    ] = False,
-    no_progress: Annotated[
-        bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
-    ] = False,
+    verbose: RunVerboseOption = False,
+    quiet: QuietOption = False,
+    no_progress: NoProgressOption = False,
 ) -> None:
     """Run tests, record everything, judge the gates."""
     with ending_at_once():
