@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kindlm.browse.queries import QUERIES
 
-__all__ = ["DATABASE", "START_PAGE", "VIEW_DESCRIPTIONS", "descriptions", "settings"]
+__all__ = ["DATABASE", "INSTANCE", "START_PAGE", "VIEW_DESCRIPTIONS", "described", "merged"]
+__all__ += ["settings"]
 
 DATABASE = "kindlm"
 """Name of the history in Datasette, whatever its file is called."""
 
 START_PAGE = f"/-/kindlm/{DATABASE}/runs"
+
+INSTANCE = {"title": "kindlm", "description": "Everything that the tested agents did."}
+"""What `kindlm browse` says of itself as a whole."""
 
 VIEW_DESCRIPTIONS = {
     "run_list": "All runs, newest first: what was tested, and how it came out.",
@@ -121,26 +126,27 @@ _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def descriptions() -> dict[str, Any]:
-    """Return titles and descriptions, as Datasette's metadata."""
+def described() -> dict[str, Any]:
+    """Return descriptions of tables and columns, as Datasette's metadata of a database."""
     tables = {
         name: {"description": text, "columns": dict(_COLUMNS.get(name, {}))}
         for name, text in (VIEW_DESCRIPTIONS | _TABLE_DESCRIPTIONS).items()
     }
-    return {
-        "title": "kindlm",
-        "description": "Everything that the tested agents did.",
-        "databases": {DATABASE: {"tables": tables}},
-    }
+    return {"tables": tables}
 
 
 def settings() -> dict[str, Any]:
-    """Return saved queries, order and facets, as Datasette's configuration."""
+    """Return saved queries, order and facets, as Datasette's configuration of a database."""
     return {
-        "databases": {
-            DATABASE: {
-                "queries": {name: dict(query) for name, query in QUERIES.items()},
-                "tables": {name: dict(values) for name, values in _TABLE_SETTINGS.items()},
-            }
-        }
+        "queries": {name: dict(query) for name, query in QUERIES.items()},
+        "tables": {name: dict(values) for name, values in _TABLE_SETTINGS.items()},
     }
+
+
+def merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two documents as one; what both say is as the right one has it."""
+    both = dict(left)
+    for key, value in right.items():
+        deeper = isinstance(value, dict) and isinstance(both.get(key), dict)
+        both[key] = merged(both[key], value) if deeper else value
+    return both

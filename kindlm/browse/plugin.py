@@ -14,11 +14,12 @@ from kindlm.browse import routes
 from kindlm.browse.addresses import Addresses
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS
 from kindlm.browse.ours import histories, is_history, may_read
+from kindlm.browse.telling import metadata_of, tell
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = ["menu_links", "register_routes", "render_cell"]
+__all__ = ["get_metadata", "menu_links", "register_routes", "render_cell", "startup"]
 
 _LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
 
@@ -27,6 +28,22 @@ _LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
 def register_routes() -> list[tuple[str, Any]]:
     """Return the pages, each with the pattern of its address."""
     return routes.ROUTES
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def get_metadata(datasette: Datasette) -> dict[str, Any]:
+    """Return what a Datasette before 1.0 shows of the tables of each history."""
+    return metadata_of(datasette)
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def startup(datasette: Datasette) -> Any:
+    """Return what tells a Datasette since 1.0 the same."""
+
+    async def started() -> None:
+        await tell(datasette)
+
+    return started
 
 
 @hookimpl  # type: ignore[untyped-decorator]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import signal
 import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kindlm.browse.descriptions import DATABASE, descriptions, settings
+from kindlm.browse.descriptions import DATABASE, INSTANCE
 from kindlm.browse.hosts import only_for
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
@@ -48,13 +47,7 @@ def make_datasette(database: Path) -> Datasette:
     # Installed, it is found by its entry point; Datasette may have been told not to look.
     if not pm.is_registered(plugin):
         pm.register(plugin, name="kindlm")
-    arguments: dict[str, Any] = {"settings": {"sql_time_limit_ms": _SQL_LIMIT_MS}}
-    if "config" in inspect.signature(Datasette).parameters:
-        arguments |= {"metadata": descriptions(), "config": settings()}
-    else:
-        # Before 1.0 descriptions and settings are one document.
-        arguments["metadata"] = _merged(descriptions(), settings())
-    datasette = Datasette(**arguments)
+    datasette = Datasette(metadata=INSTANCE, settings={"sql_time_limit_ms": _SQL_LIMIT_MS})
     # Mutable: an immutable one would not look into the write-ahead log.
     datasette.add_database(Database(datasette, path=str(database), is_mutable=True), name=DATABASE)
     return datasette
@@ -106,14 +99,6 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _merged(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(left)
-    for key, value in right.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged
 
 
 def _not_listening(place: str, error: OSError) -> KindlmError:

@@ -82,10 +82,47 @@ def test_a_plain_datasette_shows_the_pages_of_a_history_beside_others(
 def test_who_may_not_read_the_tables_may_not_read_the_pages(
     recorded: Path, denied: dict[str, Any]
 ) -> None:
-    config = "config" if "config" in Datasette.__init__.__code__.co_varnames else "metadata"
+    config = "config" if hasattr(Datasette, "set_resource_metadata") else "metadata"
     datasette = Datasette([], **{config: denied})
     from datasette.database import Database
 
     datasette.add_database(Database(datasette, path=str(recorded)), name="history")
     assert get(datasette, "/-/kindlm/history/runs").status_code == 403
     assert get(datasette, "/-/kindlm").status_code in (403, 404)
+
+
+def test_a_plain_datasette_is_told_what_it_shows(other: Path, recorded: Path) -> None:
+    datasette = Datasette([str(other), str(recorded)])
+    name = recorded.stem
+    runs = get(datasette, f"/{name}/runs").text
+    assert "Runs, one row for each `kindlm test`." in runs
+    assert "live, rescored, replayed, settled, generation or imported" in runs
+    assert 'data-column="git_branch"' in runs
+    front = get(datasette, f"/{name}").text
+    assert "What failed, and why?" in front
+    assert f'href="/{name}/failures"' in front
+    rows = get(datasette, f"/{name}/pass_rates.json?_shape=array&test=").json()
+    assert [row["test"] for row in rows] == ["greets"]
+    assert "failing" not in get(datasette, "/other").text
+
+
+def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
+    name = recorded.stem
+    written = {
+        "databases": {
+            name: {
+                "queries": {"failures": {"sql": "SELECT 'my own' AS mine"}},
+                "tables": {"runs": {"description": "My runs", "facets": ["mode"]}},
+            }
+        }
+    }
+    if hasattr(Datasette, "set_resource_metadata"):
+        datasette = Datasette([str(recorded)], metadata=written, config=written)
+    else:
+        datasette = Datasette([str(recorded)], metadata=written)
+    runs = get(datasette, f"/{name}/runs").text
+    assert "My runs" in runs
+    assert 'data-column="mode"' in runs
+    rows = get(datasette, f"/{name}/failures.json?_shape=array").json()
+    assert rows == [{"mine": "my own"}]
+    assert get(datasette, f"/{name}/retries.json?_shape=array&run=").json() == []

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kindlm.browse.descriptions import DATABASE, START_PAGE, descriptions, settings
+from kindlm.browse.descriptions import START_PAGE, described, settings
 from kindlm.browse.queries import QUERIES
 from kindlm.browse.server import listen
 from kindlm.errors import Err, Ok
@@ -133,11 +133,11 @@ def test_it_answers_which_tools_the_failing_executions_called(browsing: Browsing
 def test_every_saved_query_and_every_described_table_works(browsing: Browsing) -> None:
     for name in QUERIES:
         browsing.rows(f"/kindlm/{name}", run="", test="")
-    described = descriptions()["databases"][DATABASE]["tables"]
-    arranged = settings()["databases"][DATABASE]["tables"]
-    for name in {*described, *arranged}:
+    tables = described()["tables"]
+    arranged = settings()["tables"]
+    for name in {*tables, *arranged}:
         page = browsing.page(f"/kindlm/{name}")
-        assert html.escape(described.get(name, {}).get("description", "")) in page
+        assert html.escape(tables.get(name, {}).get("description", "")) in page
         for facet in arranged.get(name, {}).get("facets", []):
             assert f'data-column="{facet}"' in page
 
