@@ -7,17 +7,21 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from kindlm.cli.console import fail
+from kindlm.cli.console import fail, note
 from kindlm.cli.disk import disk_full
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
 from kindlm.recording.project import Project, find_project
+
+if TYPE_CHECKING:
+    from kindlm.history.run_view import RunView
 
 __all__ = [
     "existing_history",
     "fail_to_open",
     "open_history",
+    "open_recorded",
     "open_run",
     "or_fail",
     "project_here",
@@ -76,6 +80,23 @@ def open_run(database: Path | None, wanted: str) -> Iterator[tuple[sqlite3.Conne
 
     with open_history(database) as connection:
         yield connection, or_fail(find_run(connection, wanted))
+
+
+@contextmanager
+def open_recorded(database: Path, run: str) -> Iterator[RunView | None]:
+    """Open the history to read a run that has just ended; None if nothing of it was recorded."""
+    from kindlm.history.run_view import RunView
+    from kindlm_store import OpenError, open_reader
+
+    try:
+        reader = open_reader(database)
+    except OpenError as error:
+        fail_to_open(error)
+    with closing(reader):
+        view = RunView(reader, run)
+        if not view.is_recorded:
+            note("Nothing of the run is in the history.")
+        yield view if view.is_recorded else None
 
 
 def fail_to_open(error: Exception) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
-from kindlm.cli.history import fail_to_open, open_history, or_fail
+from kindlm.cli.history import open_history, open_recorded, or_fail
 from kindlm.cli.interruption import HeldSignals
 from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeats
@@ -30,7 +29,7 @@ from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.session import new_run_id
 from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
-from kindlm_store import LockHeldError, OpenError, StreamLock, open_reader
+from kindlm_store import LockHeldError, StreamLock
 
 __all__ = ["settle_runs"]
 
@@ -97,20 +96,14 @@ def _report(
     console: Console,
 ) -> int:
     """Write the verdicts, read from the history; return the exit code."""
-    try:
-        reader = open_reader(request.database)
-    except OpenError as error:
-        fail_to_open(error)
-    with closing(reader):
-        view = RunView(reader, run)
-        if not view.is_recorded:
-            note("Nothing of the run is in the history.", console)
+    with open_recorded(request.database, run) as view:
+        if view is None:
             return 1
         _tell_unstarted(view, console)
         settled = Settled(
             pair.before,
             pair.after,
-            wanted_suspects(reader, pair, options.tests),
+            wanted_suspects(view.db, pair, options.tests),
             run,
             view.summary.executions.tested,
             view.summary.cost_usd,

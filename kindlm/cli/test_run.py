@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import closing, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, wants_color, warn
 from kindlm.cli.dry_run import write_plan
 from kindlm.cli.github import tell_github
-from kindlm.cli.history import existing_history, fail_to_open, open_history, or_fail
+from kindlm.cli.history import existing_history, fail_to_open, open_history, open_recorded, or_fail
 from kindlm.cli.interruption import HeldSignals, stop_on_signals
 from kindlm.cli.logs import name_run
 from kindlm.cli.progress import ProgressView, make_progress
@@ -54,7 +54,6 @@ from kindlm_store import (
     SealedError,
     WriteFailedError,
     holder,
-    open_reader,
 )
 
 __all__ = ["record_and_report", "record_run", "report_run", "run_tests"]
@@ -202,17 +201,11 @@ def report_run(
     console: Console,
 ) -> int:
     """Write the reports of a recorded run and return its exit code."""
-    try:
-        reader = open_reader(request.database)
-    except OpenError as error:
-        fail_to_open(error)
-    with closing(reader):
-        view = RunView(reader, run)
-        if not view.is_recorded:
-            note("Nothing of the run is in the history.", console)
+    with open_recorded(request.database, run) as view:
+        if view is None:
             return 1
         look = _report_options(request, options, console)
-        unwritten = find_unwritten(request.database, run, reader)
+        unwritten = find_unwritten(request.database, run, view.db)
         if unwritten is not None:
             look = replace(look, first=import_command(unwritten, _shown(request.database)))
             # So says the file; the history itself can not until that is imported.
