@@ -7,8 +7,15 @@ from typing import Any
 
 from kindlm.browse.queries import QUERIES
 
-__all__ = ["DATABASE", "INSTANCE", "START_PAGE", "VIEW_DESCRIPTIONS", "described", "merged"]
-__all__ += ["settings"]
+__all__ = [
+    "DATABASE",
+    "INSTANCE",
+    "START_PAGE",
+    "VIEW_DESCRIPTIONS",
+    "described",
+    "merged",
+    "settings",
+]
 
 DATABASE = "kindlm"
 """Name of the history in Datasette, whatever its file is called."""
@@ -96,23 +103,20 @@ _COLUMNS = {
         "hash": "covers the event and the hash of the event before it in its stream",
     },
 }
+# An order is one of an index: any other would be found by sorting all that was ever recorded.
 _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "runs": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
     "run_list": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
     "executions": {
-        "sort_desc": "started_at",
         "facets": ["status", "test", "target"],
         "label_column": "test",
     },
-    "execution_log": {"sort_desc": "started_at", "facets": ["status", "suite", "test", "target"]},
+    "execution_log": {"facets": ["status", "suite", "test", "target"]},
     "tool_call_log": {"facets": ["tool", "status", "test", "target"]},
     "assertion_log": {"facets": ["outcome", "kind", "failure_code", "test"]},
-    "provider_call_log": {
-        "sort_desc": "requested_at",
-        "facets": ["purpose", "model", "status", "error_code"],
-    },
-    "provider_calls": {"sort_desc": "requested_at", "facets": ["purpose", "model", "status"]},
-    "tool_calls": {"sort_desc": "called_at", "facets": ["tool", "rule"]},
+    "provider_call_log": {"facets": ["purpose", "model", "status", "error_code"]},
+    "provider_calls": {"facets": ["purpose", "model", "status"]},
+    "tool_calls": {"facets": ["tool", "rule"]},
     "assertions": {"facets": ["outcome", "kind", "failure_code"]},
     "tests": {"facets": ["suite_name", "test", "target"]},
     "review_log": {"sort_desc": "at", "facets": ["passed", "status", "by", "test", "target"]},

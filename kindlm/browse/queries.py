@@ -36,12 +36,18 @@ SELECT execution, suite, test, target, repeat, error_code, error, hint
     "pass_rates": {
         "title": "How did each test do over time?",
         "sql": """
-SELECT t.suite_name AS suite, t.test, t.target, r.started_at, t.run, t.passed, t.executions,
-       round(t.pass_rate, 3) AS pass_rate
-  FROM tests t
-  JOIN runs r ON r.id = t.run
- WHERE :test = '' OR t.test = :test
- ORDER BY suite, t.test, t.target, r.started_at DESC
+SELECT s.name AS suite, p.test, p.target, r.started_at, r.id AS run,
+       (SELECT count(*) FROM executions e
+         WHERE e.suite = p.suite AND e.test = p.test AND e.target = p.target
+           AND e.status = 'passed') AS passed,
+       (SELECT count(*) FROM executions e
+         WHERE e.suite = p.suite AND e.test = p.test AND e.target = p.target
+           AND e.status IN ('passed', 'failed', 'errored')) AS tested
+  FROM runs r
+ CROSS JOIN suites s ON s.run = r.id
+ CROSS JOIN planned_tests p ON p.suite = s.id
+ WHERE p.selected AND (:test = '' OR p.test = :test)
+ ORDER BY r.started_at DESC, s.ordinal, p.ordinal
 """,
     },
     "spend_by_model": {

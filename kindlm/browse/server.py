@@ -20,7 +20,10 @@ __all__ = ["listen", "make_datasette", "serve"]
 _USUAL_PORT = 8001
 _GRACE_S = 2
 _SQL_LIMIT_MS = 10_000
-"""A question about a long history may take longer than a public site would allow."""
+"""A question about a long history may take longer than a public site would allow.
+
+To suggest facets, all rows would be counted for each column.
+"""
 
 
 def listen(host: str, port: int | None) -> Result[socket.socket]:
@@ -47,7 +50,8 @@ def make_datasette(database: Path) -> Datasette:
     # Installed, it is found by its entry point; Datasette may have been told not to look.
     if not pm.is_registered(plugin):
         pm.register(plugin, name="kindlm")
-    datasette = Datasette(metadata=INSTANCE, settings={"sql_time_limit_ms": _SQL_LIMIT_MS})
+    settings = {"sql_time_limit_ms": _SQL_LIMIT_MS, "suggest_facets": False}
+    datasette = Datasette(metadata=INSTANCE, settings=settings)
     # Mutable: an immutable one would not look into the write-ahead log.
     datasette.add_database(Database(datasette, path=str(database), is_mutable=True), name=DATABASE)
     return datasette

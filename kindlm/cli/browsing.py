@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import webbrowser
 from ipaddress import ip_address
 from pathlib import Path
 
-from kindlm.browse.descriptions import START_PAGE
+from kindlm.browse.descriptions import INSTANCE, START_PAGE, described, merged, settings
 from kindlm.browse.hosts import LOOPBACK_NAMES
 from kindlm.browse.server import listen, make_datasette, serve
 from kindlm.cli.console import note, warn
-from kindlm.cli.history import existing_history, open_history, or_fail
+from kindlm.cli.history import existing_history, open_history, or_fail, project_here
 
-__all__ = ["browse"]
+__all__ = ["browse", "print_metadata"]
+
+
+def print_metadata(database: Path | None) -> None:
+    """Print descriptions, facets and saved queries of the history, as Datasette's metadata.
+
+    Datasette names a database by its file.
+    """
+    name = project_here(database).database.stem
+    told = INSTANCE | {"databases": {name: merged(described(), settings())}}
+    sys.stdout.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
 
 
 def browse(database: Path | None, host: str, port: int | None, *, opened: bool) -> None:

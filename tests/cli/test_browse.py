@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import signal
 import socket
@@ -178,3 +179,30 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
         outcome = kindlm("browse", "--no-open", "--port", str(port), "--db", recorded.path)
     assert (outcome.code, outcome.out) == (1, "")
     assert f"127.0.0.1:{port} can not be listened on" in outcome.err
+
+
+def test_metadata_for_a_datasette_without_kindlm(kindlm: Any, recorded: Any) -> None:
+    import asyncio
+
+    from datasette.app import Datasette
+    from datasette.plugins import pm
+
+    outcome = kindlm("browse", "--metadata", "--db", recorded.path)
+    assert outcome.code == 0
+    told = json.loads(outcome.out)
+    ours = pm.unregister(name="kindlm") if pm.has_plugin("kindlm") else None
+    try:
+        datasette = Datasette([str(recorded.path)], metadata=told)
+
+        async def page() -> str:
+            await datasette.invoke_startup()
+            return str((await datasette.client.get("/kindlm/executions")).text)
+
+        text = asyncio.run(page())
+    finally:
+        if ours is not None:
+            pm.register(ours, name="kindlm")
+    assert "Executions, as their last attempt left them." in text
+    assert "an execution that was resumed has several attempts" in text
+    assert 'data-column="status"' in text
+    assert "/-/kindlm" not in text

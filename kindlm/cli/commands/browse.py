@@ -22,11 +22,20 @@ def browse_command(
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Do not open the web browser.")
     ] = False,
+    metadata: Annotated[
+        bool,
+        typer.Option(
+            "--metadata", help="Print what tells a Datasette without kindlm of the tables."
+        ),
+    ] = False,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Open the history in the web browser, until Ctrl-C."""
-    from kindlm.cli.browsing import browse
+    from kindlm.cli.browsing import browse, print_metadata
 
     del verbose
+    if metadata:
+        print_metadata(db)
+        return
     browse(db, host, port, opened=not no_open)
