@@ -1,7 +1,8 @@
 """The pages that the plugin serves: each is asked of the history, and made by `kindlm.reports`.
 
 A page is a function from the history and what was asked to a `Document`, or None if there is no
-such thing. It runs in a thread of Datasette's, on a connection that only reads.
+such thing. It runs in a thread of Datasette's, on a connection that only reads. What can't be shown
+is a page, too, which says why.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasette.utils import tilde_decode  # type: ignore[import-untyped]
-from datasette.utils.asgi import (  # type: ignore[import-untyped]
-    Forbidden,
-    NotFound,
-    Response,
-)
+from datasette.utils.asgi import Response  # type: ignore[import-untyped]
 
 from kindlm.browse.addresses import PREFIX, Addresses
 from kindlm.browse.ours import histories, is_history, may_read
 from kindlm.errors import Err
-from kindlm.history.run_names import find_pair
+from kindlm.history.read_models import read_model_problem
+from kindlm.history.run_names import find_sides
 from kindlm.reports.pages.document import Document, policy, render, render_part
+from kindlm.reports.pages.links import Links, NoLinks
+from kindlm.reports.pages.notice_page import notice_page
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -41,7 +41,15 @@ class Asked:
     history: Path
 
 
-Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | None]
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page with the status that it is answered with."""
+
+    document: Document
+    status: int
+
+
+Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | Answer | None]
 
 
 def _runs(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document:
@@ -62,14 +70,19 @@ def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document |
     return execution_page(db, asked.name)
 
 
-def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
+def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answer:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+    from kindlm.reports.pages.diff_form import diff_choice_page, read_diff_form
     from kindlm.reports.pages.diff_page import diff_page
 
-    pair = find_pair(db, asked.query.get("before"), asked.query.get("after"), lambda _: None)
-    if isinstance(pair, Err):
-        return None
-    return diff_page(compare_runs(db, *pair.value, DiffOptions()))
+    before, after = asked.query.get("before", ""), asked.query.get("after", "")
+    # No repository is looked into: commits are found where they were recorded.
+    sides = find_sides(db, before or None, after or None, lambda _: None)
+    if isinstance(sides, Err):
+        return Answer(diff_choice_page(read_diff_form(db, before, after), sides.error), 404)
+    like = sides.value[1]
+    form = read_diff_form(db, before, after, like if isinstance(like, str) else None)
+    return diff_page(compare_runs(db, *sides.value, DiffOptions()), form)
 
 
 def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
@@ -106,30 +119,44 @@ def _view(page: Page) -> Any:
         found = request.url_vars
         database = tilde_decode(found["database"])
         if not is_history(datasette, database):
-            raise NotFound(f"{database} is no history of kindlm")
+            return _response(_absent(f"{database} is no history of kindlm."), NoLinks())
         if not await may_read(datasette, request.actor, database):
-            raise Forbidden(f"You may not read {database}")
+            refusal = notice_page("Not yours to read", f"You may not read {database}.")
+            return _response(Answer(refusal, 403), NoLinks())
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
         asked = Asked(tilde_decode(found.get("name") or ""), query, path)
-        part = query.get("part") is not None
         links = Addresses(datasette, database)
+        part = query.get("part") is not None
 
-        def made(db: sqlite3.Connection) -> tuple[str, str] | None:
-            document = page(db, asked, links)
-            if document is None:
-                return None
+        def made(db: sqlite3.Connection) -> Response:
             # The page is written while the history is read: it may hold iterators of its rows.
-            body = render_part(document, links) if part else "".join(render(document, links))
-            return body, policy(document)
+            return _response(_answer(page, db, asked, links), links, part=part)
 
-        answer = await datasette.databases[database].execute_fn(made)
-        if answer is None:
-            raise NotFound("There is nothing of that name in this history")
-        body, rules = answer
-        return Response.html(body, headers=_headers(rules))
+        return await datasette.databases[database].execute_fn(made)
 
     return view
+
+
+def _answer(page: Page, db: sqlite3.Connection, asked: Asked, links: Addresses) -> Answer:
+    if (problem := read_model_problem(db)) is not None:
+        outdated = notice_page("The history can not be read", problem.message, problem.hint)
+        return Answer(outdated, 500)
+    found = page(db, asked, links)
+    if found is None:
+        return _absent("There is nothing of that name in this history.")
+    return found if isinstance(found, Answer) else Answer(found, 200)
+
+
+def _absent(message: str) -> Answer:
+    hint = "What was recorded elsewhere, or has another name, is not here."
+    return Answer(notice_page("Not found", message, hint), 404)
+
+
+def _response(answer: Answer, links: Links, *, part: bool = False) -> Response:
+    document = answer.document
+    body = render_part(document, links) if part else "".join(render(document, links))
+    return Response.html(body, status=answer.status, headers=_headers(policy(document)))
 
 
 async def _start(request: Request, datasette: Datasette) -> Response:
@@ -137,7 +164,7 @@ async def _start(request: Request, datasette: Datasette) -> Response:
     for name in histories(datasette):
         if await may_read(datasette, request.actor, name):
             return Response.redirect(Addresses(datasette, name).runs())
-    raise NotFound("No database here is a history of kindlm")
+    return _response(_absent("No database here is a history of kindlm."), NoLinks())
 
 
 def _headers(rules: str) -> dict[str, str]:

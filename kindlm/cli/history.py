@@ -133,25 +133,10 @@ def fail_to_open(error: Exception) -> NoReturn:
 
 def require_read_models(connection: sqlite3.Connection) -> None:
     """End the command if the tables that reports read are not those that this code knows."""
-    from kindlm.projections import PROJECTIONS
-    from kindlm_store.projector import problem_of, read_states
+    from kindlm.history.read_models import read_model_problem
 
-    states = read_states(connection)
-    for projection in PROJECTIONS:
-        state = states.get(projection.name)
-        problem = problem_of(projection, state)
-        if problem is None:
-            continue
-        newer = state is not None and state.version > projection.version
-        fail(
-            [
-                KindlmError(
-                    ErrorCode.UNKNOWN_ERROR,
-                    f"The tables of {projection.name!r} can not be read: {problem}.",
-                    "Update kindlm." if newer else "Compute them anew: kindlm rebuild",
-                )
-            ]
-        )
+    if (problem := read_model_problem(connection)) is not None:
+        fail([problem])
 
 
 def _nothing_recorded(path: Path) -> KindlmError:

@@ -35,6 +35,7 @@ from kindlm.reports.diff.text import (
     scope_text,
     status_text,
 )
+from kindlm.reports.pages.diff_form import DiffForm
 from kindlm.reports.pages.document import Document
 
 __all__ = ["diff_page"]
@@ -67,8 +68,8 @@ class _Part:
     more: int
 
 
-def diff_page(diff: RunDiff) -> Document:
-    """Return the page of a comparison."""
+def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
+    """Return the page of a comparison; `form` asks for another one, where it is served."""
     headline = headline_of(diff)
     figures = [(figure.name, figure_text(figure)) for figure in diff.figures]
     if rate := rate_text(diff):
@@ -78,6 +79,7 @@ def diff_page(diff: RunDiff) -> Document:
         f"{headline.word}: {diff.before.id} → {diff.after.id}",
         {
             "diff": diff,
+            "form": form,
             "headline": headline,
             "mood": _VERDICTS[headline.good],
             "runs": (run_text(diff.before), run_text(diff.after)),
@@ -104,6 +106,7 @@ def diff_page(diff: RunDiff) -> Document:
             "sequence": sequence_text,
             "status": status_text,
         },
+        styles=("runs",) if form else (),
     )
 
 
