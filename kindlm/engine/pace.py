@@ -4,18 +4,23 @@ A state machine with an injected clock; nothing here talks to a provider. Its ru
 
 - *Slow start* (RFC 5681, 3.1, gentler): six calls may be in flight, and one more for every four
   good answers, up to the concurrency that was asked for. What the first refusal can hit is so
-  never more than a quarter of what went well before, and six. Once a rate is known it is the rate
-  that protects the provider, and one more may be in flight for every two good answers.
+  never more than a quarter of what went well before, and six. Once something was refused, another
+  rule protects the provider: one more may be in flight for every two good answers where a rate is
+  known, and for every one where refusals came alone.
 - *Halving, once per congestion epoch* (RFC 5681): a refusal halves what may be in flight. A refusal
   of a call that started before the last halving is news of the same congestion; it halves nothing
   again. Its `Retry-After` still counts.
+- *Doubt* (`doubt.py`): the first refusal of an epoch does nothing more than that until the next
+  outcomes show whether a limit is reached. One that came alone neither makes a pause nor a rate.
 - *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
-  first call after a pause is refused again, the pause is ours: a second, two, four; then until the
-  minute is over that began with the first call, for then a limit per minute lets something
-  through; then on doubling, up to a minute. One call alone tries whether it is over.
+  first call after a pause is refused again, the pause is ours: a second, two, four; then, unless a
+  time was named, until the minute is over that began with the first call, for then a limit per
+  minute lets something through; then on doubling, up to a minute. One call alone tries whether it
+  is over.
 - *Rate*: a server that allows so many calls a minute is not held by a number in flight. The first
   refusal ends a cycle: the calls answered in it, over the time from its first call to the end of
-  the pause, are the rate that the server grants. From then on calls are spaced evenly.
+  the pause, are the rate that the server grants. From then on calls are spaced evenly. Calls that
+  `max_rpm` had spaced tell less: they are taken as those of a rate that was known.
 - *Cubic recovery* (after RFC 9438): the rate starts again from 0.8 of the limit, nears it quickly,
   stays around it, and then probes beyond it, slowly at first. It grows with good answers to calls
   that were held back, not with time: a pace that nobody uses is not known to be good. How many
@@ -23,7 +28,8 @@ A state machine with an injected clock; nothing here talks to a provider. Its ru
   within seconds. Each refusal makes the way longer, in the end a minute, and so many answers for
   each call in flight as keep what a probe can cost within a few in a hundred.
 - *The new limit* is what was measured, but one refusal does not take much off a known rate: a
-  tenth where it was probed, three tenths where it was wrong because the rate had not reached it.
+  tenth where it was probed, three tenths where it was wrong because the rate had not reached it,
+  and from the fourth such refusal in a row on a tenth.
 - *Quotas*: calls known to be left are not overdrawn; the last tenth is spread over the time until
   the limit is whole again. With none left nothing starts before that, or before the calls that
   used it up are a minute old one by one.
@@ -34,9 +40,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+from kindlm.engine.doubt import ENOUGH, Doubt, Doubts
+from kindlm.engine.news import News
 from kindlm.engine.recovery import Cycle, Recovery, Refusal
 from kindlm.engine.remaining import Remaining
 from kindlm.ports import Clock, Quota
@@ -46,7 +54,8 @@ __all__ = ["Pace", "PaceChange", "Turn"]
 START_IN_FLIGHT = 6
 GROWTH = 1 / 4
 GROWTH_AT_A_RATE = 1 / 2
-"""How many more calls may be in flight for each good answer."""
+GROWTH_AGAIN = 1.0
+"""How many more calls may be in flight for each good answer; the last after a refusal was alone."""
 
 FIRST_PAUSE_S = 1.0
 SHORT_PAUSES = 3
@@ -123,9 +132,9 @@ class Pace:
         self._max_rate = math.inf if max_rpm is None else max_rpm / 60
         self._most = most
         self._queue = asyncio.Lock()
-        self._listeners: set[asyncio.Future[None]] = set()
+        self._news = News(clock)
         self._sent = 0
-        self._in_flight = 0
+        self._under_way: set[int] = set()
         self._window: float = min(START_IN_FLIGHT, most)
         # The slot of the last start: starts are late, slots are even.
         self._slot = self._paused_until = -math.inf
@@ -136,6 +145,8 @@ class Pace:
         self._cycle: Cycle | None = None
         self._refusal: Refusal | None = None
         self._recovery: Recovery | None = None
+        self._doubts = Doubts()
+        self._doubt: Doubt | None = None
         self._told_rate = math.inf
         self._quota_told_at = -math.inf
         self._remaining = Remaining()
@@ -149,10 +160,10 @@ class Pace:
         try:
             async with self._queue:
                 while (delay := self._delay()) > 0:
-                    await self._news(delay)
+                    await self._news.wait(delay)
                 return self._start(arrived)
         finally:
-            self._tell_listeners()
+            self._news.tell()
 
     @property
     def has_room(self) -> bool:
@@ -162,12 +173,15 @@ class Pace:
     async def room(self) -> None:
         """Return when there is room; nothing is reserved."""
         while not self.has_room:
-            await self._news(math.inf if self._queue.locked() else self._delay())
+            await self._news.wait(math.inf if self._queue.locked() else self._delay())
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
         """Take note of a good answer."""
         self._heed(turn, quotas)
-        if turn.number > self._epoch:
+        if self._doubt is not None and turn.number > self._doubt.first:
+            self._doubt.good += 1
+            self._settle(self._doubt, turn)
+        elif turn.number > self._epoch:
             self._let_through(turn)
         self._give_back(turn)
 
@@ -178,8 +192,11 @@ class Pace:
         self._heed(turn, quotas)
         now = self._clock.monotonic()
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
-        if turn.number > self._epoch:
-            self._halve(turn, now, retry_after_s)
+        if self._doubt is not None:
+            self._doubt.bad += turn.number > self._doubt.first
+            self._settle(self._doubt, turn)
+        elif turn.number > self._epoch:
+            self._congested(turn, now, retry_after_s)
         self._give_back(turn)
 
     def ended(self, turn: Turn) -> None:
@@ -199,12 +216,12 @@ class Pace:
         self._slot = due if now <= due + SLACK_S else now
         self._sent += 1
         self._remaining.started(now)
-        self._in_flight += 1
+        self._under_way.add(self._sent)
         self._since_epoch += 1
         if self._cycle is None:
             self._cycle = Cycle(self._sent, now)
         waited_s = now - arrived
-        return Turn(self._sent, now, waited_s, self._in_flight, rate if held else None)
+        return Turn(self._sent, now, waited_s, len(self._under_way), rate if held else None)
 
     @property
     def _rate(self) -> float:
@@ -213,12 +230,21 @@ class Pace:
 
     def _delay(self) -> float:
         """Return for how many seconds no call may start; infinite if only an outcome helps."""
-        if self._in_flight >= int(self._window) or (self._probing and self._since_epoch):
+        if not self._has_place:
             return math.inf
         now = self._clock.monotonic()
         slot = self._slot + 1 / self._rate
         until = max(self._paused_until, slot, self._remaining.until(now))
         return until - now
+
+    @property
+    def _has_place(self) -> bool:
+        doubt = self._doubt
+        if doubt is not None and self._since_epoch >= ENOUGH:
+            return False
+        # Those that show whether a measured limit is one come at once, however few it allowed.
+        most = int(self._window) if doubt is None or doubt.known is None else self._most
+        return len(self._under_way) < most and not (self._probing and self._since_epoch)
 
     def _let_through(self, turn: Turn) -> None:
         """Count a good answer to a call of this epoch."""
@@ -226,7 +252,9 @@ class Pace:
         self._probing = False
         self._pauses = 0
         recovery = self._recovery
-        growth = GROWTH if recovery is None else GROWTH_AT_A_RATE
+        growth = GROWTH_AT_A_RATE
+        if recovery is None:
+            growth = GROWTH_AGAIN if self._doubts.any_refusal else GROWTH
         self._window = min(self._most, self._window + growth)
         if recovery is not None and turn.rate is not None:
             if recovery.rate <= turn.rate * GROWTH_A_ROUND:
@@ -234,50 +262,75 @@ class Pace:
             if recovery.rate >= self._told_rate * TELLING:
                 self._tell("recovered")
 
-    def _halve(self, turn: Turn, now: float, retry_after_s: float | None) -> None:
-        """Begin a new epoch: pause, and go on with half of what was too much."""
+    def _congested(self, turn: Turn, now: float, retry_after_s: float | None) -> None:
+        """Begin a new epoch with half of what was too much; pause unless that is doubted."""
         again = self._refusal is not None
-        if self._refusal is None:
-            self._refusal = self._end_of_cycle(turn, now)
+        refusal = self._refusal or self._end_of_cycle(turn, now)
+        if not again and self._doubts.doubts(known := self._recovery):
+            first = turn.number if known is None else self._sent
+            self._doubt = Doubt(refusal, first, self._sent, bool(retry_after_s), known)
+            self._recovery = None
+            self._halve(turn)
+            self._settle(self._doubt, turn)
+            return
+        self._refusal = refusal
         if again or not retry_after_s:
-            self._paused_until = max(self._paused_until, now + self._own_pause(now))
-            self._pauses += 1
+            self._pause(now, asked=bool(retry_after_s))
             # Where nothing is known, or the pause was too short, one call alone tries.
             self._probing = again or self._recovery is None
         self._recover()
-        flight = max(turn.in_flight, self._in_flight)
-        self._window = max(1.0, min(self._window, flight) * FALL_IN_FLIGHT)
-        self._epoch, self._since_epoch = self._sent, 0
+        self._halve(turn)
         self._cycle = None
         self._tell("refused", self._paused_until - now)
 
-    def _own_pause(self, now: float) -> float:
+    def _settle(self, doubt: Doubt, turn: Turn) -> None:
+        """Go on as it turned out, if it did with the outcome of this turn."""
+        waits = any(doubt.first < n <= doubt.last for n in self._under_way if n != turn.number)
+        verdict = doubt.verdict(waits=waits)
+        if verdict is None:
+            return
+        now = self._clock.monotonic()
+        self._doubt = None
+        self._doubts.settled(doubt, alone=verdict == "alone")
+        if verdict == "limit":
+            self._refusal, self._recovery = doubt.refusal, doubt.known
+            if doubt.known is not None or not doubt.asked:
+                self._pause(now, asked=doubt.asked)
+                self._probing = True
+            self._recover()
+            self._epoch, self._since_epoch = self._sent, 0
+            self._cycle = None
+        self._tell("refused", max(0.0, self._paused_until - now))
+
+    def _halve(self, turn: Turn) -> None:
+        flight = max(turn.in_flight, len(self._under_way))
+        self._window = max(1.0, min(self._window, flight) * FALL_IN_FLIGHT)
+        self._epoch, self._since_epoch = self._sent, 0
+
+    def _pause(self, now: float, *, asked: bool) -> None:
+        """Make a pause of our own, longer than the last one if that was too short."""
         assert self._refusal is not None
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
         minute = self._refusal.began + MINUTE_S - now
-        if self._pauses >= SHORT_PAUSES and minute > 0:
-            return max(FIRST_PAUSE_S, minute)
-        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
+        if self._pauses >= SHORT_PAUSES and minute > 0 and not asked:
+            pause_s = max(FIRST_PAUSE_S, minute)
+        self._paused_until = max(self._paused_until, now + pause_s)
+        self._pauses += 1
 
     def _end_of_cycle(self, turn: Turn, now: float) -> Refusal:
         cycle, known = self._cycle, self._recovery
         assert cycle is not None
         passed = max(0, turn.number - cycle.first - cycle.lost)
         seconds = turn.started_at - cycle.began
-        flight = max(turn.in_flight, self._in_flight)
-        refusal = Refusal(cycle.began, now, passed, seconds, flight, rate=None)
-        if known is None:
-            return refusal
-        return replace(
-            refusal,
-            rate=turn.rate or self._rate,
-            least_span_s=known.least_span_s,
-            on_the_way=known.on_the_way,
-        )
+        flight = max(turn.in_flight, len(self._under_way))
+        rate = turn.rate or self._rate
+        known_rate = None if rate == math.inf else rate
+        return Refusal(cycle.began, now, passed, seconds, flight, known_rate, known)
 
     def _recover(self) -> None:
         """Set out for the limit that the refusal has shown."""
         assert self._refusal is not None
-        recovery = self._refusal.recovery(self._paused_until)
+        recovery = self._refusal.recovery(self._paused_until, self._doubts.in_a_row)
         if recovery is not None:
             self._recovery = recovery
 
@@ -310,28 +363,7 @@ class Pace:
         self._changed(PaceChange(reason, per_minute, int(self._window), pause_s))
 
     def _give_back(self, turn: Turn) -> None:
-        self._in_flight -= 1
+        self._under_way.discard(turn.number)
         if turn.number > self._epoch:
             self._since_epoch -= 1
-        self._tell_listeners()
-
-    def _tell_listeners(self) -> None:
-        for listener in self._listeners:
-            if not listener.done():
-                listener.set_result(None)
-
-    async def _news(self, delay: float) -> None:
-        """Return when something has changed, or after so many seconds."""
-        listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._listeners.add(listener)
-        try:
-            if delay == math.inf:
-                await listener
-                return
-            sleep = asyncio.ensure_future(self._clock.sleep(delay))
-            try:
-                await asyncio.wait({listener, sleep}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleep.cancel()
-        finally:
-            self._listeners.discard(listener)
+        self._news.tell()

@@ -20,6 +20,10 @@ LEAST_SHARE_ON_THE_WAY = 0.7
 The second is for one that came before the rate had reached the last known limit: that was wrong.
 """
 
+LAST_STEPS = 3
+"""After so many of the second in a row, each takes no more than a tenth off the last known limit:
+either it is nearly found, or there is none, and calls are refused whatever the rate."""
+
 MEASURED_MARGIN = 1 / (1 - FALL / 4)
 """The limit that a recovery comes back to, over the mean rate of the way there."""
 
@@ -78,8 +82,7 @@ class Refusal:
 
     `seconds` lie between the start of the first of them and that of the call that was refused.
     The answer came at `at`, when `in_flight` calls were under way. `rate` is that of the refused
-    call; None if calls were not spaced. `least_span_s` and `on_the_way` are those of the recovery
-    before it.
+    call, known or asked for; None if calls were not spaced. `known` is the recovery before it.
     """
 
     began: float
@@ -88,26 +91,30 @@ class Refusal:
     seconds: float
     in_flight: int
     rate: float | None
-    least_span_s: float = FIRST_LEAST_SPAN_S
-    on_the_way: bool = True
+    known: Recovery | None = None
 
-    def recovery(self, resumed: float) -> Recovery | None:
+    def recovery(self, resumed: float, in_a_row: int) -> Recovery | None:
         """Return the way back once calls start again; None if nothing is known of a limit.
 
         The pause counts: a window that was filled in a second lets nothing through for the rest.
+        `in_a_row` is how many refusals there were since the rate was last at its limit.
         """
         lasted = max(self.seconds + resumed - self.at, SHORTEST_CYCLE_S)
-        limit = self._limit(self.passed / lasted)
+        limit = self._limit(self.passed / lasted, in_a_row)
         if limit is None:
             return None
-        least = min(LONGEST_SPAN_S, SPAN_GROWTH * self.least_span_s)
+        last = FIRST_LEAST_SPAN_S if self.known is None else self.known.least_span_s
+        least = min(LONGEST_SPAN_S, SPAN_GROWTH * last)
         span = limit * min(LONGEST_SPAN_S, max(least, lasted))
         if self.rate is not None:
             span = max(span, CALLS_FOR_A_PROBE * self.in_flight * least / LONGEST_SPAN_S)
         return Recovery(limit, span, least)
 
-    def _limit(self, measured: float) -> float | None:
+    def _limit(self, measured: float, in_a_row: int) -> float | None:
         if self.rate is None:
             return measured or None
-        share = LEAST_SHARE_ON_THE_WAY if self.on_the_way else LEAST_SHARE
-        return min(self.rate, max(self.rate * share, measured * MEASURED_MARGIN))
+        measured *= MEASURED_MARGIN
+        if self.known is not None and in_a_row > LAST_STEPS:
+            return max(self.known.limit * LEAST_SHARE, min(self.rate, measured))
+        share = LEAST_SHARE if in_a_row == 0 and self.known else LEAST_SHARE_ON_THE_WAY
+        return min(self.rate, max(self.rate * share, measured))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,30 +22,43 @@ from kindlm.testing.limits import Allowance, Limit, SlidingWindow, TokenBucket
 
 @dataclass
 class Server:
-    """Answers after a latency; what is beyond its limit is refused."""
+    """Answers after a latency; what is beyond its limit is refused.
+
+    So are calls by number (`refuses`) and a part of all (`overloaded`), whatever the rate; those
+    name `names_s`. `unevenly` is how far latencies and arrivals differ, as a part of the latency.
+    """
 
     limit: Limit | None
     latency_s: float
     retry_after: bool = True
     quotas: bool = False
     changes: list[tuple[float, Limit | None]] = field(default_factory=list)
+    overloaded: float = 0.0
+    refuses: frozenset[int] = frozenset()
+    names_s: float | None = None
+    unevenly: float = 0.0
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
     calls: list[tuple[float, bool]] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
 
     async def call(self, pace: Pace, turn: Turn) -> bool:
+        if self.unevenly:
+            await asyncio.sleep(self.chance.uniform(0, self.unevenly) * self.latency_s)
         now = asyncio.get_running_loop().time()
         while self.changes and self.changes[0][0] <= now:
             self.limit = self.changes.pop(0)[1]
         good = self.limit is None or self.limit.take(now)
-        self.calls.append((now, good))
         wait = None
         if self.limit is not None and not good and self.retry_after:
             wait = float(math.ceil(self.limit.wait_s(now)))
+        if turn.number in self.refuses or self.chance.random() < self.overloaded:
+            good, wait = False, self.names_s
+        self.calls.append((now, good))
         told = self._told(now)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        await asyncio.sleep(self.latency_s)
+        await asyncio.sleep(self.latency_s * (1 + self.chance.uniform(-1, 1) * self.unevenly))
         self.in_flight -= 1
         if good:
             pace.answered(turn, told)
@@ -225,6 +239,82 @@ def test_without_a_limit_the_start_costs_little(latency_s):
     changes = drive(server, most=32, minutes=ideal / 60)
     assert len(server.calls) >= 850
     assert changes == []
+
+
+@pytest.mark.parametrize(
+    ("overloaded", "names_s", "seconds", "good"),
+    [
+        (0.03, None, 10, 400),
+        (0.03, 1.0, 20, 250),
+        (0.1, None, 15, 250),
+        (0.1, 1.0, 30, 150),
+        (0.3, None, 600, 120),
+        (0.3, 1.0, 600, 80),
+    ],
+)
+def test_overloads_whatever_the_rate_do_not_bring_calls_to_a_halt(
+    overloaded, names_s, seconds, good
+):
+    """Before they were doubted each took its part off the rate, down to a call in minutes."""
+    for seed in range(3):
+        server = Server(None, 0.03, overloaded=overloaded, names_s=names_s, unevenly=0.5)
+        server.chance.seed(seed)
+        drive(server, most=16, minutes=seconds / 60)
+        assert server.good(0, seconds) >= good
+
+
+@pytest.mark.parametrize("refuses", [{1, 2, 3}, {1, 3, 5}, {3, 6, 9}])
+@pytest.mark.parametrize("latency_s", [0.03, 0.6])
+def test_a_fixed_limit_is_reached_again_after_early_refusals(refuses, latency_s):
+    server = Server(None, latency_s, refuses=frozenset(refuses), names_s=1.0)
+    drive(server, most=8, minutes=2, max_rpm=120)
+    assert server.good(0, 22) >= 20
+    assert server.good(60, 120) >= 110
+
+
+def test_a_fixed_limit_that_nobody_reaches_does_not_fall_for_calls_it_held_back():
+    server = Server(None, 0.03, overloaded=0.3, names_s=1.0, unevenly=0.5)
+    drive(server, most=8, minutes=6, max_rpm=120)
+    assert server.good(0, 360) >= 100
+
+
+@pytest.mark.parametrize("kind", ["window", "bucket that names no time"])
+@pytest.mark.parametrize(("per_minute", "latency_s", "most"), [(60, 0.5, 8), (300, 1.0, 32)])
+def test_limits_are_used_well_by_calls_that_come_unevenly(kind, per_minute, latency_s, most):
+    limit, retry_after, quotas = LIMITS[kind]
+    server = Server(limit(per_minute), latency_s, retry_after, quotas, unevenly=0.5)
+    drive(server, most=most, minutes=5)
+    assert server.good(60, 300) >= 0.8 * per_minute * 4
+    assert server.refused <= 0.05
+
+
+def test_a_refusal_that_came_alone_halves_what_is_in_flight_and_does_no_more():
+    changes: list[PaceChange] = []
+
+    async def main() -> float:
+        pace = Pace(LoopClock(), changes.append, most=10)
+        turns = [await pace.turn() for _ in range(6)]
+        pace.refused(turns[0], None)
+        for turn in turns[1:]:
+            pace.answered(turn)
+        return (await pace.turn()).waited_s
+
+    assert run_at_once(main()) == 0.0
+    assert [(change.calls_per_minute, change.in_flight) for change in changes] == [(None, 3)]
+
+
+def test_calls_that_failed_otherwise_decide_nothing_while_a_refusal_is_doubted():
+    async def main() -> float:
+        pace = Pace(LoopClock(), lambda _: None, most=10)
+        turns = [await pace.turn() for _ in range(6)]
+        pace.refused(turns[0], 2.0)
+        for turn in turns[1:]:
+            pace.ended(turn)
+        for _ in range(3):
+            pace.answered(await pace.turn())
+        return (await pace.turn()).started_at
+
+    assert run_at_once(main()) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("factor", [0.5, 2])
