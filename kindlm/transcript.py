@@ -8,7 +8,7 @@ turn, and `prefix` gives back what it was after an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "Transcript",
     "Turn",
     "Usage",
+    "cost_of",
 ]
 
 
@@ -149,7 +150,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer of the target within a turn. Latency is in milliseconds, of the answer alone."""
+    """One answer of the target within a turn. Latency is in milliseconds, of the answer alone.
+
+    `recorded` tells that the answer is one of an earlier run, and was paid for then.
+    """
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
@@ -158,6 +162,7 @@ class Step:
     latency_ms: float = 0.0
     finish_reason: FinishReason | None = None
     model: str | None = None
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +211,7 @@ class Transcript:
     @property
     def cost(self) -> Cost:
         """Cost of all steps together; unknown as soon as one is unknown."""
-        costs = [step.cost for step in self.steps]
-        known = [cost.usd for cost in costs if cost.usd is not None]
-        if not costs or len(known) < len(costs):
-            return Cost()
-        reported = all(cost.source is CostSource.REPORTED for cost in costs)
-        return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
+        return cost_of(self.steps)
 
     @property
     def latency_ms(self) -> float:
@@ -230,6 +230,16 @@ class Transcript:
     def with_turn(self, user: str) -> Transcript:
         """Return the transcript with a new turn that `user` opens."""
         return replace(self, turns=(*self.turns, Turn(user)))
+
+
+def cost_of(steps: Iterable[Step]) -> Cost:
+    """Return the cost of some steps together; unknown of none, and as soon as one is unknown."""
+    costs = [step.cost for step in steps]
+    known = [cost.usd for cost in costs if cost.usd is not None]
+    if not costs or len(known) < len(costs):
+        return Cost()
+    reported = all(cost.source is CostSource.REPORTED for cost in costs)
+    return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
 
 
 def _add(left: int | None, right: int | None) -> int | None:

@@ -48,6 +48,7 @@ class TestOptions:
     max_cost_usd: float | None = None
     max_time_s: float | None = None
     max_rpm: float | None = None
+    cache: bool = False
     shard: str | None = None
     run_group: str | None = None
     resume: str | None = None
@@ -158,6 +159,7 @@ def _recorded(options: TestOptions, root: Path) -> RunOptions:
         shard=options.shard,
         max_cost_usd=options.max_cost_usd,
         max_rpm=options.max_rpm,
+        cache=options.cache,
     )
 
 

@@ -120,6 +120,7 @@ class AgentConversation:
             cost=self._cost(reply),
             latency_ms=reply.latency_ms,
             model=reply.model,
+            recorded=reply.recorded is not None,
         )
         self._transcript = self._transcript.with_step(step)
         self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))

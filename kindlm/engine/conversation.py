@@ -254,6 +254,7 @@ def _step(answered: Answered, used: Sequence[_Used]) -> Step:
         latency_ms=reply.latency_ms,
         finish_reason=reply.finish_reason,
         model=reply.model,
+        recorded=reply.recorded is not None,
     )
 
 

@@ -50,7 +50,7 @@ from kindlm.ports import (
     TranscriptSource,
 )
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Message, Transcript
+from kindlm.transcript import Message, Transcript, cost_of
 from kindlm_store import Text
 
 __all__ = ["Doers", "Finished", "callee", "run_execution", "skip_execution", "subject"]
@@ -76,11 +76,12 @@ class Doers:
     clock: Clock
     transcripts: TranscriptSource | None = None
     answers: AnswerSource | None = None
+    asks_what_is_new: bool = True
 
     @property
     def call_targets(self) -> bool:
-        """Whether targets are called: what they do is not taken from another run."""
-        return self.transcripts is None and self.answers is None
+        """Whether targets may be called: not all that they do is taken from another run."""
+        return self.transcripts is None and (self.answers is None or self.asks_what_is_new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +195,8 @@ class _Attempt:
                 return None
             raise
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._results])
-        is_live = self._doers.call_targets
-        self._recorder.record(_finish(self._conversation, status, error, is_live=is_live))
+        is_held = self._held is not None
+        self._recorder.record(_finish(self._conversation, status, error, is_held=is_held))
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
@@ -339,10 +340,14 @@ def _identity(execution: Execution) -> dict[str, Any]:
 
 
 def _finish(
-    conversation: Conversation, status: Status, error: KindlmError | None, *, is_live: bool
+    conversation: Conversation, status: Status, error: KindlmError | None, *, is_held: bool
 ) -> ExecutionFinished:
+    """Return how an execution ended; `is_held` if its conversation is one of an earlier run."""
     transcript = conversation.transcript
     steps = list(transcript.steps)
+    # What was paid for in an earlier run costs nothing now.
+    taken = [step for step in steps if is_held or step.recorded]
+    paid = [step for step in steps if not (is_held or step.recorded)]
     usage, cost = transcript.usage, transcript.cost
     return ExecutionFinished(
         status=status,
@@ -356,9 +361,9 @@ def _finish(
         latency_ms=round(transcript.latency_ms, 3),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cost_usd=cost.usd if is_live or not steps else 0.0,
+        cost_usd=cost_of(paid).usd if paid or not steps else 0.0,
         cost_source=cost.source,
-        cost_then_usd=None if is_live else cost.usd,
+        cost_then_usd=cost_of(taken).usd,
         finish_reason=steps[-1].finish_reason if steps else None,
         warnings=list(conversation.warnings),
     )

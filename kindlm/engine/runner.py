@@ -45,7 +45,8 @@ class Ports:
     """What the engine is given to work with; see `ports` for each.
 
     With `transcripts` of an earlier run nobody converses, and what was said then is checked again;
-    with `answers` of it, targets say what they said then.
+    with `answers` of earlier runs, targets say what they said then. `asks_what_is_new` tells
+    whether they are called for what they were not asked then.
     """
 
     clients: ClientFactory
@@ -59,6 +60,7 @@ class Ports:
     clock: Clock
     transcripts: TranscriptSource | None = None
     answers: AnswerSource | None = None
+    asks_what_is_new: bool = True
 
 
 _USED_UP = "the limit of costs is passed"
@@ -124,8 +126,10 @@ async def run_plan(
 
         def calls(execution: Execution) -> bool:
             ordinal = execution.suite.ordinal
-            is_live = doers[ordinal].call_targets and not execution.case.skip
-            return is_live and not budget.limit_exceeded(ordinal)
+            # Whether one with recorded answers calls anybody is seen when it asks; it takes its
+            # turn then.
+            is_certain = doers[ordinal].call_targets and ports.answers is None
+            return is_certain and not execution.case.skip and not budget.limit_exceeded(ordinal)
 
         for planned in plan.suites:
             if doers[planned.ordinal].call_targets:
@@ -238,6 +242,7 @@ def _doers(
         clock=ports.clock,
         transcripts=ports.transcripts,
         answers=ports.answers,
+        asks_what_is_new=ports.asks_what_is_new,
     )
 
 

@@ -46,6 +46,7 @@ class RunOptions(Data):
     shard: str | None = None
     max_cost_usd: float | None = None
     max_rpm: float | None = None
+    cache: bool = False
 
 
 class RunStarted(Payload):

@@ -50,14 +50,14 @@ SELECT max(1 - a.score), sum(a.outcome = 'skipped')
 _SPEND = """
 SELECT sum(cost_usd), coalesce(sum(unknown_costs), 0),
        sum(CASE WHEN purpose <> 'test' THEN cost_then_usd END),
-       coalesce(sum(CASE WHEN purpose <> 'test' THEN unknown_costs_then END), 0)
+       coalesce(sum(unknown_costs_then), 0)
   FROM spend WHERE suite IN $ids
 """
 
+# A rescored execution has no calls of its own to its target.
 _SPENT_THEN = """
 SELECT sum(e.cost_then_usd),
-       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL
-                    AND r.mode IN ('rescored', 'replayed')), 0)
+       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
   FROM executions e JOIN runs r ON r.id = e.run
  WHERE e.suite IN $ids
 """
@@ -91,10 +91,10 @@ def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
 
 
 def _spend(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[float | None, int]:
-    cost, unknown, judges_then, unknown_judges = _row(db, _SPEND, parts)
+    cost, unknown, judges_then, unknown_calls = _row(db, _SPEND, parts)
     then, unknown_then = _row(db, _SPENT_THEN, parts)
     known = [usd for usd in (cost, judges_then, then) if usd is not None]
-    return sum(known) if known else None, unknown + unknown_judges + unknown_then
+    return sum(known) if known else None, unknown + unknown_calls + unknown_then
 
 
 def _counts(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[StatusCounts, float | None]:

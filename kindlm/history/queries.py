@@ -152,7 +152,8 @@ FINISHED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT 
 
 SPEND = """
 SELECT purpose <> 'test' AS judging, sum(cost_usd) AS cost_usd,
-       sum(unknown_costs) AS unknown_costs, sum(input_tokens) AS input_tokens,
+       sum(unknown_costs) AS unknown_costs, sum(calls) AS calls,
+       sum(calls_from_history) AS calls_from_history, sum(input_tokens) AS input_tokens,
        sum(output_tokens) AS output_tokens
   FROM spend WHERE run IN $ids GROUP BY judging
 """

@@ -261,7 +261,7 @@ class Summary:
     """The run in numbers, of all calls, judges apart; None where nobody reported a number.
 
     `cost_then_usd` and `judge_cost_then_usd` are what answers cost that were recorded in another
-    run, and cost nothing now.
+    run, and cost nothing now: `calls_from_history` of all `calls`, retries included.
     """
 
     tests: StatusCounts
@@ -276,3 +276,5 @@ class Summary:
     latency_average_ms: float | None
     cost_then_usd: float | None
     judge_cost_then_usd: float | None
+    calls: int
+    calls_from_history: int

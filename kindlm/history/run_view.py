@@ -111,6 +111,8 @@ class RunView:
             latency_average_ms=means["latency"],
             cost_then_usd=then["cost_usd"],
             judge_cost_then_usd=then["judges_usd"],
+            calls=sum(row["calls"] for row in spend.values()),
+            calls_from_history=sum(row["calls_from_history"] for row in spend.values()),
         )
 
     @cached_property

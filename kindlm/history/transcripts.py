@@ -190,6 +190,7 @@ def _step(
         latency_ms=call["latency_ms"],
         finish_reason=None if finish is None else FinishReason(finish),
         model=call["reported_model"],
+        recorded=call["recorded_in"] is not None,
     )
 
 

@@ -91,6 +91,7 @@ SELECT e.run, e.suite, c.purpose, count(*) AS calls,
        sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
        sum(c.cost_then_usd) AS cost_then_usd,
        sum(c.recorded_in IS NOT NULL AND c.cost_then_usd IS NULL) AS unknown_costs_then,
+       sum(c.recorded_in IS NOT NULL) AS calls_from_history,
        sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
   FROM executions e
   JOIN provider_calls c ON c.execution = e.id
@@ -114,7 +115,7 @@ SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS lab
 
 VIEWS = Projection(
     name="views",
-    version=5,
+    version=6,
     tables=(),
     handlers={},
     views={

@@ -1,4 +1,4 @@
-"""What a derived run takes from the run that it is derived from."""
+"""What a run takes from earlier ones: from the one that it is derived from, or from all."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from dataclasses import replace
 from functools import partial
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.history.earlier_answers import EarlierRuns
 from kindlm.history.recorded_answers import RecordedJudgements, runs_related_to
 from kindlm.history.replayed_answers import RecordedRun
 from kindlm.history.transcripts import RecordedTranscripts
 from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
 from kindlm.providers.embedders import find_embedder
-from kindlm.recording.request import Derived
+from kindlm.recording.request import Derived, RunRequest
 from kindlm.suite import Suite
 
 __all__ = ["embedders", "recorded_sources"]
 
 
 def recorded_sources(
-    derived: Derived | None, db: sqlite3.Connection
+    request: RunRequest, run: str, db: sqlite3.Connection
 ) -> tuple[TranscriptSource | None, AnswerSource | None]:
-    """Return where conversations and answers come from; None is for what a live run does."""
+    """Return where conversations and answers come from; None is for what a live run does.
+
+    `run` is the run that is requested.
+    """
+    derived = request.derived
     if derived is None:
-        return None, None
+        return None, EarlierRuns(db, run).answers if request.options.cache else None
     if derived.mode == "replayed":
         return None, RecordedRun(db, derived.run, asks_judges=derived.asks_judges).answers
     judgements = partial(RecordedJudgements, db, runs_related_to(db, derived.run))

@@ -129,7 +129,7 @@ class _Session:
             await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
-            ports = _ports(request, self.reader, baselines, self.recorder, processes)
+            ports = _ports(request, self.run, self.reader, baselines, self.recorder, processes)
             if request.settling is None:
                 earlier = self.before.earlier if self.before else Earlier()
                 complete = await self._run_once(served.work, ports, earlier)
@@ -234,6 +234,7 @@ def _unpriced(model: str) -> Diagnostic:
 
 def _ports(
     request: RunRequest,
+    run: str,
     reader: sqlite3.Connection,
     baselines: BaselineLookup,
     recorder: RunRecorder,
@@ -244,7 +245,7 @@ def _ports(
 
     # One for all patterns and schemas of the user: side by side they would share a time limit.
     thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
-    transcripts, answers = recorded_sources(request.derived, reader)
+    transcripts, answers = recorded_sources(request, run, reader)
     return Ports(
         clients=clients,
         pricing=PriceTable,
@@ -257,6 +258,7 @@ def _ports(
         clock=SystemClock(),
         transcripts=transcripts,
         answers=answers,
+        asks_what_is_new=request.derived is None,
     )
 
 

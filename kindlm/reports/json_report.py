@@ -151,6 +151,8 @@ def _summary(view: RunView) -> dict[str, Any]:
         "judgeCostUsd": summary.judge_cost_usd,
         "costThenUsd": summary.cost_then_usd,
         "judgeCostThenUsd": summary.judge_cost_then_usd,
+        "calls": summary.calls,
+        "callsFromHistory": summary.calls_from_history,
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
         "reviews": view.reviewed._asdict(),

@@ -120,6 +120,9 @@ def totals_of(view: RunView) -> Iterator[tuple[str, str]]:
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
     yield "cost", _cost(view, summary)
+    if summary.calls_from_history and info.mode == "live":
+        calls = count(summary.calls, "call")
+        yield "cache", f"{summary.calls_from_history:,} of {calls} answered from the history"
     if view.reviewed.executions:
         reviewed = f"{count(view.reviewed.executions, 'execution')} reviewed"
         yield "reviews", f"{reviewed}, {view.reviewed.disputed:,} of them disputed"

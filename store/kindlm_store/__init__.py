@@ -39,13 +39,14 @@ from kindlm_store.projection import (
     Upsert,
 )
 from kindlm_store.projector import projection_errors
-from kindlm_store.redaction import Redactor
+from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.taking import Refusal, RefusedError, Taken
 from kindlm_store.tickets import Ticket
 from kindlm_store.upcasting import Upcasters
 from kindlm_store.verification import Problem, Verification
 
 __all__ = [
+    "REDACTED",
     "Append",
     "ConflictError",
     "CorruptDatabaseError",

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 MIN_LENGTH = 8
 """Shorter values are words that occur by chance, and nothing that protects anything."""
 
-_MARK = "[redacted]"
+REDACTED = "[redacted]"
+"""What stands in the place of a secret."""
 
 # JSON inside JSON: 1, 3, 7 or 15 of them. Bounded, so that a text of backslashes takes no time.
 _BACKSLASHES = r"\\{1,15}"
@@ -105,7 +106,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        values = {value for value in secrets if len(value) >= MIN_LENGTH and value not in _MARK}
+        values = {value for value in secrets if len(value) >= MIN_LENGTH and value not in REDACTED}
         # The longest first: a value that contains another one leaves nothing of itself behind.
         ordered = sorted(values, key=lambda value: (-len(value), value))
         fixed = {form: None for value in ordered for form in _fixed_forms(value)}
@@ -125,7 +126,7 @@ class Redactor:
             return text
         suspects = self._suspects(text)
         for form in suspects:
-            text = text.replace(form, _MARK)
+            text = text.replace(form, REDACTED)
         escaped: list[_Form] = []
         if "%" in text or "\\" in text or "+" in text:
             text, escaped = self._without_escaped(text)
@@ -167,7 +168,7 @@ class Redactor:
                 or not hexes.isdisjoint(form.hexes)
                 or any(mark in text for mark in form.marks)
             ) and form.start.search(text):
-                text = form.pattern.sub(_MARK, text)
+                text = form.pattern.sub(REDACTED, text)
                 found.append(form)
         return text, found
 
@@ -177,7 +178,7 @@ class Redactor:
             return text
         for form in self._wrappable:
             if form.text in joined:
-                text = form.wrapped.sub(_MARK, text)
+                text = form.wrapped.sub(REDACTED, text)
         return text
 
 
@@ -221,7 +222,7 @@ def _without_cut(text: str, start: int, ends: Iterable[int]) -> tuple[str, int]:
     for end in ends:
         cut = _CUT.match(text, end)
         if cut:
-            return text[:start] + _MARK + text[cut.start(1) :], start + len(_MARK)
+            return text[:start] + REDACTED + text[cut.start(1) :], start + len(REDACTED)
     return text, start + 1
 
 

@@ -77,6 +77,12 @@ def test_command(
             help="What the shards of one run share. Default: the run of the CI service.",
         ),
     ] = None,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache", help="Ask models only what they have not been asked in an earlier run."
+        ),
+    ] = False,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -137,6 +143,7 @@ def test_command(
         max_cost_usd=max_cost,
         max_time_s=max_time,
         max_rpm=max_rpm,
+        cache=cache,
         shard=shard,
         run_group=run_group,
         resume=resume,

@@ -44,7 +44,8 @@ class Failure(NamedTuple):
 class Sample:
     """One execution that ended, and was not skipped. `output` is the digest of its final text.
 
-    `conversation` is the execution that held it: another one if this one was rescored from it.
+    `conversation` is the execution that held it: another one if this one was rescored from it, or
+    if all its answers were taken from earlier runs; then the one whose answer was the last.
     `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
     judges, and `weighted` those of scores of the execution as a whole.
     """
@@ -84,7 +85,7 @@ _EXECUTIONS = """
 SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
        e.output_tokens,
        -- what was recorded in another run costs nothing now, but is what it was
-       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, e.cost_usd) END,
+       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
        e.answers, e.error_code, e.source
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
@@ -109,12 +110,12 @@ SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
 """
 
-_MODELS = """
-SELECT e.id, c.reported_model
+_ANSWERS = """
+SELECT e.id, c.reported_model, c.recorded_in
   FROM executions e
  CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
-   AND c.purpose = 'test' AND c.reported_model IS NOT NULL
+   AND c.purpose = 'test'
  ORDER BY e.test, e.target, e.repeat, e.id, c.call
 """
 
@@ -142,7 +143,7 @@ def read_samples(db: sqlite3.Connection, parts: Sequence[str]) -> Iterator[Plann
 def _samples(
     db: sqlite3.Connection, parts: Sequence[str]
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
-    details = [_Details(_rows(db, query, parts)) for query in (_CALLS, _CHECKS, _MODELS)]
+    details = [_Details(_rows(db, query, parts)) for query in (_CALLS, _CHECKS, _ANSWERS)]
     for row in _rows(db, _EXECUTIONS, parts):
         yield row[:2], _sample(row, *(detail.of(row[2]) for detail in details))
 
@@ -169,10 +170,8 @@ def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator
     return cursor.execute(among(query, suites), suites)
 
 
-def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]) -> Sample:
-    _, _, identity, status, output, latency, tokens_in, tokens_out, cost, answers, error, source = (
-        row
-    )
+def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row]) -> Sample:
+    _, _, identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source = row
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -184,10 +183,10 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]
     known = tokens_in is not None or tokens_out is not None
     return Sample(
         id=identity,
-        conversation=source,
+        conversation=_conversation(answers, source),
         status=Status(status),
         output=output,
-        latency_ms=latency if answers else None,
+        latency_ms=latency if steps else None,
         tokens=(tokens_in or 0) + (tokens_out or 0) if known else None,
         cost_usd=cost,
         calls=tuple(CallRef(tool, digest) for _, tool, digest in calls),
@@ -195,8 +194,21 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], models: list[_Row]
         scores=_means(checks, "judge"),
         weighted=_means(checks, "score"),
         drift=max((1 - mean for mean in drifts), default=None),
-        models=tuple(sorted({model for _, model in models})),
+        models=tuple(sorted({model for _, model, _ in answers if model is not None})),
     )
+
+
+def _conversation(answers: list[_Row], source: str) -> str:
+    """Return the execution that held a conversation, whose answers these are.
+
+    An answer that is given again names the call it is from, such as `k3f9x2ab-17.1/3`. With a call
+    of its own, a conversation is a new one.
+    """
+    origins = [origin for _, _, origin in answers]
+    if not origins or None in origins:
+        return source
+    execution: str = origins[-1].rpartition(".")[0]
+    return execution
 
 
 def _means(checks: list[_Row], wanted: str) -> dict[str, float]:

@@ -1,0 +1,269 @@
+"""Runs that ask only what has not been asked: a recorded answer stands in for its twin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from orders import asked, order, serve_orders, write_orders
+from workspace import Workspace
+
+from kindlm.testing import LoopbackServer
+
+TOOL = {"name": "lookup_order", "defaultResponse": {"status": "delivered"}}
+TOLD = {**TOOL, "description": "Finds an order."}
+
+
+def gpt(**params: Any) -> list[Any]:
+    return [{"id": "gpt", "provider": "openai", "model": "gpt-4o", "params": params}]
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with serve_orders() as server:
+        yield server
+
+
+def executions(report: dict[str, Any], test: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = next(t for t in report["tests"] if t["name"] == test)[
+        "executions"
+    ]
+    return found
+
+
+def taken(report: dict[str, Any]) -> tuple[int, int]:
+    summary = report["summary"]
+    return summary["callsFromHistory"], summary["calls"]
+
+
+def test_what_was_asked_before_is_asked_of_nobody(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", repeat=2), order("k1")])
+    live = workspace.report()
+    assert taken(live) == (0, 6)
+    since = len(server.requests)
+    cached = workspace.report("--cache")
+    assert not server.requests[since:]
+    assert taken(cached) == (6, 6)
+    assert cached["run"]["mode"] == "live"
+    now, before = cached["summary"], live["summary"]
+    assert (now["costUsd"], now["judgeCostUsd"]) == (0, 0)
+    assert now["costThenUsd"] == pytest.approx(before["costUsd"])
+    assert now["judgeCostThenUsd"] == pytest.approx(before["judgeCostUsd"])
+    for name in ("k0", "k1"):
+        for again, once in zip(executions(cached, name), executions(live, name), strict=True):
+            for same in ("status", "output", "latencyMs", "tokens"):
+                assert again[same] == once[same]
+    assert workspace.run("verify").returncode == 0
+    # Whoever asks for all anew gets it.
+    assert taken(workspace.report()) == (0, 6)
+
+
+def test_the_terminal_tells_how_much_is_from_the_history(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 2)
+    assert "from the history" not in workspace.run("test").stdout
+    write_orders(workspace, server, 3)
+    shown = workspace.run("test", "--cache").stdout
+    assert re.search(r"cache +4 of 6 calls answered from the history", shown)
+    assert re.search(r"cost +\$0\.\d+, judges \$0\.\d+; when it was recorded \$0", shown)
+
+
+def test_an_empty_history_makes_a_plain_run(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, 2)
+    report = workspace.report("--cache")
+    assert report["run"]["status"] == "passed"
+    assert taken(report) == (0, 4)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}},
+        {"models": gpt(temperature=0.9)},
+        {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-4o-mini"}]},
+        {"tests": [order("k0", judged=False, tools=[TOLD])]},
+        {"project": "another"},
+        {"suite": {"name": "another"}},
+    ],
+    ids=["prompt", "parameter", "model", "tool", "project", "suite"],
+)
+def test_another_request_is_made(
+    workspace: Workspace, server: LoopbackServer, change: dict[str, Any]
+) -> None:
+    plain: dict[str, Any] = {
+        "prompts": {"ask": {"user": "Where is order <{{order}}>?"}},
+        "tests": [order("k0", judged=False, tools=[TOOL])],
+    }
+    workspace.suite(server.url, **plain)
+    workspace.report()
+    since = len(server.requests)
+    workspace.suite(server.url, **plain | change)
+    assert taken(workspace.report("--cache")) == (0, 1)
+    assert len(server.requests) == since + 1
+    # And then it has been asked, too.
+    assert taken(workspace.report("--cache")) == (1, 1)
+
+
+def test_only_what_changed_is_asked(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, [order("k0"), order("k1")])
+    workspace.report()
+    since = len(server.requests)
+    changed = order("k1") | {"vars": {"order": "k9"}}
+    write_orders(workspace, server, [order("k0", says="k0"), changed])
+    report = workspace.report("--cache")
+    assert asked(server, since) == {("k9", "agent"): 1, ("k9", "judge"): 1}
+    assert taken(report) == (2, 4)
+
+
+def test_another_address_is_another_provider(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, 1)
+    workspace.report()
+    with serve_orders() as other:
+        write_orders(workspace, other, 1)
+        assert taken(workspace.report("--cache")) == (0, 2)
+        assert len(other.requests) == 2
+
+
+@pytest.mark.parametrize("place", ["address", "message"])
+def test_values_of_the_environment_are_not_known_to_be_the_same(
+    workspace: Workspace, server: LoopbackServer, place: str
+) -> None:
+    values = {"GATEWAY_PORT": str(server.port), "CITY": "Bremen"}
+    openai = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": "http://127.0.0.1:{{env.GATEWAY_PORT}}/v1"}
+    written: dict[str, Any] = (
+        {"providers": {"openai": openai}, "prompts": {"ask": {"user": "Where is {{order}}?"}}}
+        if place == "address"
+        else {"prompts": {"ask": {"user": "Where is {{order}} in {{env.CITY}}?"}}}
+    )
+    workspace.suite(server.url, tests=[order("k0", judged=False)], **written)
+    assert workspace.report(**values)["run"]["status"] == "passed"
+    assert taken(workspace.report("--cache", **values)) == (0, 1)
+    assert len(server.requests) == 2
+
+
+def test_each_repeat_has_an_answer_of_its_own(workspace: Workspace, server: LoopbackServer) -> None:
+    server.use_faults([{"text": "ansi", "next": 1}])
+    write_orders(workspace, server, [order("k0", judged=False)])
+    live = workspace.report("--runs", "2")
+    assert len({each["output"] for each in executions(live, "k0")}) == 2
+    cached = workspace.report("--cache", "--runs", "3")
+    assert taken(cached) == (2, 3)
+    said = [each["output"] for each in executions(cached, "k0")]
+    assert said[:2] == [each["output"] for each in executions(live, "k0")]
+
+
+def judged(passes: int) -> dict[str, Any]:
+    test: dict[str, Any] = order("k0")
+    test["expect"]["judge"][0]["passes"] = passes
+    return test
+
+
+def test_each_pass_of_a_judge_has_an_answer_of_its_own(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [judged(2)])
+    workspace.report()
+    write_orders(workspace, server, [judged(2)])
+    workspace.report()
+    since = len(server.requests)
+    write_orders(workspace, server, [judged(3)])
+    # Of a third pass there is none, however often the first two were asked.
+    assert taken(workspace.report("--cache")) == (3, 4)
+    assert asked(server, since) == {("k0", "judge"): 1}
+    assert taken(workspace.report("--cache")) == (4, 4)
+
+
+def test_what_was_purged_is_asked_again(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, 2)
+    workspace.report()
+    since = len(server.requests)
+    assert workspace.run("purge", "--matching", "delivered: .*k1", "--yes").returncode == 0
+    report = workspace.report("--cache")
+    assert report["run"]["status"] == "passed"
+    # It says the same again, and that has been judged.
+    assert asked(server, since) == {("k1", "agent"): 1}
+    assert executions(report, "k1")[0]["output"].startswith("delivered")
+
+
+def test_an_answer_of_which_something_is_hidden_is_asked_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    mail = order("k0", judged=False) | {"vars": {"order": "ann@example.com"}}
+    mail["expect"]["guardrails"] = {"pii": {"enabled": True}}
+    write_orders(workspace, server, [mail], record={"redactPii": True})
+    assert workspace.report()["run"]["status"] == "failed"
+    # As it is recorded it would pass.
+    assert workspace.report("--cache")["run"]["status"] == "failed"
+    write_orders(workspace, server, [mail])
+    report = workspace.report("--cache")
+    assert (report["run"]["status"], taken(report)) == ("failed", (0, 1))
+
+
+def test_an_answer_that_held_a_secret_is_asked_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    secret = {"SHOP_TOKEN": "tok-4f1c9ab27be1"}
+    test = order("k0", judged=False, says=secret["SHOP_TOKEN"]) | {
+        "vars": {"order": "tok-4f1c9ab27be1"}
+    }
+    write_orders(workspace, server, [test])
+    assert workspace.report(**secret)["run"]["status"] == "passed"
+    report = workspace.report("--cache", **secret)
+    assert (report["run"]["status"], taken(report)) == ("passed", (0, 1))
+
+
+def test_a_call_that_failed_is_made_again(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, [order("k0"), order("k1")], defaults={"retries": 0})
+    server.use_faults([{"status": 500, "contains": "<k0>", "asks": "agent", "next": 1}])
+    assert executions(workspace.report(), "k0")[0]["status"] == "errored"
+    since = len(server.requests)
+    assert workspace.report("--cache")["run"]["status"] == "passed"
+    assert asked(server, since) == {("k0", "agent"): 1, ("k0", "judge"): 1}
+
+
+def test_a_conversation_goes_on_from_where_it_changed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(
+        workspace, server, [order("k0", judged=False, conversation=[{"user": "And now?"}])]
+    )
+    workspace.report()
+    since = len(server.requests)
+    write_orders(
+        workspace, server, [order("k0", judged=False, conversation=[{"user": "And then?"}])]
+    )
+    report = workspace.report("--cache")
+    assert taken(report) == (1, 2)
+    assert len(server.requests) == since + 1
+    (execution,) = executions(report, "k0")
+    assert execution["costUsd"] > 0
+    assert execution["costThenUsd"] > 0
+
+
+def test_a_run_that_is_resumed_keeps_the_option(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0"), order("k1")], defaults={"concurrency": 1})
+    workspace.report()
+    write_orders(workspace, server, [order("k0", says="gone"), order("k1")])
+    since = len(server.requests)
+    assert workspace.run("test", "--cache", "--fail-fast", "-j", "1").returncode == 1
+    done = workspace.run("test", "--resume", "--cache")
+    assert "does not take --cache" in done.stderr
+    report = workspace.report("--resume")
+    assert taken(report) == (4, 4)
+    assert not server.requests[since:]
+
+
+def test_a_limit_of_costs_counts_what_is_spent_now(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 2)
+    workspace.report()
+    assert workspace.report("--cache", "--max-cost", "0")["run"]["status"] == "passed"
