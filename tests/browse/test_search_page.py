@@ -7,13 +7,28 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
+from kindlm.cli.app import run
 from kindlm.history.search.index import catch_up, index_file, progress_of
 from kindlm_store import StreamLock, open_reader
+
+
+@pytest.fixture
+def kindlm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command line in this process; return its exit code and what it said."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "500")
+
+    def call(*arguments: Any) -> Any:
+        code = run([str(argument) for argument in arguments])
+        return SimpleNamespace(code=code, err=capsys.readouterr().err)
+
+    return call
 
 
 @pytest.fixture
@@ -114,7 +129,7 @@ def test_it_is_narrowed_down(ask: Any, recorded: Any, query: str, executions: li
 def test_whatever_is_asked_there_is_a_page(ask: Any, recorded: Any, asked: str) -> None:
     from urllib.parse import quote
 
-    for rest in ("", "&kind=output", "&after=-9&kind='", "&after=99999999999999999999"):
+    for rest in ("&kind=output&after=-9", "&after=99999999999999999999&kind='"):
         answer = ask(f"search?q={quote(asked.encode('utf-8', 'surrogatepass'))}{rest}")
         assert answer.status_code == 200
         assert_harmless(answer.text)
@@ -167,12 +182,10 @@ def test_there_are_pages(ask: Any, history: Any, make: Any) -> None:
     assert seen == [f"ffff7777-{number}" for number in range(45, 0, -1)]
 
 
-def test_erased_texts_are_in_no_file(ask: Any, recorded: Any, tmp_path: Path) -> None:
-    from kindlm.cli.app import run
-
+def test_erased_texts_are_in_no_file(ask: Any, recorded: Any, kindlm: Any, tmp_path: Path) -> None:
     assert found(ask("search?q=xylophone").text) == ["aaaa2222-1"]
     assert b"xylophone" in index_file(recorded.path).read_bytes()
-    assert run(["purge", "--run", "aaaa", "--yes", "--db", str(recorded.path)]) == 0
+    assert kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path).code == 0
     assert not index_file(recorded.path).exists()
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or b"xylophone" not in file.read_bytes(), file
@@ -180,13 +193,13 @@ def test_erased_texts_are_in_no_file(ask: Any, recorded: Any, tmp_path: Path) ->
     assert found(ask("search?q=parcel").text) == ["bbbb3333-1"]
 
 
-def test_words_that_were_erased_by_others_are_not_kept(ask: Any, recorded: Any) -> None:
+def test_an_index_from_before_texts_were_erased_is_not_kept(
+    ask: Any, recorded: Any, kindlm: Any
+) -> None:
     ask("search?q=xylophone")
     kept = index_file(recorded.path).read_bytes()
     assert b"xylophone" in kept
-    from kindlm.cli.app import run
-
-    run(["purge", "--matching", "xylophone", "--yes", "--db", str(recorded.path)])
+    assert kindlm("purge", "--matching", "xylophone", "--yes", "--db", recorded.path).code == 0
     index_file(recorded.path).write_bytes(kept)
     ask("search?q=xylophone")
     assert b"xylophone" not in index_file(recorded.path).read_bytes()
@@ -266,3 +279,26 @@ def test_nobody_else_can_read_the_index(ask: Any, recorded: Any) -> None:
 def test_an_empty_history_has_nothing_to_find(ask: Any, history: Any) -> None:
     assert ask("search").status_code == 200
     assert "Nothing was said like that." in text_of(ask("search?q=zebra").text)
+
+
+def test_texts_that_were_erased_elsewhere_leave_the_index_as_they_are_merged(
+    ask: Any, recorded: Any, kindlm: Any, tmp_path: Path
+) -> None:
+    copy = tmp_path / "elsewhere" / "copy.db"
+    copy.parent.mkdir()
+    assert kindlm("backup", copy, "--db", recorded.path).code == 0
+    assert kindlm("purge", "--run", "aaaa", "--yes", "--db", copy).code == 0
+    ask("search?q=xylophone")
+    assert b"xylophone" in index_file(recorded.path).read_bytes()
+    assert kindlm("merge", copy, "--db", recorded.path).code == 0
+    assert not index_file(recorded.path).exists()
+
+
+def test_an_index_that_can_not_be_removed_is_named(
+    ask: Any, recorded: Any, kindlm: Any, tmp_path: Path
+) -> None:
+    index_file(recorded.path).mkdir()
+    outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert outcome.code == 0
+    assert "kindlm.db-search can not be removed" in " ".join(outcome.err.split()).replace("- ", "-")
+    assert "Delete that file" in outcome.err
