@@ -69,8 +69,8 @@ def _runs(found: Trend) -> list[str]:
 
 
 def _facts(found: Trend) -> Iterator[tuple[str, str]]:
-    passed = sum(point.counts.passed for point in found.counted)
-    tested = sum(point.counts.tested for point in found.counted)
+    passed = sum(point.own.passed for point in found.counted)
+    tested = sum(point.own.n for point in found.counted)
     yield "Runs", f"{len(found.points):,}"
     if tested:
         yield "Executions that passed", f"{percent(passed / tested)} of {tested:,}"

@@ -1,0 +1,127 @@
+"""Each page of a history of real runs, as a browser shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Page, expect
+from shop_history import Shop
+from visits import Visit
+
+PAGES: dict[str, Callable[[Shop], str]] = {
+    "runs": lambda shop: "runs",
+    "run": lambda shop: f"run/{shop.after}",
+    "execution": lambda shop: f"execution/{shop.execution('refund-double-charge', 'failed')}",
+    "retried": lambda shop: f"execution/{shop.retried()}",
+    "errored": lambda shop: f"execution/{shop.execution('greeting-response', 'errored')}",
+    "diff": lambda shop: f"diff?{urlencode({'before': shop.before, 'after': shop.after})}",
+    "trend": lambda shop: f"test?{urlencode(shop.test('refund-double-charge'))}",
+    "search": lambda shop: "search",
+    "found": lambda shop: "search?q=refund",
+}
+
+
+@pytest.fixture(params=PAGES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def where(name: str, shop: Shop, address: str) -> str:
+    return address + PAGES[name](shop)
+
+
+def test_it_is_accessible_and_fits_light_and_dark_wide_and_narrow(
+    visit: Visit, where: str, name: str
+) -> None:
+    page = visit.open(where)
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    visit.assert_looks_well(name)
+
+
+def test_all_of_it_is_reached_by_tab_and_seen_where_one_is(visit: Visit, where: str) -> None:
+    page = visit.open(where)
+    _stand_at_the_beginning(page)
+    wanted = page.evaluate(
+        """() => {
+          const seen = (found) => found.checkVisibility() && found.tabIndex >= 0;
+          const all = document.querySelectorAll("a[href], button, input, select, summary");
+          return [...all].filter(seen).map((found, at) => { found.dataset.at = at; return at; });
+        }"""
+    )
+    reached = []
+    for _ in range(len(wanted) + 20):
+        page.keyboard.press("Tab")
+        at, shown = page.evaluate(
+            """() => {
+              const found = document.activeElement;
+              const style = getComputedStyle(found);
+              const box = found.getBoundingClientRect();
+              const inside = box.bottom > 0 && box.top < innerHeight
+                && box.right > 0 && box.left < innerWidth;
+              return [found.dataset.at, inside && style.outlineStyle !== "none"];
+            }"""
+        )
+        if at is None and page.evaluate("document.activeElement === document.body"):
+            break
+        assert shown, page.evaluate("document.activeElement.outerHTML")
+        if at is not None:
+            reached.append(int(at))
+    assert reached == wanted
+
+
+def test_the_first_tab_leads_past_the_header(visit: Visit, where: str) -> None:
+    page = visit.open(where)
+    _stand_at_the_beginning(page)
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
+
+
+def test_every_link_of_it_leads_somewhere(visit: Visit, where: str) -> None:
+    page = visit.open(where)
+    addresses = page.evaluate(
+        """[...document.querySelectorAll("a[href]")].map(
+          (link) => new URL(link.getAttribute("href"), location.href).href)"""
+    )
+    leads = {found.partition("#")[0] for found in addresses}
+    for found in sorted(leads):
+        answer = page.request.get(found)
+        assert answer.ok, f"{answer.status} {found}"
+
+
+def test_each_kind_of_link_is_followed_to_a_page_that_is_well(visit: Visit, where: str) -> None:
+    """Of links that lead to the same kind of page one is clicked, and the page is left again."""
+    page = visit.open(where)
+    kinds = page.evaluate(
+        """() => {
+          const first = new Map();
+          for (const [at, link] of [...document.querySelectorAll("a[href]")].entries()) {
+            const { pathname } = new URL(link.getAttribute("href"), location.href);
+            if (!pathname.startsWith("/-/kindlm/") || link.matches(".skip")) continue;
+            const kind = pathname.split("/")[4] + (link.closest("svg") ? " of a chart" : "");
+            if (link.checkVisibility() && !first.has(kind)) first.set(kind, at);
+          }
+          return [...first.values()];
+        }"""
+    )
+    assert kinds
+    for at in kinds:
+        page.locator("a[href]").nth(at).click()
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        visit.assert_clean()
+        page.goto(where)
+
+
+def _stand_at_the_beginning(page: Page) -> None:
+    """Let the next Tab go to what comes first, also where a page has put the focus elsewhere."""
+    page.evaluate(
+        "(body) => { body.tabIndex = -1; body.focus(); body.removeAttribute('tabindex'); }",
+        page.locator("body").element_handle(),
+    )

@@ -1,0 +1,33 @@
+"""A history served to browsers: by Datasette with our plugin, on a free loopback port."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from kindlm.browse.descriptions import START_PAGE
+from kindlm.browse.server import make_datasette
+
+__all__ = ["served"]
+
+
+@contextmanager
+def served(database: Path) -> Iterator[str]:
+    """Serve a history from a thread; yield the address below which its pages are."""
+    config = uvicorn.Config(make_datasette(database).app(), log_level="warning", lifespan="on")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            # Whoever connects before the server accepts waits in the queue of the socket.
+            port = listening.getsockname()[1]
+            yield f"http://127.0.0.1:{port}{START_PAGE.removesuffix('runs')}"
+        finally:
+            server.should_exit = True
+            thread.join()

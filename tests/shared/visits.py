@@ -1,0 +1,127 @@
+"""A page in a real browser, and everything that went wrong on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import ConsoleMessage, Page, Request, Response
+
+__all__ = ["Visit", "find_chromium"]
+
+_SCHEMES = ("light", "dark")
+_WIDTHS = {"wide": 1280, "narrow": 360}
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa")
+
+
+def find_chromium() -> str:
+    """Return the installed Chromium; where there is none, skip the test or let it fail.
+
+    `KINDLM_BROWSER=required` lets it fail.
+    """
+    for name in _NAMES:
+        if (found := shutil.which(name)) is not None:
+            return found
+    told = f"no Chromium: none of {', '.join(_NAMES)} is on PATH"
+    if os.environ.get("KINDLM_BROWSER") == "required":
+        pytest.fail(f"{told}, and KINDLM_BROWSER=required", pytrace=False)
+    pytest.skip(told)
+
+
+@dataclass
+class Visit:
+    """A page with what it did that no page of ours may do.
+
+    `problems` are errors of the console (violations of the page's policy are told there), errors of
+    scripts, requests that failed, and requests to anywhere else than where the page is from.
+    """
+
+    page: Page
+    pictures: Path
+    problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
+        self.page.on("requestfailed", self._failed)
+        self.page.on("request", self._asked)
+        self.page.on("response", self._answered)
+        self._home = ""
+
+    def open(self, address: str) -> Page:
+        """Go to an address, from which on all requests have to go to where it is."""
+        self._home = address.partition("#")[0] if address.startswith("file:") else _origin(address)
+        self.page.goto(address)
+        return self.page
+
+    def assert_clean(self) -> None:
+        """Fail if anything went wrong so far."""
+        assert self.problems == []
+
+    def assert_accessible(self, *, colors_only: bool = False) -> None:
+        """Fail if a rule of WCAG 2.2, level A or AA, that a program can check is broken.
+
+        Of what differs between light and dark, only colours matter to those rules.
+        """
+        rules = ["color-contrast"] if colors_only else list(_WCAG)
+        kind = "rule" if colors_only else "tag"
+        options = {"runOnly": {"type": kind, "values": rules}, "resultTypes": ["violations"]}
+        found = Axe().run(self.page, options=options)
+        assert found.violations_count == 0, found.generate_report()
+
+    def assert_looks_well(self, name: str) -> None:
+        """Look at the page light and dark, wide and narrow, folded and unfolded; keep pictures."""
+        for width in _WIDTHS:
+            for scheme in _SCHEMES:
+                self.look(width, scheme)
+                self.picture(f"{name}-{width}-{scheme}")
+                self.assert_accessible(colors_only=scheme == "dark")
+            self.assert_fits()
+        self.unfold()
+        self.assert_fits()
+        self.assert_accessible()
+
+    def unfold(self) -> None:
+        """Open all that is folded."""
+        self.page.eval_on_selector_all("details", "all => all.forEach((one) => one.open = true)")
+
+    def assert_fits(self) -> None:
+        """Fail if the page as a whole has to be scrolled sideways."""
+        wide, inner = self.page.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        )
+        assert wide <= inner, f"{wide} px of content in a window of {inner} px"
+
+    def look(self, width: str, scheme: str) -> None:
+        """Be as wide as that, and light or dark."""
+        self.page.set_viewport_size({"width": _WIDTHS[width], "height": 900})
+        self.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+
+    def picture(self, name: str) -> None:
+        """Keep a picture of the whole page."""
+        self.page.screenshot(path=self.pictures / f"{name}.png", full_page=True)
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"console: {message.text}")
+
+    def _failed(self, request: Request) -> None:
+        self.problems.append(f"request: {request.url}: {request.failure}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((self._home, "data:")):
+            self.problems.append(f"request to elsewhere: {request.url}")
+
+    def _answered(self, response: Response) -> None:
+        if response.status >= 400:
+            self.problems.append(f"answer: {response.status} {response.url}")
+
+
+def _origin(address: str) -> str:
+    return "/".join(address.split("/")[:3]) + "/"
