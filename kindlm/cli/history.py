@@ -70,7 +70,10 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
                 fail([full])
             if not _is_damage(error):
                 raise
-            fail([_damaged(project.database, error)])
+            fail([_damaged(project.database, str(error))])
+        except UnicodeDecodeError:
+            # SQLite quotes what is damaged, and Python can not decode that.
+            fail([_damaged(project.database, "a name or a text in it is no UTF-8")])
 
 
 @contextmanager
@@ -155,10 +158,10 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
     return code in _UNREADABLE or missing
 
 
-def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
+def _damaged(path: Path, why: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"The history can not be read: {error}.",
+        f"The history can not be read: {why}.",
         "Compute the tables anew: kindlm rebuild; kindlm verify checks what was recorded.",
         where=SourceLocation(str(path)),
     )

@@ -173,6 +173,22 @@ def test_a_damaged_file_is_reported(path: Path) -> None:
         EventLog.open(path)
 
 
+def test_a_damage_that_sqlite_quotes_is_reported(path: Path) -> None:
+    """Its message holds what it found, which Python then can not decode."""
+    with EventLog.open(path) as log:
+        log.append("s", [NewEvent("t", {})])
+    damaged = path.read_bytes()
+    for sound, broken in (
+        (b"indexevents_subjectevents", b"index" + b"\xd3(" * 7 + b"events"),
+        (b"INDEX events_subject ON", b"INDEX events_subject XX"),
+    ):
+        assert sound in damaged
+        damaged = damaged.replace(sound, broken)
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptDatabaseError):
+        EventLog.open(path)
+
+
 def test_damage_that_is_met_while_reading_is_reported(path: Path) -> None:
     with EventLog.open(path) as log:
         log.append("s", [NewEvent("t", {"x": f"{n} " * 100}) for n in range(500)])
