@@ -27,6 +27,7 @@ from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
 from kindlm.recording.journal import author, journal_event, new_journal
 from kindlm.recording.project import find_project
+from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 
 __all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]
@@ -181,7 +182,14 @@ def _tell_set(run: str, suite: str, label: str, before: Baseline | None) -> None
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
-    """Say what a baseline does not hold: tests that were not run, or did not pass."""
+    """Say what a baseline does not hold: tests that were not run, did not pass, or not answer."""
+    taken = view.summary.calls_from_history
+    if taken and view.info.mode == "live":
+        warn(
+            f"{taken:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
+            " what they said is as old as the runs they are from.",
+            "Choose a run without --cache, to compare with what the models say now.",
+        )
     for suite in view.suites:
         if suite.name not in suites:
             continue

@@ -63,8 +63,8 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
     """Yield a sparkline for each figure, the oldest run first, with the range that it shows."""
     points = list(reversed(trend.counted))
     rates = [point.counts.pass_rate for point in points]
-    passed = sum(point.counts.passed for point in points)
-    tested = sum(point.counts.tested for point in points)
+    passed = sum(point.own.passed for point in points)
+    tested = sum(point.own.n for point in points)
     if tested:
         share = f"{percent(passed / tested)}, {passed:,} of {tested:,}"
         yield "pass rate", f"{sparkline(rates, 0, 1, blocks=blocks)}  {share}"
@@ -81,8 +81,12 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         spread = least if least == most else f"{least} to {most}"
         yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
     yield from _flakiness(trend)
-    others = Counter(point.mode for point in trend.points)
-    others.subtract(point.mode for point in trend.counted)
+    counted = {point.run for point in trend.counted}
+    others = Counter(
+        "from the history" if point.mode == "live" else point.mode
+        for point in trend.points
+        if point.run not in counted
+    )
     if told := [f"{number:,} {mode}" for mode, number in sorted(others.items()) if number]:
         yield "others", f"{', '.join(told)}: shown, and not counted above"
 
@@ -103,6 +107,8 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
     counts = point.counts
     ended = point.ended if point.ended in ("interrupted", "aborted") else None
     remarks = [*((point.mode,) if point.mode != "live" else ()), *((ended,) if ended else ())]
+    if point.mode == "live" and (taken := counts.tested - point.own.n):
+        remarks.append(f"{taken:,} of {counts.tested:,} from the history")
     return (
         one_line(point.run),
         one_line(point.label or ""),
@@ -144,6 +150,7 @@ def _point(point: TrendPoint) -> dict[str, Any]:
             "errored": point.counts.errored,
             "skipped": point.counts.skipped,
         },
+        "ownExecutions": {"passed": point.own.passed, "tested": point.own.n},
         "passRate": point.counts.pass_rate,
         "judgeAvg": point.judge,
         "latencyAvgMs": point.latency_ms,

@@ -42,13 +42,22 @@ SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS lab
  LIMIT :limit
 """
 
+# What was answered from the history alone is no conversation of the run's own.
 _COUNTS = """
 SELECT coalesce(sum(status = 'passed'), 0) AS passed, coalesce(sum(status = 'failed'), 0) AS failed,
        coalesce(sum(status = 'errored'), 0) AS errored,
        coalesce(sum(status = 'skipped' OR status IS NULL), 0) AS skipped,
        avg(CASE WHEN answers > 0 THEN latency_ms END) AS latency_ms,
-       CASE WHEN count(cost_usd) = sum(answers > 0) THEN sum(cost_usd) END AS cost_usd
-  FROM executions WHERE suite = :suite AND test = :test AND target = :target
+       CASE WHEN count(cost_usd) = sum(answers > 0) THEN sum(cost_usd) END AS cost_usd,
+       coalesce(sum(status = 'passed' AND NOT is_taken), 0) AS own_passed,
+       coalesce(sum(status IN ('passed', 'failed', 'errored') AND NOT is_taken), 0) AS own_tested
+  FROM (SELECT e.*, coalesce((
+                 SELECT min(c.recorded_in IS NOT NULL)
+                   FROM provider_calls c
+                  WHERE c.execution = e.id AND c.attempt = e.attempt AND c.purpose = 'test'
+               ), 0) AS is_taken
+          FROM executions e)
+ WHERE suite = :suite AND test = :test AND target = :target
 """
 
 _JUDGE = """
@@ -89,7 +98,8 @@ class TrendPoint:
 
     `judge` is the mean over its criteria of their mean score, `latency_ms` the mean of its
     executions, `cost_usd` their sum, None if a part is unknown. `models` are those that answered,
-    as they were reported. `changes` says what is another one than in the run before.
+    as they were reported. `own` counts the executions that were not answered from the history
+    alone. `changes` says what is another one than in the run before.
     """
 
     run: str
@@ -108,6 +118,7 @@ class TrendPoint:
     latency_ms: float | None
     cost_usd: float | None
     models: tuple[str, ...]
+    own: Counts
     changes: tuple[str, ...] = ()
 
     @property
@@ -127,19 +138,24 @@ class Trend:
     def counted(self) -> tuple[TrendPoint, ...]:
         """The runs that say how the test does, each by conversations of its own.
 
-        Those of runs that were rescored or replayed were held in another run, and what `kindlm
-        settle` adds is chosen by the results that were suspected.
+        Those of runs that were rescored or replayed were held in another run, as were those that
+        `--cache` took from the history, and what `kindlm settle` adds is chosen by the results that
+        were suspected.
         """
-        return tuple(point for point in self.points if point.mode not in _NOT_COUNTED)
+        return tuple(
+            point
+            for point in self.points
+            if point.mode not in _NOT_COUNTED and (point.own.n or not point.counts.tested)
+        )
 
     @property
     def flakiness(self) -> Flakiness:
         """How much the test disagrees with itself, in and between runs that were carried out.
 
-        Runs that were rescored or replayed say nothing new of the tested model.
+        Runs that were rescored or replayed say nothing new of the tested model, nor does what was
+        answered from the history.
         """
-        live = (point.counts for point in reversed(self.points) if point.mode == "live")
-        return flakiness([Counts(counts.passed, counts.tested) for counts in live])
+        return flakiness([point.own for point in reversed(self.counted) if point.mode == "live"])
 
 
 def find_tests(
@@ -206,6 +222,7 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> Tren
         latency_ms=counts["latency_ms"],
         cost_usd=counts["cost_usd"],
         models=tuple(found[0] for found in db.execute(_MODELS, key)),
+        own=Counts(counts["own_passed"], counts["own_tested"]),
     )
 
 

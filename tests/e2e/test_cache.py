@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -267,3 +268,73 @@ def test_a_limit_of_costs_counts_what_is_spent_now(
     write_orders(workspace, server, 2)
     workspace.report()
     assert workspace.report("--cache", "--max-cost", "0")["run"]["status"] == "passed"
+
+
+def test_what_is_taken_waits_for_no_turn(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, 3)
+    workspace.report()
+    # At one call in ten minutes, six of them would take an hour.
+    assert taken(workspace.report("--cache", "--max-rpm", "0.1")) == (6, 6)
+
+
+def test_the_newest_answer_counts(workspace: Workspace, server: LoopbackServer) -> None:
+    write_orders(workspace, server, [order("k0", judged=False)])
+    workspace.report()
+    server.use_script({"rules": [{"name": "now", "when": {}, "reply": {"text": "delivered now"}}]})
+    workspace.report()
+    (execution,) = executions(workspace.report("--cache"), "k0")
+    assert execution["output"] == "delivered now"
+
+
+def test_an_agent_is_asked_every_time(workspace: Workspace, server: LoopbackServer) -> None:
+    says = {"output": {"contains": ["delivered"]}}
+    write_orders(workspace, server, [{"name": "k0", "command": "echo delivered", "expect": says}])
+    workspace.report()
+    assert taken(workspace.report("--cache")) == (0, 1)
+
+
+def test_the_same_conversations_are_no_new_evidence(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False, repeat=8), order("k1")])
+    workspace.report()
+    write_orders(workspace, server, [order("k0", judged=False, repeat=8, says="gone"), order("k1")])
+    cached = workspace.report("--cache")
+    done = workspace.run("diff", "--format", "json")
+    diff = json.loads(done.stdout)
+    assert done.returncode == 1
+    (changed,) = (test for test in diff["tests"] if test["name"] == "k0")
+    assert (changed["change"], changed["strength"]) == ("regressed", "other expectations")
+    shown = workspace.run("diff").stdout
+    note = f"9 of 9 executions of {cached['run']['id']} were answered from the history"
+    assert note in " ".join(shown.split())
+    told = workspace.run("baseline", "set").stderr
+    assert "10 of its 10 calls were answered from the history" in " ".join(told.split())
+
+
+def test_repeats_that_were_added_to_taken_ones_are_evidence_of_their_own(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False)])
+    workspace.report("--runs", "3")
+    server.use_script({"rules": [{"name": "no", "when": {}, "reply": {"text": "gone"}}]})
+    report = workspace.report("--cache", "--runs", "4")
+    assert [each["status"] for each in executions(report, "k0")].count("failed") == 1
+    (changed,) = json.loads(workspace.run("diff", "--format", "json").stdout)["tests"]
+    assert (changed["change"], changed["strength"]) == ("regressed", "one sample")
+
+
+def test_a_test_over_time_counts_each_conversation_once(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False, repeat=2)])
+    workspace.report()
+    workspace.report("--cache")
+    workspace.report("--cache", "--runs", "3")
+    done = workspace.run("runs", "--test", "k0", "--format", "json")
+    (trend,) = json.loads(done.stdout)["tests"]
+    assert [run["ownExecutions"]["tested"] for run in trend["runs"]] == [1, 0, 2]
+    shown = workspace.run("runs", "--test", "k0").stdout
+    assert "2 of 3 from the history" in shown
+    assert "100 %, 3 of 3" in shown
+    assert "1 from the history: shown, and not counted above" in shown

@@ -8,18 +8,20 @@ no more than their numbers and the few of them that are told in full.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from kindlm.history.comparison import Change
 from kindlm.history.diff.added import AddedRepeats, read_added
-from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour, usual
+from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
 from kindlm.history.diff.config import compare_configs
 from kindlm.history.diff.details import read_details
+from kindlm.history.diff.drawn import drawn_from
 from kindlm.history.diff.figures import compare_figures, compare_models
-from kindlm.history.diff.samples import PlannedSamples, Sample, read_samples
+from kindlm.history.diff.samples import PlannedSamples, read_samples
+from kindlm.history.diff.side_figures import side_figures
 from kindlm.history.diff.suites import Suite, read_suites
 from kindlm.history.diff.values import (
     Figure,
@@ -36,7 +38,6 @@ from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import Counts
-from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 
 __all__ = ["DiffOptions", "RunDiff", "compare_runs"]
@@ -54,7 +55,10 @@ class DiffOptions:
 
 
 class _Read(NamedTuple):
-    """A test as it was read: where it stands, both sides, and what it does otherwise."""
+    """A test as it was read: where it stands, both sides, and what it does otherwise.
+
+    `drawn` are both sides as far as evidence is drawn from them.
+    """
 
     place: tuple[int, int, int]
     key: QualifiedName
@@ -62,6 +66,7 @@ class _Read(NamedTuple):
     after: SideFigures | None
     behaviour: BehaviourChange
     suite_gone: bool
+    drawn: tuple[SideFigures | None, SideFigures | None]
     same_conversations: bool
 
 
@@ -243,14 +248,16 @@ class RunDiff:
             changed = BehaviourChange()
             if old and new and old.samples and new.samples:
                 changed = compare_behaviour(old.samples, new.samples, self._arguments)
+            sides_told = side_figures(old) if old else None, side_figures(new) if new else None
+            drawn, is_same = _drawn(old, new, sides_told)
             yield _Read(
                 (new is None, number, test.ordinal),
                 key,
-                _figures(old) if old else None,
-                _figures(new) if new else None,
+                *sides_told,
                 changed,
                 after is None,
-                _same_conversations(old, new),
+                drawn,
+                is_same,
             )
 
     def _is_wanted(self, key: QualifiedName) -> bool:
@@ -303,18 +310,27 @@ def _untested(read: _Read) -> bool:
     return not all(ran)
 
 
-def _same_conversations(before: PlannedSamples | None, after: PlannedSamples | None) -> bool:
-    """Tell whether a side, or both, holds only conversations that the other side holds, too."""
-    if not (before and before.samples and after and after.samples):
-        return False
-    old, new = ({sample.conversation for sample in side.samples} for side in (before, after))
-    return old <= new or new <= old
+def _drawn(
+    before: PlannedSamples | None,
+    after: PlannedSamples | None,
+    told: tuple[SideFigures | None, SideFigures | None],
+) -> tuple[tuple[SideFigures | None, SideFigures | None], bool]:
+    """Return what evidence is drawn from, and whether both sides are the same conversations."""
+    if before is None or after is None:
+        return told, False
+    drawn = drawn_from(before.samples, after.samples)
+    if (drawn.before, drawn.after) == (before.samples, after.samples):
+        return told, drawn.same_conversations
+    sides = (before, drawn.before), (after, drawn.after)
+    old, new = (side_figures(replace(test, samples=list(samples))) for test, samples in sides)
+    return (old, new), drawn.same_conversations
 
 
 def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
+    before, after = read.drawn
     return TestPair(
-        _side(read.before),
-        _side(read.after),
+        _side(before),
+        _side(after),
         added.counts if added else (),
         behaviour_changed=read.behaviour.any,
         same_conversations=read.same_conversations,
@@ -326,45 +342,3 @@ def _side(side: SideFigures | None) -> Side | None:
         return None
     counts = Counts(side.counts.passed, side.counts.tested)
     return Side(counts, side.status is Status.PASSED, side.all_scores)
-
-
-def _figures(test: PlannedSamples) -> SideFigures:
-    samples = test.samples
-    ended = [sample.status for sample in samples]
-    counts = StatusCounts(
-        ended.count(Status.PASSED), ended.count(Status.FAILED), ended.count(Status.ERRORED)
-    )
-    found = usual(samples)
-    return SideFigures(
-        counts=counts,
-        status=test_status(counts, test.pass_rate_min),
-        usual=found.sample.id if found else None,
-        alike=found.alike if found else 0,
-        latency_ms=_mean([sample.latency_ms for sample in samples]),
-        tokens=_mean([sample.tokens for sample in samples]),
-        cost_usd=_mean([sample.cost_usd for sample in samples]),
-        drift=_mean([sample.drift for sample in samples]),
-        scores=_scores([sample.scores for sample in samples]),
-        weighted=_scores([sample.weighted for sample in samples]),
-        models=_models(samples),
-    )
-
-
-def _mean(values: list[float | None]) -> float | None:
-    if len(values) == 1:
-        return values[0]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _models(samples: Sequence[Sample]) -> tuple[str, ...]:
-    if len(samples) == 1:
-        return samples[0].models
-    return tuple(sorted({model for sample in samples for model in sample.models}))
-
-
-def _scores(repeats: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
-    if not any(repeats):
-        return {}
-    names = dict.fromkeys(name for scores in repeats for name in scores)
-    return {name: tuple(scores[name] for scores in repeats if name in scores) for name in names}

@@ -65,7 +65,8 @@ class SideFigures:
 
     `usual` is the execution that stands for the test, `alike` how many of its repeats behave as
     that one does. `scores` are those of each repeat that was judged, by criterion; `weighted` those
-    of each repeat that was scored as a whole, as EvalView does, by their name.
+    of each repeat that was scored as a whole, as EvalView does, by their name. `elsewhere` counts
+    the repeats whose conversations were held in an earlier run.
     """
 
     counts: StatusCounts
@@ -79,6 +80,7 @@ class SideFigures:
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     weighted: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    elsewhere: int = 0
 
     @property
     def all_scores(self) -> dict[str, tuple[float, ...]]:

@@ -125,6 +125,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
             yield (f"Run {view.id} is {view.status}: {missing} did not end, and are not compared.")
     if diff.before.id == diff.after.id:
         yield "Both sides are the same run."
+    yield from _taken(diff)
     for suite in diff.unloaded:
         yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: nothing of it ran."
     for suite in diff.left_out:
@@ -132,6 +133,21 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
     for change in diff.models:
         old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
         yield f"{one_line(change.target)} answered as another model: {old} → {new}."
+
+
+def _taken(diff: RunDiff) -> Iterator[str]:
+    """Yield how much of runs that were carried out was answered from the history."""
+    sides = [(diff.before, [test.before for test in diff.tests])]
+    if diff.after.id != diff.before.id:
+        sides.append((diff.after, [test.after for test in diff.tests]))
+    for view, figures in sides:
+        tested = sum(side.counts.tested for side in figures if side)
+        taken = sum(side.elsewhere for side in figures if side)
+        if taken and view.info.mode == "live":
+            yield (
+                f"{taken:,} of {count(tested, 'execution')} of {one_line(view.id)} were answered"
+                " from the history: the conversations are those of earlier runs."
+            )
 
 
 def run_text(view: RunView) -> str:

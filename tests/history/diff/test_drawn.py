@@ -1,0 +1,59 @@
+"""Which executions evidence is drawn from, where both sides hold some same conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kindlm.history.diff.drawn import drawn_from
+from kindlm.history.diff.samples import Sample
+from kindlm.outcome import Status
+
+
+def side(run: str, outcomes: str) -> list[Sample]:
+    """Return the executions of a run, such as `+1 -2 +a3`: of itself, or held by one of run a."""
+    return [_sample(f"{run}-{number}", word) for number, word in enumerate(outcomes.split())]
+
+
+def _sample(identity: str, word: str) -> Sample:
+    status = {"+": Status.PASSED, "-": Status.FAILED}[word[0]]
+    return Sample(
+        id=identity,
+        conversation=word[1:],
+        status=status,
+        output=None,
+        latency_ms=None,
+        tokens=None,
+        cost_usd=None,
+        calls=(),
+        failures=frozenset(),
+        scores={},
+        weighted={},
+        drift=None,
+        models=(),
+    )
+
+
+def told(samples: Sequence[Sample]) -> str:
+    signs = {Status.PASSED: "+", Status.FAILED: "-"}
+    return " ".join(signs[sample.status] + sample.conversation for sample in samples)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "old", "new", "same"),
+    [
+        pytest.param("+a +b", "+c -d", "+a +b", "+c -d", False, id="all are new"),
+        pytest.param("+a +b", "+a -b", "+a +b", "+a -b", True, id="judged otherwise"),
+        pytest.param("+a +b", "+a +b -c", "+a +b", "-c", False, id="some are added"),
+        pytest.param("+a -b +c", "+a +d +c", "+a -b +c", "+d", False, id="one is new"),
+        pytest.param("+a -b", "+a", "+a", "+a", True, id="some are left out"),
+        pytest.param("+a +b", "-a +b +c", "+a +b", "-a +b +c", True, id="one judged otherwise"),
+        pytest.param("", "+a", "", "+a", False, id="nothing before"),
+    ],
+)
+def test_a_conversation_is_a_sample_once(
+    before: str, after: str, old: str, new: str, same: bool
+) -> None:
+    drawn = drawn_from(side("x", before), side("y", after))
+    assert (told(drawn.before), told(drawn.after), drawn.same_conversations) == (old, new, same)
