@@ -195,7 +195,8 @@ class Pricing(Protocol):
         """Return the cost of a call, unknown if the model has no price or usage is missing.
 
         `model` is the one that answered; where it has no price, that of the name it was `requested`
-        by counts. What the provider reports counts before listed prices, not before those of the user.
+        by counts. What the provider reports counts before listed prices, but not before those of
+        the user.
         """
         ...
 

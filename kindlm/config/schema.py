@@ -329,7 +329,7 @@ class KindlmConfig(Section):
         json_schema_extra=EXTENSION,
     )
     """Prices by model, beside or instead of the built-in ones: by the name that the provider
-    reports, else by that in `models`. An agent goes by its id, a command by `command`, unless they name a
-    model that has a price."""
+    reports, else by that in `models`. An agent goes by its id, a command by `command`, unless they
+    name a model that has a price."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
     """What is recorded."""

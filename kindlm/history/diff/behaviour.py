@@ -36,12 +36,16 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BehaviourChange:
-    """In what way a test behaves otherwise than before; `output` is not counted as behaviour."""
+    """In what way a test behaves otherwise than before; `output` is not counted as behaviour.
+
+    `erased`: texts that would have to be compared for that are not there any more.
+    """
 
     tools: bool = False
     arguments: bool = False
     failures: bool = False
     output: bool = False
+    erased: bool = False
 
     @property
     def any(self) -> bool:
@@ -73,6 +77,7 @@ def compare_behaviour(
         arguments=not tools and _other_arguments(before, after, arguments),
         failures=_other_failures(before, after),
         output=_other_output(before, after),
+        erased=any(sample.erased for sample in (*before, *after)),
     )
 
 

@@ -250,6 +250,9 @@ class RunDiff:
                 changed = compare_behaviour(old.samples, new.samples, self._arguments)
             sides_told = side_figures(old) if old else None, side_figures(new) if new else None
             drawn, is_same = _drawn(old, new, sides_told)
+            if is_same:
+                # The same conversations need no texts to be the same.
+                changed = replace(changed, erased=False)
             yield _Read(
                 (new is None, number, test.ordinal),
                 key,
@@ -332,7 +335,7 @@ def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
         _side(before),
         _side(after),
         added.counts if added else (),
-        behaviour_changed=read.behaviour.any,
+        behaviour_changed=read.behaviour.any or read.behaviour.erased,
         same_conversations=read.same_conversations,
     )
 

@@ -47,7 +47,8 @@ class Sample:
     `conversation` is the execution that held it: another one if this one was rescored from it, or
     if all its answers were taken from earlier runs; then the one whose answer was the last.
     `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
-    judges, and `weighted` those of scores of the execution as a whole.
+    judges, and `weighted` those of scores of the execution as a whole. `erased` tells that its
+    output or arguments of its calls are not there any more.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Sample:
     weighted: dict[str, float]
     drift: float | None
     models: tuple[str, ...]
+    erased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
        e.output_tokens,
        -- what was recorded in another run costs nothing now, but is what it was
        CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
-       e.answers, e.error_code, e.source
+       e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
@@ -171,7 +173,9 @@ def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator
 
 
 def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row]) -> Sample:
-    _, _, identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source = row
+    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source, gone = (
+        row[2:]
+    )
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -195,6 +199,7 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row
         weighted=_means(checks, "score"),
         drift=max((1 - mean for mean in drifts), default=None),
         models=tuple(sorted({model for _, model, _ in answers if model is not None})),
+        erased=bool(gone) or any(digest is None for _, _, digest in calls),
     )
 
 

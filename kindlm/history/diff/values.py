@@ -44,7 +44,7 @@ class Kind(StrEnum):
     """What is to be said of a test, the most important first. Every test is of one kind.
 
     Regressed: confirmed, by other expectations, or passed before and not now in the one sample
-    there is. Other behaviour and other words: of tests whose result is as it was.
+    there is. Other behaviour, erased and other words: of tests whose result is as it was.
     """
 
     REGRESSED = "regressed"
@@ -52,6 +52,7 @@ class Kind(StrEnum):
     SUSPECTED = "suspected"
     NEW_FAILING = "added, not passing"
     OTHER_BEHAVIOUR = "other behaviour"
+    ERASED = "texts erased"
     IMPROVED = "improved"
     ADDED = "added"
     OTHER_WORDS = "other words"
@@ -141,6 +142,8 @@ class TestDiff:
                 return Kind.ADDED if self.after.status is Status.PASSED else Kind.NEW_FAILING
             case Change.UNCHANGED if self.behaviour.any:
                 return Kind.OTHER_BEHAVIOUR
+            case Change.UNCHANGED if self.behaviour.erased:
+                return Kind.ERASED
             case Change.UNCHANGED if self.behaviour.output:
                 return Kind.OTHER_WORDS
         return Kind(self.change)

@@ -31,7 +31,7 @@ __all__ = ["SCHEMA_VERSION", "diff_schema", "write_diff"]
 
 SCHEMA_VERSION = 1
 
-_WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.OTHER_WORDS, Kind.NOT_RUN)
+_WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)
 
 
 def diff_schema() -> dict[str, Any]:
@@ -149,6 +149,7 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
             "arguments": test.behaviour.arguments,
             "checks": test.behaviour.failures,
             "output": test.behaviour.output,
+            "erased": test.behaviour.erased,
         },
         "details": None if details is None else _details(details),
     }

@@ -88,6 +88,13 @@ def headline_of(diff: RunDiff) -> Headline:
     if not diff.compared:
         return Headline("NOTHING COMPARED", ("no test ran in both runs",), good=False)
     word, good = ("INCOMPLETE", False) if diff.unloaded else _WORDS[diff.evidence.verdict]
+    if (
+        good is not False
+        and diff.evidence.verdict is Verdict.UNCHANGED
+        and Kind.ERASED in diff.kinds
+    ):
+        # Whether it does the same can not be told any more.
+        word, good = "SAME RESULTS", None
     return Headline(word, tuple(_reasons(diff)), good)
 
 
@@ -256,6 +263,9 @@ LOOKS: dict[Kind, Look] = {
     Kind.SUSPECTED: Look("Suspected", "?", "yellow"),
     Kind.NEW_FAILING: Look("Added, not passing", "!", "yellow"),
     Kind.OTHER_BEHAVIOUR: Look("Same result, other behaviour", "~", "yellow"),
+    Kind.ERASED: Look(
+        "Same result; behaviour can not be compared, texts were erased", "?", "yellow", listed=True
+    ),
     Kind.IMPROVED: Look("Improved", "↑", "green"),
     Kind.ADDED: Look("Added", "+", "green", listed=True),
     Kind.OTHER_WORDS: Look("Same behaviour, other words", "=", "dim", listed=True),
@@ -284,6 +294,8 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
     if number := kinds.get(Kind.OTHER_BEHAVIOUR):
         verb = "behaves" if number == 1 else "behave"
         yield f"{count(number, 'test')} {verb} otherwise with the same result"
+    if number := kinds.get(Kind.ERASED):
+        yield f"{count(number, 'test')} with the same result, whose texts were erased"
     if improved := diff.kinds.get(Kind.IMPROVED):
         yield f"{count(len(improved), 'test')} improved ({_how_sure(improved)})"
     if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):

@@ -15,7 +15,7 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.evidence import FailOn, Strength
 from kindlm.reports.diff.parts import measures
-from kindlm.reports.diff.text import needs_text, next_step, rate_text
+from kindlm.reports.diff.text import headline_of, needs_text, next_step, rate_text
 
 
 def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
@@ -341,7 +341,7 @@ def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
     assert (figures["latency"].before, figures["latency"].after) == (200, 350)
 
 
-def test_texts_that_were_erased_are_not_taken_for_changes(history: History) -> None:
+def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) -> None:
     tools = (("lookup", {"id": "secret"}, {}),)
     record_run(history, "before", {"a": [{"output": "secret one", "tools": tools}]})
     record_run(history, "after", {"a": [{"output": "secret two", "tools": tools}]})
@@ -351,5 +351,10 @@ def test_texts_that_were_erased_are_not_taken_for_changes(history: History) -> N
             "UPDATE contents SET salt = NULL, digest = NULL, body = NULL WHERE body LIKE '%secret%'"
         )
     diff = compared(history)
-    assert diff.tests[0].kind is Kind.UNCHANGED
+    assert diff.tests[0].kind is Kind.ERASED
     assert diff.details(diff.tests[0]).output is None
+    headline = headline_of(diff)
+    assert (headline.word, headline.good) == ("SAME RESULTS", None)
+    assert headline.reasons == ("1 test with the same result, whose texts were erased",)
+    assert not diff.fails
+    assert compared(history, fail_on=FailOn.BEHAVIOUR).fails
