@@ -17,6 +17,11 @@ from visits import Visit, find_chromium
 from workspace import new_workspace
 
 
+def pytest_runtest_setup() -> None:
+    """Skip all tests of this folder in one line where there is no browser."""
+    find_chromium()
+
+
 @dataclass(frozen=True)
 class Driven:
     """A browser whose driver's event loop is at rest while no test drives it.
