@@ -84,7 +84,7 @@ async def _record(
             await log.ready()
         log.submit(
             Append(stream, (_at(began + timedelta(minutes=5), _end(name, size)),), seal=True),
-            Append("journal/benchmark", (new_event(RunSealed(run=name, head=HeadOf(stream))),)),
+            Append(f"journal/{name}", (new_event(RunSealed(run=name, head=HeadOf(stream))),)),
         )
     await log.aflush()
 

@@ -22,6 +22,7 @@ from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
+from kindlm.engine.retry import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, Result
@@ -170,8 +171,14 @@ class _Session:
             limits=self.request.limits,
             earlier=earlier,
             unpriced=lambda model: tell(_unpriced(model)),
-            held_up=lambda callee, seconds: tell(_held_up(callee, seconds)),
+            held_up=self._held_up,
         )
+
+    def _held_up(self, callee: str, seconds: float) -> None:
+        """Tell that a provider wants to be left alone; stop if that is longer than one waits."""
+        self.watcher.tell(_held_up(callee, seconds))
+        if seconds > MAX_RETRY_AFTER_S:
+            self.stop.abort(f"{shown(callee)} takes no calls for {seconds:,.0f} s", cut_off=True)
 
     async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
         """Run one round after the other, each planned from what is recorded of those before."""
@@ -217,8 +224,10 @@ def _too_slow(pattern: str) -> Diagnostic:
 def _held_up(callee: str, seconds: float) -> Diagnostic:
     error = KindlmError(
         ErrorCode.PROVIDER_RATE_LIMIT,
-        f"{shown(callee)} takes no calls for {seconds:.0f} s; nothing is sent there until then.",
-        "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later.",
+        f"{shown(callee)} takes no calls for {seconds:,.0f} s; nothing is sent there until then.",
+        "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later."
+        if seconds <= MAX_RETRY_AFTER_S
+        else "That is too long to wait for: the run stops. kindlm test --resume finishes it later.",
     )
     return Diagnostic(error, "warning", "providers", None)
 

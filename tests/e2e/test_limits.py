@@ -238,3 +238,19 @@ def test_a_call_that_takes_too_long_is_cut_off_and_its_connection_closed(
     assert workspace.query("SELECT ended FROM runs") == [(ended,)]
     if what != "run":
         assert workspace.query("SELECT error_code FROM executions") == [("PROVIDER_TIMEOUT",)]
+
+
+def test_a_provider_that_wants_to_be_left_alone_for_long_ends_the_run(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 6)
+    server.use_faults([{"status": 429, "retryAfter": 86_400, "contains": "<k1>", "next": 1}])
+
+    done = workspace.run("test", "-j", "2")
+
+    assert done.returncode == 1
+    assert "takes no calls for 86,400 s" in done.stdout
+    assert "ABORTED" in done.stdout
+    assert "kindlm test --resume" in done.stdout
+    assert len(server.requests) < 12, "nobody is asked any more"
+    assert workspace.report("--resume")["summary"]["executions"]["total"] == 6

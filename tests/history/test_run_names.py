@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recorded_history import History, Make
 
-from kindlm.errors import Err, Ok
+from kindlm.errors import Err, KindlmError, Ok
 from kindlm.events import BaselineSet, GitState, new_event
 from kindlm.history.run_names import find_pair
 
@@ -106,3 +106,13 @@ def test_nothing_to_compare_with(history: History) -> None:
     error = find(history)
     assert "no run of 'support' finished before it" in error.message
     assert isinstance(find_pair(history.reader(), None, None, lambda _: None), Err)
+
+
+def test_a_shard_follows_the_same_part_of_another_group(history: History) -> None:
+    for group in ("monday", "tuesday"):
+        for shard in ("1/2", "2/2"):
+            record(history, f"{group}{shard[0]}", group=group, shard=shard)
+    record(history, "whole000")
+    assert find(history, None, "tuesday2") == ("monday2", "tuesday2")
+    assert isinstance(find(history, None, "monday2"), KindlmError)
+    assert isinstance(find(history, None, "whole000"), KindlmError)
