@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ __all__ = ["Indexing", "brought_up_to_date"]
 
 _WAIT_S = 0.3
 """So long a page waits for the index: what a run added meanwhile takes less."""
+
+_PAUSE_S = 0.05
+"""Between two steps, for others that wait for their turn, such as whoever erases texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,10 @@ class _Worker:
         try:
             with closing(open_reader(self._history)) as db:
                 while not catch_up(db, self._history).current:
-                    pass
+                    time.sleep(_PAUSE_S)
+        except TimeoutError:
+            # Another process is at it: how far that is, is seen by whoever asks next.
+            return
         except (OSError, OpenError, sqlite3.Error) as error:
             self.problem = _words(error)
             if isinstance(error, sqlite3.Error) and is_damage(error):
