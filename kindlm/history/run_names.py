@@ -40,12 +40,16 @@ _FINISHED = """
 
 _NTH = f"SELECT r.id {_FINISHED} ORDER BY r.started_at DESC, r.id LIMIT 1 OFFSET :skip"
 
+# A shard is compared with the same part of another group.
+_SAME_PART = """
+   AND EXISTS (SELECT 1 FROM runs own WHERE own.id = :of AND own.shard IS r.shard
+                AND (own.group_id IS NULL OR own.group_id IS NOT r.group_id))
+"""
+
 _EARLIER = f"""
 SELECT r.id {_FINISHED}
    AND (r.started_at < :at OR (r.started_at = :at AND r.id > :of))
-   -- a shard is compared with the same part of another group
-   AND EXISTS (SELECT 1 FROM runs own WHERE own.id = :of AND own.shard IS r.shard
-                AND (own.group_id IS NULL OR own.group_id IS NOT r.group_id))
+ {_SAME_PART}
  ORDER BY r.started_at DESC, r.id LIMIT 1
 """
 
