@@ -61,6 +61,8 @@ def test_it_says_what_was_tested_and_how_it_came_out(recorded: Any) -> None:
     document = written(recorded)
     assert document.startswith("# Test evidence for Support Desk\n")
     assert "| Intended purpose | not stated |" in document
+    assert re.search(r"\| Began, ended \| \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC,", document)
+    assert "u200b" not in document
     assert "| Risk level | limited |" in document
     results = section(document, "Results")
     assert re.search(r"\| greets \| gpt \| PASS \| 2 of 2 \| 34.2 to 100.0 % \|", results)
@@ -162,6 +164,17 @@ def test_a_template_of_the_user_says_what_it_wants(writer: Any, make: Any) -> No
     document = written(writer.finish())
     assert document.startswith("# Mine\n- &#42;bold&#42; 1\n")
     assert "Article" not in document
+
+
+def test_hashes_and_times_can_be_copied_from_a_template(
+    history: Any, writer: Any, make: Any
+) -> None:
+    text = "{{ audit[0].head }} {{ run.started }} {{ run.id }}:{{ run.id }}\n"
+    writer.suite(tests=[make.planned()], config=config(framework="custom", text=text))
+    writer.execution(assertions=(make.passed(),))
+    view = writer.finish()
+    head = history.log.head("run/aaaa2222").hash
+    assert written(view).startswith(f"{head} {view.info.started_at} aaaa2222:aaaa2222\n")
 
 
 @pytest.mark.parametrize(

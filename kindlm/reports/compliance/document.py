@@ -21,6 +21,8 @@ __all__ = ["SEPARATOR", "write_document"]
 SEPARATOR = "\n---\n"
 """Between what the hash covers and the hash."""
 
+_EXACT = re.compile(r"sha256:[0-9a-f]{64}|[0-9TZ:. +-]+", re.ASCII)
+_NO_WIDTH = "\u200b"
 _BLANKS = re.compile(r"\n{3,}")
 
 
@@ -32,7 +34,14 @@ def write_document(facts: Mapping[str, Any]) -> str:
     """
     try:
         text = _fill(facts)
-    except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError) as error:
+    except (
+        TemplateError,
+        ArithmeticError,
+        TypeError,
+        ValueError,
+        LookupError,
+        MemoryError,
+    ) as error:
         text = f"# The report could not be written\n\nIts template failed: {plain(str(error))}\n"
     content = _BLANKS.sub("\n\n", text).strip() + "\n"
     digest = hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
@@ -56,14 +65,18 @@ def _fill(facts: Mapping[str, Any]) -> str:
     )
     environment.filters.update(md=_markdown, code=_code, when=_when)
     values = {name: value for name, value in facts.items() if name != "template"}
-    return visible(
-        environment.from_string(source).render(values, articles=articles_for(facts["gates"]))
-    )
+    text = environment.from_string(source).render(values, articles=articles_for(facts["gates"]))
+    # The spaces of no width are ours: they keep mentions and addresses from being taken for such.
+    return _NO_WIDTH.join(visible(part) for part in text.split(_NO_WIDTH))
 
 
 def _markdown(value: object) -> object:
     """Return a text so that Markdown shows it as it is; what was made safe before stays so."""
-    return value if isinstance(value, Markup | int | float) else Markup(plain(_text(value)))  # noqa: S704
+    if isinstance(value, Markup | int | float):
+        return value
+    text = _text(value)
+    # Hashes and times hold nothing to escape, and are to be copied as they are.
+    return Markup(text if _EXACT.fullmatch(text) else plain(text))  # noqa: S704
 
 
 def _code(value: object) -> Markup:
@@ -72,7 +85,8 @@ def _code(value: object) -> Markup:
 
 def _when(at: str) -> Markup:
     """Return a time of the log, UTC in ISO 8601, as people read it."""
-    return Markup(plain(at[:19].replace("T", " ")).replace("&#58;", ":") + " UTC")  # noqa: S704
+    shown = at[:19].replace("T", " ")
+    return Markup(f"{shown if _EXACT.fullmatch(shown) else plain(shown)} UTC")  # noqa: S704
 
 
 def _text(value: object) -> str:
