@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kindlm.reports.figures import duration, money, percent, score, tally
+from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.pages.links import Links
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -121,7 +121,6 @@ def _templates() -> Environment:
         percent=percent,
         score=score,
         shown=one_line,
-        tally=tally,
         text=_text,
         when=_when,
     )
