@@ -41,6 +41,7 @@ __all__ = [
     "AgentReply",
     "AgentRequest",
     "AnswerSource",
+    "AnswerTool",
     "Ask",
     "Asked",
     "BaselineLookup",
@@ -254,17 +255,25 @@ class Question:
 Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
 
 
+AnswerTool = Callable[[ToolCall], Awaitable[ToolUse]]
+"""Answers a tool call with what the test simulates, and records both."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
     """One message to an agent under test.
 
     `messages` is the whole conversation with the new message at its end, once. `conversation`
-    identifies it to agents that remember. `timeout_s` covers the whole exchange.
+    identifies it to agents that remember. `timeout_s` covers the whole exchange. `context` is what
+    the test sends along with the new message. `answer_tool` answers a tool call of an agent that
+    has its tools run by the caller; it is None where the test simulates no tools.
     """
 
     conversation: str
     messages: tuple[Message, ...]
     timeout_s: float
+    context: Mapping[str, Any] | None = None
+    answer_tool: AnswerTool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,14 +431,16 @@ class BaselineLookup(Protocol):
 class CheckContext:
     """All that a check sees of the world besides its expectation and the transcript.
 
-    `baseline` is the final text of the same test and target in the active baseline, None without
-    one; `baseline_error` says why a baseline that is set can't be used.
+    `earlier` are the results of the expectations before this one. `baseline` is the final text of
+    the same test and target in the active baseline, None without one; `baseline_error` says why a
+    baseline that is set can't be used.
     """
 
     ask: Ask
     embed: Embed | None = None
     baseline: str | None = None
     baseline_error: KindlmError | None = None
+    earlier: Sequence[CheckResult] = ()
 
 
 class Checker(Protocol):

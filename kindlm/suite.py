@@ -31,6 +31,7 @@ __all__ = [
     "Prompt",
     "ProviderSettings",
     "RecordedAnswer",
+    "ScoreLimits",
     "Service",
     "SimulatedTool",
     "Suite",
@@ -87,6 +88,8 @@ class AgentTarget:
 
     `endpoint` is a URL, or what else the adapter reaches the agent by. Values of headers may hold
     `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
+    `timeout_ms` is the time for one answer, that of the suite by default. With `verbose`, what is
+    sent to it and comes back is logged.
     """
 
     id: str
@@ -95,6 +98,8 @@ class AgentTarget:
     headers: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     directory: str | None = None
+    timeout_ms: int | None = None
+    verbose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +197,8 @@ class Expectation:
 
     `kind` finds the check in the registry; `params` are what that check takes. Documents that an
     expectation refers to (JSON Schemas) are inside `params` already. `turn` bounds what the check
-    sees to the transcript up to that turn, counted from 1.
+    sees to the transcript up to that turn, counted from 1; with `alone`, to that turn by itself.
+    The result of one that is `advisory` is recorded and shown, and decides nothing.
     """
 
     kind: str
@@ -200,6 +206,19 @@ class Expectation:
     params: Mapping[str, Any] = field(default_factory=dict)
     where: SourceLocation | None = None
     turn: int | None = None
+    alone: bool = False
+    advisory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreLimits:
+    """What the weighted scores of the repeats of a test have to keep to, together.
+
+    Both are on the scale of scores, 0 to 1; `max_std_dev` is that of a sample.
+    """
+
+    min_mean: float | None = None
+    max_std_dev: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +226,10 @@ class Case:
     """One test. It runs on each of `targets`, `repeat` times.
 
     `follow_ups` are further messages of the user, each sent after the answer to the one before.
-    With a `command`, the one target is `command`. `written` is the case before values of the
-    environment were put in, if there were any.
+    `contexts` are JSON objects that go to an agent with these messages, the first one included;
+    None where a message has none, and fewer than there are messages where the rest has none. With
+    a `command`, the one target is `command`; with an `agent` of its own, that agent's id. `written`
+    is the case before values of the environment were put in, if there were any.
     """
 
     name: str
@@ -217,10 +238,13 @@ class Case:
     expectations: tuple[Expectation, ...] = ()
     tools: tuple[SimulatedTool, ...] = ()
     follow_ups: tuple[str, ...] = ()
+    contexts: tuple[Mapping[str, Any] | None, ...] = ()
     command: Command | None = None
+    agent: AgentTarget | None = None
     strict_tools: bool = False
     repeat: int = 1
     pass_rate: float = 1.0
+    score_limits: ScoreLimits | None = None
     max_turns: int = 10
     tags: tuple[str, ...] = ()
     skip: bool = False
