@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from kindlm.history.baselines import Baseline
 from kindlm.history.comparison import Change, TestComparison, TestResult
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence import Strength
+from kindlm.reports.printed_json import printed_json
 
 __all__ = ["JudgedTest", "SuiteComparison", "comparison_json"]
 
@@ -70,7 +70,7 @@ def comparison_json(
         "suites": [_suite(one) for one in compared],
         "unloadedSuites": list(unloaded),
     }
-    return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return printed_json(report, indent=2) + "\n"
 
 
 def _suite(compared: SuiteComparison) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 
 from kindlm.cli.table import aligned
 from kindlm.history.baselines import Baseline
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import one_line
 
 __all__ = ["baselines_json", "baselines_table"]
@@ -30,9 +30,7 @@ def baselines_json(baselines: Sequence[Baseline]) -> str:
         }
         for baseline in baselines
     ]
-    return (
-        json.dumps({"schemaVersion": 1, "baselines": listed}, ensure_ascii=False, indent=2) + "\n"
-    )
+    return printed_json({"schemaVersion": 1, "baselines": listed}, indent=2) + "\n"
 
 
 def baselines_table(baselines: Sequence[Baseline]) -> str:

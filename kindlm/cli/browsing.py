@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import webbrowser
@@ -14,6 +13,7 @@ from kindlm.browse.hosts import LOOPBACK_NAMES
 from kindlm.browse.server import listen, make_datasette, serve
 from kindlm.cli.console import note, warn
 from kindlm.cli.history import existing_history, open_history, or_fail, project_here
+from kindlm.reports.printed_json import printed_json
 
 __all__ = ["browse", "print_metadata"]
 
@@ -25,7 +25,7 @@ def print_metadata(database: Path | None) -> None:
     """
     name = project_here(database).database.stem
     told = INSTANCE | {"databases": {name: merged(described(), settings())}}
-    sys.stdout.write(json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(printed_json(told, indent=2) + "\n")
 
 
 def browse(database: Path | None, host: str, port: int | None, *, opened: bool) -> None:

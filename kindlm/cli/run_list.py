@@ -16,6 +16,8 @@ from kindlm.cli.options import ListFormat
 from kindlm.cli.table import aligned
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import RunRow, list_runs
+from kindlm.reports.printed_json import printed_json
+from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 from kindlm_store import is_held
 
@@ -133,7 +135,7 @@ def runs_json(runs: Sequence[ListedRun]) -> str:
         }
         for run in runs
     ]
-    return json.dumps({"schemaVersion": 1, "runs": listed}, ensure_ascii=False, indent=2) + "\n"
+    return printed_json({"schemaVersion": 1, "runs": listed}, indent=2) + "\n"
 
 
 def runs_table(runs: Sequence[ListedRun], *, color: bool) -> str:
@@ -177,7 +179,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         f"{run.status} ({_now(run)} now)" if run.differs else run.status,
         f"{row.passed_executions}/{row.executions}",
         f"{row.gates_passed}/{row.gates}" if row.gates else "",
-        "" if row.cost_usd is None else f"${row.cost_usd:.4f}",
+        "" if row.cost_usd is None else money(row.cost_usd),
         one_line(git),
         one_line(", ".join(row.suites) + shard + derived),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -12,6 +11,7 @@ from kindlm.cli.sparkline import sparkline
 from kindlm.cli.table import aligned
 from kindlm.history.trends import Trend, TrendPoint
 from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import one_line
 
 __all__ = ["trends_json", "trends_text"]
@@ -37,7 +37,7 @@ _COMMIT = 8
 def trends_json(trends: Sequence[Trend]) -> str:
     """Return the tests over time for programs."""
     report = {"schemaVersion": 1, "tests": [_trend(trend) for trend in trends]}
-    return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return printed_json(report, indent=2) + "\n"
 
 
 def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
@@ -148,7 +148,7 @@ def _point(point: TrendPoint) -> dict[str, Any]:
             "passed": point.counts.passed,
             "failed": point.counts.failed,
             "errored": point.counts.errored,
-            "skipped": point.counts.skipped,
+            "skipped": point.counts.untested,
         },
         "ownExecutions": {"passed": point.own.passed, "tested": point.own.n},
         "passRate": point.counts.pass_rate,

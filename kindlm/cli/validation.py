@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from kindlm.config import Diagnostic
 from kindlm.recording.loading import Loaded
+from kindlm.reports.printed_json import printed_json
 from kindlm.wording import count
 
 __all__ = ["ValidationSummary", "summarise", "validation_json"]
@@ -53,7 +53,7 @@ def validation_json(loaded: Loaded, summary: ValidationSummary) -> str:
         "diagnostics": [_diagnostic(found) for found in loaded.diagnostics],
         "ignored": [str(path) for path in loaded.ignored],
     }
-    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+    return printed_json(document, indent=2) + "\n"
 
 
 def _diagnostic(found: Diagnostic) -> dict[str, object]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from kindlm.history.agreement import Comparison, PeopleAndJudges
 from kindlm.history.reviews import ReviewedExecution
 from kindlm.outcome import Status
+from kindlm.reports.printed_json import printed_json
 
 __all__ = ["agreement_json"]
 
@@ -25,7 +25,7 @@ def agreement_json(found: PeopleAndJudges) -> str:
         "divided": [_execution(one) for one in found.divided],
         "leftOut": {"errored": found.errored, "tellNothingOfJudges": found.left_out},
     }
-    return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return printed_json(report, indent=2) + "\n"
 
 
 def _judged(compared: Comparison) -> dict[str, Any]:

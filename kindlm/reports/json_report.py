@@ -27,6 +27,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]
@@ -48,11 +49,13 @@ class _JsonReport:
         """Write the report; it has no options."""
         del options
         out.write("{\n")
-        out.writelines(f"  {_json(name)}: {_json(value)},\n" for name, value in _head(view))
+        out.writelines(
+            f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(view)
+        )
         out.write('  "tests": [')
         _write_items(out, (_test_parts(view, test) for test in view.tests()), "\n    ")
         out.write('\n  ],\n  "errors": ')
-        out.write(_json(_errors(view)))
+        out.write(printed_json(_errors(view)))
         out.write("\n}\n")
 
 
@@ -165,7 +168,7 @@ def _counts(counts: StatusCounts) -> dict[str, int]:
         "passed": counts.passed,
         "failed": counts.failed,
         "errored": counts.errored,
-        "skipped": counts.skipped,
+        "skipped": counts.untested,
     }
 
 
@@ -219,10 +222,10 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         "passRate": test.counts.pass_rate,
         "tags": test.tags,
     }
-    yield f'{_json(head)[:-1]}, "executions": ['
+    yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
     for execution in view.executions(test):
-        yield separator + _json(_execution(view, execution))
+        yield separator + printed_json(_execution(view, execution))
         separator = ",\n      "
     yield "]}"
 
@@ -310,7 +313,3 @@ def _write_items(out: TextIO, items: Iterable[Iterable[str]], indent: str) -> No
         out.write(separator)
         out.writelines(item)
         separator = f",{indent}"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -8,8 +8,9 @@ All of them are written out before they reach a terminal, and nothing is printed
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 
-__all__ = ["bounded", "one_line", "visible"]
+__all__ = ["Escapes", "bounded", "one_line", "visible"]
 
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line breaks and tabs are harmless; the joiners belong to scripts and to emoji."""
@@ -18,21 +19,31 @@ _WRITTEN_OUT = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories: controls, invisible formats (direction, tags), surrogates, separators."""
 
 
-class _Escapes(dict[int, str]):
-    """Maps code points to what stands for them; fills itself as characters are met."""
+class Escapes(dict[int, str]):
+    """A table for `str.translate`: what is not meant to be read, and what stands for it.
+
+    It fills itself as characters are met.
+    """
+
+    def __init__(self, write_out: Callable[[str], str]) -> None:
+        self._write_out = write_out
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
         kept = char in _KEPT or unicodedata.category(char) not in _WRITTEN_OUT
-        # unicode_escape does not know surrogates by name, but writes them all the same.
-        shown = char if kept else char.encode("unicode_escape").decode("ascii")
+        shown = char if kept else self._write_out(char)
         # Characters come from outside: what is remembered has to have an end.
         if len(self) < 4096:
             self[code] = shown
         return shown
 
 
-_ESCAPES = _Escapes()
+def _as_in_python(char: str) -> str:
+    # unicode_escape does not know surrogates by name, but writes them all the same.
+    return char.encode("unicode_escape").decode("ascii")
+
+
+_ESCAPES = Escapes(_as_in_python)
 
 
 def visible(text: str) -> str:

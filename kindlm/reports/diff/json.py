@@ -25,6 +25,7 @@ from kindlm.history.diff.words import WordDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["SCHEMA_VERSION", "diff_schema", "write_diff"]
@@ -44,13 +45,15 @@ def diff_schema() -> dict[str, Any]:
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison; with `verbose`, also what changed where only words did."""
     out.write("{\n")
-    out.writelines(f"  {_json(name)}: {_json(value)},\n" for name, value in _head(diff).items())
+    out.writelines(
+        f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(diff).items()
+    )
     out.write('  "tests": [')
     separator = "\n    "
     for test in diff.tests:
         told = options.verbose or test.kind not in _WITHOUT_DETAILS
         details = diff.details(test) if told else None
-        out.write(separator + _json(_test(test, details)))
+        out.write(separator + printed_json(_test(test, details)))
         separator = ",\n    "
     out.write("\n  ]\n}\n")
 
@@ -218,7 +221,3 @@ def _check(check: CheckChange) -> dict[str, Any]:
         "failureCode": check.failure_code,
         "message": check.message,
     }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
