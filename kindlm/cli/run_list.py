@@ -16,8 +16,8 @@ from kindlm.cli.options import ListFormat
 from kindlm.cli.table import aligned
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import RunRow, list_runs
-from kindlm.reports.printed_json import printed_json
 from kindlm.reports.figures import money
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import one_line
 from kindlm_store import is_held
 

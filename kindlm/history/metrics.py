@@ -16,8 +16,7 @@ __all__ = ["suite_metrics"]
 
 _COUNTS = """
 SELECT sum(status = 'passed'), sum(status = 'failed'), sum(status = 'errored'),
-       -- what a stopped run never came to is skipped, too
-       sum(status = 'skipped' OR status IS NULL),
+       sum(status = 'skipped'), sum(status IS NULL),
        avg(CASE WHEN status <> 'skipped' AND answers > 0 THEN latency_ms END)
   FROM executions WHERE suite IN $ids
 """

@@ -31,7 +31,7 @@ def test_of(row: sqlite3.Row) -> TestView:
         target=row["target"],
         tags=tuple(dict.fromkeys(tags)),
         counts=StatusCounts(
-            row["passed"], row["failed"], row["errored"], row["skipped"] + row["unfinished"]
+            row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
         ),
         pass_rate_min=row["pass_rate_min"],
         latency_ms=row["latency_avg_ms"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kindlm.history.costs import Paid
 from kindlm.history.verdict import (
     GateResult,
     StatusCounts,
@@ -136,6 +137,13 @@ class TestView:
     def status(self) -> Status:
         """How the test came out."""
         return test_status(self.counts, self.pass_rate_min)
+
+    @property
+    def counted(self) -> StatusCounts:
+        """The test as one: by its status, or pending while no repeat of it has ended."""
+        if self.counts.total == self.counts.pending:
+            return StatusCounts(pending=1)
+        return StatusCounts(**{self.status.value: 1})
 
     @property
     def flaky(self) -> bool:
@@ -278,3 +286,8 @@ class Summary:
     judge_cost_then_usd: float | None
     calls: int
     calls_from_history: int
+
+    @property
+    def paid(self) -> Paid:
+        """What was paid now."""
+        return Paid(self.cost_usd, self.judge_cost_usd, self.unknown_costs)

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from dataclasses import dataclass
 
+from kindlm.history.costs import Paid, paid_for_runs
 from kindlm.history.runs import state_of
 
 __all__ = ["Choices", "Filters", "IndexedRun", "RunPage", "read_choices", "read_page"]
@@ -35,8 +36,7 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.p
        r.git_dirty, r.source_run, r.group_id, r.shard,
        (SELECT json_group_array(name)
           FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites,
-       e.ended_executions, e.passed_executions, e.failed_executions, e.errored_executions,
-       e.cost_usd, e.unknown_costs
+       e.ended_executions, e.passed_executions, e.failed_executions, e.errored_executions
   FROM json_each(:ids) wanted
   JOIN runs r ON r.id = wanted.value
   LEFT JOIN run_labels l ON l.run = r.id
@@ -44,8 +44,7 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.p
     SELECT run, count(status) AS ended_executions,
            sum(status = 'passed') AS passed_executions,
            sum(status = 'failed') AS failed_executions,
-           sum(status = 'errored') AS errored_executions,
-           sum(cost_usd) AS cost_usd, sum(answers > 0 AND cost_usd IS NULL) AS unknown_costs
+           sum(status = 'errored') AS errored_executions
       FROM executions
      WHERE run IN (SELECT value FROM json_each(:ids))
      GROUP BY run
@@ -79,7 +78,7 @@ class IndexedRun:
     """A run in the index.
 
     `status` is the verdict as it was told: passed or failed; of a run that did not finish how it
-    stands: interrupted, aborted, running or killed. `cost_usd` is that of the tested models.
+    stands: interrupted, aborted, running or killed.
     """
 
     id: str
@@ -101,8 +100,7 @@ class IndexedRun:
     passed: int
     failed: int
     errored: int
-    cost_usd: float | None
-    unknown_costs: int
+    paid: Paid
 
     @property
     def pass_rate(self) -> float | None:
@@ -140,7 +138,9 @@ def read_page(db: sqlite3.Connection, filters: Filters, *, limit: int, offset: i
     }
     ids = [row[0] for row in db.execute(_IDS, wanted)]
     rows = db.execute(_RUNS, {"ids": json.dumps(ids[:limit])})
-    return RunPage(tuple(_run(db, row) for row in rows), more=len(ids) > limit)
+    paid = paid_for_runs(db, ids[:limit])
+    runs = tuple(_run(db, row, paid[row["id"]]) for row in rows)
+    return RunPage(runs, more=len(ids) > limit)
 
 
 def read_choices(db: sqlite3.Connection) -> Choices:
@@ -152,7 +152,7 @@ def read_choices(db: sqlite3.Connection) -> Choices:
     )
 
 
-def _run(db: sqlite3.Connection, row: sqlite3.Row) -> IndexedRun:
+def _run(db: sqlite3.Connection, row: sqlite3.Row, paid: Paid) -> IndexedRun:
     status = state_of(db, row["id"], row["ended"])
     if status == "finished":
         status = "passed" if row["passed"] else "failed"
@@ -176,6 +176,5 @@ def _run(db: sqlite3.Connection, row: sqlite3.Row) -> IndexedRun:
         passed=row["passed_executions"] or 0,
         failed=row["failed_executions"] or 0,
         errored=row["errored_executions"] or 0,
-        cost_usd=row["cost_usd"],
-        unknown_costs=row["unknown_costs"] or 0,
+        paid=paid,
     )

@@ -286,7 +286,7 @@ class RunView:
         row = next((row for row in rows if row["error_code"]), rows[0])
         tests = StatusCounts()
         for test in map(test_of, self._over(queries.TESTS, parts)):
-            tests += StatusCounts(**{test.status.value: 1})
+            tests += test.counted
         metrics = suite_metrics(self._db, *parts)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         return SuiteView(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.costs import Paid, paid_for_runs
 from kindlm_store import is_held
 
 __all__ = ["RunRow", "find_run", "latest_finished", "list_runs", "state_of"]
@@ -21,8 +22,9 @@ _NAMED_RUNS = 3
 class RunRow:
     """A run in a list. `passed` is the verdict as told then, None for a run that has none.
 
-    `gates` counts the gates that were judged then, `gates_passed` those of them that passed. One
-    that is not live was derived from `source_run`.
+    `cost_usd` is all that is known to have been paid for it. `gates` counts the gates that were
+    judged then, `gates_passed` those of them that passed. One that is not live was derived from
+    `source_run`.
     """
 
     id: str
@@ -52,9 +54,6 @@ SELECT l.run AS id, l.label, l.started_at, l.ended, l.passed,
        l.passed_executions + l.failed_executions + l.errored_executions AS executions,
        (SELECT count(*) FROM gates g WHERE g.run = l.run AND g.passed) AS gates_passed,
        (SELECT count(*) FROM gates g WHERE g.run = l.run) AS gates,
-       (SELECT sum(c.cost_usd)
-          FROM executions e JOIN provider_calls c ON c.execution = e.id
-         WHERE e.run = l.run) AS cost_usd,
        l.git_branch, l.git_commit, r.group_id, r.shard, r.mode, r.source_run
   FROM run_list l
   JOIN runs r ON r.id = l.run
@@ -84,8 +83,9 @@ def list_runs(
     since: str | None = None,
 ) -> list[RunRow]:
     """Return the newest runs first; `since` is a UTC timestamp in ISO 8601."""
-    rows = db.execute(_LIST, {"limit": limit, "suite": suite, "since": since})
-    return [_row(dict(row)) for row in rows]
+    rows = db.execute(_LIST, {"limit": limit, "suite": suite, "since": since}).fetchall()
+    paid = paid_for_runs(db, [row["id"] for row in rows])
+    return [_row(dict(row), paid[row["id"]]) for row in rows]
 
 
 def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
@@ -139,7 +139,8 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
     return "running" if is_held(file, f"run/{run}") else "killed"
 
 
-def _row(values: dict[str, Any]) -> RunRow:
+def _row(values: dict[str, Any], paid: Paid) -> RunRow:
+    values["cost_usd"] = paid.total_usd
     values["passed"] = None if values["passed"] is None else bool(values["passed"])
     values["suites"] = tuple(json.loads(values["suites"]))
     return RunRow(**values)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from kindlm.history.costs import paid_for_test
 from kindlm.history.statistics import Counts, Flakiness, flakiness
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
@@ -46,9 +47,8 @@ SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS lab
 _COUNTS = """
 SELECT coalesce(sum(status = 'passed'), 0) AS passed, coalesce(sum(status = 'failed'), 0) AS failed,
        coalesce(sum(status = 'errored'), 0) AS errored,
-       coalesce(sum(status = 'skipped' OR status IS NULL), 0) AS skipped,
+       coalesce(sum(status = 'skipped'), 0) AS skipped, coalesce(sum(status IS NULL), 0) AS pending,
        avg(CASE WHEN answers > 0 THEN latency_ms END) AS latency_ms,
-       CASE WHEN count(cost_usd) = sum(answers > 0) THEN sum(cost_usd) END AS cost_usd,
        coalesce(sum(status = 'passed' AND NOT is_taken), 0) AS own_passed,
        coalesce(sum(status IN ('passed', 'failed', 'errored') AND NOT is_taken), 0) AS own_tested
   FROM (SELECT e.*, coalesce((
@@ -97,8 +97,8 @@ class TrendPoint:
     """How a test did in one run.
 
     `judge` is the mean over its criteria of their mean score, `latency_ms` the mean of its
-    executions, `cost_usd` their sum, None if a part is unknown. `models` are those that answered,
-    as they were reported. `own` counts the executions that were not answered from the history
+    executions, `cost_usd` all that was paid for them, None if a part is unknown. `models` are those
+    that answered, as they were reported. `own` counts the executions that were not answered from the history
     alone. `changes` says what is another one than in the run before.
     """
 
@@ -205,6 +205,7 @@ def _of_name(db: sqlite3.Connection, name: str) -> Iterator[TestIdentity]:
 def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> TrendPoint:
     key = {"suite": row["suite"], "test": test.name, "target": test.target}
     counts = db.execute(_COUNTS, key).fetchone()
+    paid = paid_for_test(db, row["suite"], test.name, test.target)
     return TrendPoint(
         run=row["run"],
         label=row["label"],
@@ -216,11 +217,11 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> Tren
         git_dirty=None if row["git_dirty"] is None else bool(row["git_dirty"]),
         kindlm_version=row["kindlm_version"],
         config_hash=row["config_hash"],
-        counts=StatusCounts(*counts[:4]),
+        counts=StatusCounts(*counts[:5]),
         pass_rate_min=row["pass_rate"],
         judge=db.execute(_JUDGE, key).fetchone()[0],
         latency_ms=counts["latency_ms"],
-        cost_usd=counts["cost_usd"],
+        cost_usd=None if paid.unknown else paid.total_usd,
         models=tuple(found[0] for found in db.execute(_MODELS, key)),
         own=Counts(counts["own_passed"], counts["own_tested"]),
     )

@@ -29,22 +29,31 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """How many executions, or tests, came out in which way."""
+    """How many executions, or tests, came out in which way; `pending` have not come out yet.
+
+    Of a run that was stopped or killed they never will.
+    """
 
     passed: int = 0
     failed: int = 0
     errored: int = 0
     skipped: int = 0
+    pending: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.passed + self.failed + self.errored + self.skipped
+        return self.tested + self.untested
 
     @property
     def tested(self) -> int:
-        """All that were not skipped."""
+        """All that came out and were not skipped."""
         return self.passed + self.failed + self.errored
+
+    @property
+    def untested(self) -> int:
+        """All others: what formats for programs, which have no word for pending, call skipped."""
+        return self.skipped + self.pending
 
     @property
     def pass_rate(self) -> float | None:
@@ -58,6 +67,7 @@ class StatusCounts:
             self.failed + other.failed,
             self.errored + other.errored,
             self.skipped + other.skipped,
+            self.pending + other.pending,
         )
 
 

@@ -153,7 +153,7 @@ def _by_status(counts: StatusCounts) -> dict[str, int]:
         "passed": counts.passed,
         "failed": counts.failed,
         "errored": counts.errored,
-        "skipped": counts.skipped,
+        "skipped": counts.untested,
     }
 
 

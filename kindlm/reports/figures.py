@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kindlm.history.costs import Paid
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 
-__all__ = ["comparison", "duration", "money", "percent", "score", "tally"]
+__all__ = ["comparison", "cost", "duration", "money", "percent", "score", "tally"]
 
 _MOST_DECIMALS = 6
 
@@ -21,6 +22,17 @@ def duration(ms: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def cost(paid: Paid) -> str:
+    """Return what was paid, apart if judges were: `$0.0044 (agents $0.0031, judges $0.0013)`."""
+    if paid.total_usd is None:
+        return "none"
+    total = money(paid.total_usd)
+    if paid.judges_usd is None:
+        return total
+    agents = "" if paid.agents_usd is None else f"agents {money(paid.agents_usd)}, "
+    return f"{total} ({agents}judges {money(paid.judges_usd)})"
 
 
 def money(usd: float) -> str:
@@ -47,15 +59,20 @@ def score(value: float) -> str:
     return f"{value:.2f}"
 
 
-def tally(counts: StatusCounts) -> str:
-    """Return counts by status, without those that are zero: `3 passed, 1 failed`."""
+def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -> str:
+    """Return counts by status, without those that are zero: `3 passed, 1 failed`.
+
+    `pending` is the word for what has not come out; `running` of it are just being carried out.
+    """
     parts = [
-        f"{number:,} {status.value}"
-        for status, number in (
-            (Status.PASSED, counts.passed),
-            (Status.FAILED, counts.failed),
-            (Status.ERRORED, counts.errored),
-            (Status.SKIPPED, counts.skipped),
+        f"{number:,} {word}"
+        for word, number in (
+            (Status.PASSED.value, counts.passed),
+            (Status.FAILED.value, counts.failed),
+            (Status.ERRORED.value, counts.errored),
+            (Status.SKIPPED.value, counts.skipped),
+            ("running", running),
+            (pending, counts.pending - running),
         )
         if number
     ]

@@ -268,7 +268,7 @@ def _suite_attributes(
         "tests": str(counts.total),
         "failures": str(counts.failed),
         "errors": str(counts.errored),
-        "skipped": str(counts.skipped),
+        "skipped": str(counts.untested),
         "time": _time(seconds),
         "timestamp": view.info.started_at[:19],
     }

@@ -20,7 +20,7 @@ from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, place
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.text import headline_of, notes_of, run_text
-from kindlm.reports.figures import comparison, duration, money, percent
+from kindlm.reports.figures import comparison, cost, duration, money, percent
 from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
 from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
 from kindlm.reports.registry import ReportOptions
@@ -108,10 +108,9 @@ def _figures(view: RunView) -> Iterator[str]:
         rate = plain(percent(executions.pass_rate))
         interval = plain(f"95 % interval {percent(low)} to {percent(high)}")
         yield f"{rate} of {count(executions.tested, 'execution')} passed ({interval})"
-    if summary.cost_usd is not None:
+    if summary.paid.total_usd is not None:
         unknown = f", unknown for {count(summary.unknown_costs, 'call')}"
-        spent = plain(money(summary.cost_usd + (summary.judge_cost_usd or 0.0)))
-        yield f"cost {spent}{unknown if summary.unknown_costs else ''}"
+        yield f"cost {plain(cost(summary.paid))}{unknown if summary.unknown_costs else ''}"
     if view.info.duration_ms is not None:
         yield duration(view.info.duration_ms)
 
@@ -265,9 +264,9 @@ def _list(view: RunView) -> Iterator[str]:
         counts = test.counts
         passed = f"{counts.passed}/{counts.tested}" if counts.tested else "not run"
         time = "" if test.latency_ms is None else duration(test.latency_ms)
-        cost = "" if test.cost_usd is None else plain(money(test.cost_usd))
+        spent = "" if test.cost_usd is None else plain(money(test.cost_usd))
         name = f"{cell(test.name)} · {cell(test.target)}"
-        yield f"| {_STATUS_SIGNS[test.status]} | {name} | {passed} | {time} | {cost} |\n"
+        yield f"| {_STATUS_SIGNS[test.status]} | {name} | {passed} | {time} | {spent} |\n"
     if total > _LISTED:
         yield f"| | … and {total - _LISTED:,} more | | | |\n"
     yield "\n</details>\n"

@@ -107,7 +107,8 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -
         for test in view.tests(suite.id):
             _write_test(test, page, width)
     else:
-        shown = f" {count(suite.tests.total, 'test')}: {tally(suite.tests)}"
+        pending = "pending" if view.status == "running" else "not run"
+        shown = f" {count(suite.tests.total, 'test')}: {tally(suite.tests, pending)}"
         page.line(mark(suite.status), shown, indent=2, hang=2)
 
 

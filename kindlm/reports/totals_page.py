@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+from kindlm.history.costs import Paid
 from kindlm.history.rows import Summary, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
-from kindlm.history.verdict import GateResult
+from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
-from kindlm.reports.figures import comparison, duration, money, percent, score, tally
+from kindlm.reports.figures import comparison, cost, duration, percent, score, tally
 from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
@@ -106,9 +107,12 @@ def write_totals(view: RunView, page: Page) -> None:
 def totals_of(view: RunView) -> Iterator[tuple[str, str]]:
     """Yield the run in numbers, each with its name."""
     summary, info = view.summary, view.info
-    executions = summary.executions
-    yield "tests", f"{summary.tests.total:,}: {tally(summary.tests)}"
-    yield "executions", f"{executions.total:,}: {tally(executions)}"
+    pending = "pending" if view.status == "running" else "not run"
+    yield "tests", f"{summary.tests.total:,}: {tally(summary.tests, pending)}"
+    executions = _planned(view, summary.executions)
+    running = summary.executions.pending if view.status == "running" else 0
+    told = tally(executions, pending, running=running)
+    yield "executions", f"{executions.total:,}: {told}"
     if executions.pass_rate is not None:
         interval = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
         low, high = map(percent, interval)
@@ -133,12 +137,14 @@ def totals_of(view: RunView) -> Iterator[tuple[str, str]]:
         yield "time", ", ".join(times)
 
 
+def _planned(view: RunView, executions: StatusCounts) -> StatusCounts:
+    """Return the executions with those that have not even begun."""
+    waiting = max(view.missing - executions.pending, 0)
+    return executions + StatusCounts(pending=waiting)
+
+
 def _cost(view: RunView, summary: Summary) -> str:
-    parts = []
-    if summary.cost_usd is not None:
-        parts.append(money(summary.cost_usd))
-    if summary.judge_cost_usd is not None:
-        parts.append(f"judges {money(summary.judge_cost_usd)}")
+    parts = [] if summary.paid.total_usd is None else [cost(summary.paid)]
     if summary.unknown_costs:
         named = view.unpriced_models[:_NAMED_MODELS]
         models = ", ".join(one_line(model, 60) for model in named)
@@ -150,10 +156,8 @@ def _cost(view: RunView, summary: Summary) -> str:
 
 def _then(summary: Summary) -> str:
     """Return what answers of another run cost there, as it follows what was spent now."""
-    parts = [] if summary.cost_then_usd is None else [money(summary.cost_then_usd)]
-    if summary.judge_cost_then_usd is not None:
-        parts.append(f"judges {money(summary.judge_cost_then_usd)}")
-    return f"; when it was recorded {', '.join(parts)}" if parts else ""
+    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
+    return "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
 
 
 def _gate_mark(gate: GateResult) -> Part:

@@ -88,7 +88,7 @@ def test_gates_totals_and_verdict(varied: Any, write: Any) -> None:
     line_with(text, "✓ piiFailuresMax", "0 ≤ 0")
     line_with(text, "tests", "8: 1 passed, 2 failed, 1 errored, 4 skipped")
     line_with(text, "pass rate", "37.5 %", "13.7 % to 69.4 %")
-    line_with(text, "cost", "$0.0040, judges $0.0040, unknown for 3 calls of gpt")
+    line_with(text, "cost", "$0.0080 (agents $0.0040, judges $0.0040), unknown for 3 calls of gpt")
     verdict = line_with(text, "FAILED: ")
     assert "2 tests failed, 1 test errored, 1 suite could not be run" in verdict
     assert "gate judgeAvgMin 0.71 < 0.80" in verdict

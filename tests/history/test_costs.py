@@ -1,0 +1,68 @@
+"""What was paid: the same in every list, page and report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindlm.history.costs import Paid, paid_for_runs
+from kindlm.history.run_index import Filters, read_page
+from kindlm.history.runs import list_runs
+from kindlm.history.trends import TestIdentity, read_trend
+from kindlm.reports.figures import cost
+
+TEST = TestIdentity("shop", "support", "greets", "gpt")
+
+
+@pytest.fixture
+def judged(history: Any, make: Any) -> Any:
+    """A run of one test: two attempts and a judge; an answer costs $0.001, the judge $0.002."""
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned()])
+    run.execution(finished=False)
+    run.execution(number=1, attempt=2, assertions=(make.passed(),), judge="0.9")
+    return run.finish()
+
+
+def test_judges_and_earlier_attempts_count_everywhere(judged: Any, history: Any) -> None:
+    db = judged.db
+    assert paid_for_runs(db, ["abc11111"])["abc11111"].total_usd == pytest.approx(0.004)
+    assert read_page(db, Filters(), limit=1).runs[0].paid.total_usd == pytest.approx(0.004)
+    assert list_runs(db)[0].cost_usd == pytest.approx(0.004)
+    assert judged.summary.paid.total_usd == pytest.approx(0.004)
+    assert read_trend(db, TEST, limit=1).points[0].cost_usd == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(
+    ("paid", "told"),
+    [
+        (Paid(), "none"),
+        (Paid(0.5), "$0.50"),
+        (Paid(0.5, 0.25), "$0.75 (agents $0.50, judges $0.25)"),
+        (Paid(None, 0.25), "$0.25 (judges $0.25)"),
+        (Paid(0.0, 0.25), "$0.25 (agents $0, judges $0.25)"),
+    ],
+)
+def test_agents_and_judges_are_told_apart(paid: Paid, told: str) -> None:
+    assert cost(paid) == told
+
+
+def test_of_a_rescored_run_it_is_known_that_no_agent_was_called(history: Any, make: Any) -> None:
+    run = history.run("abc11111", mode="rescored", source_run="abd22222")
+    run.suite(tests=[make.planned()])
+    run.execution(output=None, assertions=(make.passed(),), judge="0.9")
+    view = run.finish()
+    paid = paid_for_runs(view.db, ["abc11111"])["abc11111"]
+    assert (paid.agents_usd, paid.judges_usd) == (0.0, pytest.approx(0.002))
+    assert view.summary.paid == paid
+
+
+def test_an_unknown_cost_makes_that_of_the_test_unknown(history: Any, make: Any) -> None:
+    run = history.run("abc11111")
+    run.suite(tests=[make.planned(repeat=2)])
+    run.execution(assertions=(make.passed(),))
+    run.execution(repeat=2, assertions=(make.passed(),), cost_usd=None)
+    view = run.finish()
+    assert paid_for_runs(view.db, ["abc11111"])["abc11111"] == Paid(0.001, None, 1)
+    assert read_trend(view.db, TEST, limit=1).points[0].cost_usd is None
