@@ -39,7 +39,7 @@ def write_documents(
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with open_report(file) as out:
-                out.write(document_of(view, suite.id))
+                out.write(document_of(view, suite.id).text)
         except OSError as error:
             yield _not_written(file, error, view.id)
         else:
@@ -48,7 +48,7 @@ def write_documents(
 
 def write_pdf(view: RunView, file: Path) -> KindlmError | None:
     """Write the documents of all suites as one PDF; return why that could not be done."""
-    documents = "\n\n".join(document_of(view, suite.id) for suite in view.suites)
+    documents = "\n\n".join(document_of(view, suite.id).text for suite in view.suites)
     pdf = pdf_of(documents, view.info.finished_at or view.info.started_at)
     if isinstance(pdf, Err):
         return pdf.error

@@ -10,13 +10,21 @@ import sqlite3
 from typing import Any
 
 import pytest
+from jinja2 import TemplateError
 from pages import HOSTILE
 
 from kindlm.errors import Ok
 from kindlm.events import BaselineSet, ReviewRecorded, new_event
 from kindlm.reports.compliance.articles import ARTICLES
-from kindlm.reports.compliance.document import SEPARATOR
+from kindlm.reports.compliance.document import SEPARATOR, write_document
 from kindlm.reports.compliance.pdf import pdf_of
+from kindlm.reports.compliance.rendering import render
+from kindlm.reports.compliance.template_limits import Limits
+from kindlm.reports.compliance.template_process import (
+    TemplateFailedError,
+    environ_of_templates,
+    render_apart,
+)
 from kindlm.reports.registry import ReportOptions, find_report
 from kindlm_store import Text
 
@@ -203,3 +211,116 @@ def test_the_pdf_is_the_same_each_time(recorded: Any) -> None:
     assert isinstance(second, Ok)
     assert first.value.startswith(b"%PDF-")
     assert first.value == second.value
+
+
+FACTS: dict[str, Any] = {
+    "gates": [],
+    "run": {"id": "aaaa2222", "label": None, "mode": "live", "branch": "main"},
+    "name": "[x](http://evil) @ann\n# Head",
+}
+COUNTS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+DOUBLES = (
+    "{% set ns = namespace(a='x') %}"
+    "{% for i in range(99) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "limit"),
+    [
+        (COUNTS, "1 seconds of processor time"),
+        ("{{ 10 ** (10 ** 9) }}", "1 seconds of processor time"),
+        ("{{ 'x' * 10 ** 9 }}", "256 MiB of memory"),
+        ("{{ 'a'.center(10 ** 9) }}", "256 MiB of memory"),
+        ("{{ '%1000000000d' % 1 }}", "256 MiB of memory"),
+        (DOUBLES, "256 MiB of memory"),
+        ("{% for i in range(99999) %}{{ 'y' * 500 }}{% endfor %}", "longer than 1 MiB"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself too often"),
+        ("{% for i in name %}" * 30 + "{% endfor %}" * 30, "too many statically nested blocks"),
+    ],
+)
+def test_a_template_takes_no_more_than_it_may(template: str, limit: str) -> None:
+    limits = Limits(cpu_s=1, memory_mib=256, output_mib=1)
+    with pytest.raises(TemplateFailedError, match=limit):
+        render_apart(template, FACTS, limits)
+
+
+def test_a_template_that_never_ends_is_ended() -> None:
+    with pytest.raises(TemplateFailedError, match=r"0\.01 seconds"):
+        render_apart(COUNTS, FACTS, Limits(deadline_s=0.01))
+
+
+def test_a_template_sees_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a template would that found a way out of the sandbox.
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
+    assert "OPENAI_API_KEY" not in environ_of_templates()
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ run.keys() - [] }}", "{{ {}[run.items] }}"],
+)
+def test_a_template_says_the_same_each_time(template: str) -> None:
+    facts = {**FACTS, "run": {f"key {number}": number for number in range(20)}}
+    first, second = (write_document(facts, ("mine.md", template)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("expression", ["run.items", "joiner()", "run.keys() | random", "lipsum()"])
+def test_what_is_another_each_time_is_refused(expression: str) -> None:
+    with pytest.raises((TypeError, TemplateError)):
+        render(f"{{{{ {expression} }}}}", FACTS)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "name",
+        "name | e",
+        "name | escape",
+        "name | forceescape",
+        "(run.id | code) ~ name",
+        "[run.id | code, name] | join",
+        "name | replace('y', run.id | code)",
+    ],
+)
+def test_what_others_wrote_is_text_in_every_expression(expression: str) -> None:
+    document = render(f"{{{{ {expression} }}}}", FACTS)
+    assert "](" not in document
+    assert "@a" not in document
+    assert "\n" not in document
+
+
+@pytest.mark.parametrize("name", ["tojson", "urlize", "xmlattr"])
+def test_filters_that_are_safe_in_html_alone_are_refused(name: str) -> None:
+    with pytest.raises(TemplateError, match=name):
+        render(f"{{{{ run | {name} }}}}", FACTS)
+
+
+def test_a_template_that_fails_is_named_with_its_limit(writer: Any, make: Any) -> None:
+    failing = config(framework="custom", template="reports/mine.md", text="{{ 'x' * 10 ** 10 }}")
+    writer.suite(tests=[make.planned()], config=failing)
+    writer.execution(assertions=(make.passed(),))
+    document = written(writer.finish())
+    assert document.startswith("# The report could not be written\n")
+    assert (
+        "Its template `reports/mine.md` failed: it takes more than 512 MiB of memory." in document
+    )
+
+
+@pytest.mark.parametrize(
+    "recorded_config",
+    [
+        "[" * 100_000,
+        '{"config": []}',
+        '{"config": {"compliance": [1]}}',
+        '{"config": {"compliance": {"metadata": ["x"], "framework": ["y"]}}}',
+        '{"config": {"compliance": {"framework": "custom"}}, "reportTemplate": 7}',
+    ],
+)
+def test_a_configuration_of_any_origin_is_read(
+    writer: Any, make: Any, recorded_config: str
+) -> None:
+    writer.suite(tests=[make.planned()], config=recorded_config)
+    writer.execution(assertions=(make.passed(),))
+    assert written(writer.finish()).startswith("# Test evidence for support\n")

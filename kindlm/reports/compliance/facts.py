@@ -23,7 +23,7 @@ from kindlm.reports.totals_page import totals_of
 from kindlm.reports.verdict_text import verdict_of
 from kindlm_store import verify_file
 
-__all__ = ["read_facts"]
+__all__ = ["read_facts", "template_of"]
 
 _CONFIG = """
 SELECT c.body FROM suites s JOIN shown_texts c ON c.ref = s.config_ref WHERE s.id = ?
@@ -87,15 +87,14 @@ SELECT e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by", v
 def read_facts(view: RunView, suite: SuiteView) -> dict[str, Any]:
     """Return everything that a template can say of a suite of a run."""
     db = view.db
-    config = _config(db, suite)
-    compliance = config.get("config", {}).get("compliance") or {}
+    compliance = _section(_config(db, suite), "config", "compliance")
+    metadata = _section(compliance, "metadata")
     info = view.info
     tests = [_test(test) for test in view.tests(suite.id)]
     checks = [dict(row) for row in db.execute(among(_GUARDRAILS, suite.parts), suite.parts)]
     return {
-        "system": {name: (compliance.get("metadata") or {}).get(name) for name in _METADATA},
+        "system": {name: metadata.get(name) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
-        "template": config.get("reportTemplate"),
         "run": {
             "id": view.id,
             "label": info.label,
@@ -150,14 +149,32 @@ def read_facts(view: RunView, suite: SuiteView) -> dict[str, Any]:
     }
 
 
+def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
+    """Return the template that a suite was recorded with, its file and its text, if it has one."""
+    config = _config(view.db, suite)
+    compliance = _section(config, "config", "compliance")
+    source = config.get("reportTemplate")
+    if compliance.get("framework") != "custom" or not isinstance(source, str) or not source:
+        return None
+    return str(compliance.get("template")), source
+
+
 def _config(db: sqlite3.Connection, suite: SuiteView) -> Mapping[str, Any]:
     """Return the configuration as it was recorded; {} where it was erased or never loaded."""
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
     try:
         config = json.loads(row[0]) if row else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
+
+
+def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return a part of a recorded document, {} where that is none: it may be of any origin."""
+    for name in names:
+        part = document.get(name)
+        document = part if isinstance(part, dict) else {}
+    return document
 
 
 def _test(test: TestView) -> dict[str, Any]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TextIO
 
 from kindlm.history.run_view import RunView
-from kindlm.reports.compliance.document import write_document
-from kindlm.reports.compliance.facts import read_facts
+from kindlm.reports.compliance.document import Document, write_document
+from kindlm.reports.compliance.facts import read_facts, template_of
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["REPORT", "document_of"]
 
 
-def document_of(view: RunView, suite: str) -> str:
+def document_of(view: RunView, suite: str) -> Document:
     """Return the document of one suite of a run, by the suite's id."""
     (found,) = (each for each in view.suites if each.id == suite)
-    return write_document(read_facts(view, found))
+    return write_document(read_facts(view, found), template_of(view, found))
 
 
 class _ComplianceReport:
@@ -26,7 +26,7 @@ class _ComplianceReport:
         del options
         for number, suite in enumerate(view.suites):
             out.write("\n" if number else "")
-            out.write(document_of(view, suite.id))
+            out.write(document_of(view, suite.id).text)
 
 
 REPORT = _ComplianceReport()
