@@ -61,7 +61,7 @@ def _runs(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document:
 def _run(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
     from kindlm.reports.pages.run_page import run_page
 
-    return run_page(db, asked.name)
+    return run_page(db, asked.name, asked.query)
 
 
 def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:

@@ -39,6 +39,13 @@ SELECT s.*, c.body AS error, h.body AS hint
 
 TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
 
+# Tests that came out alike are counted together: a row for each way, however many tests there are.
+TEST_COUNTS = """
+SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, count(*) AS number
+  FROM tests WHERE suite IN $ids
+ GROUP BY passed, failed, errored, skipped, unfinished, pass_rate_min
+"""
+
 TARGETS = """
 SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY min(ordinal)
 """

@@ -10,7 +10,7 @@ from kindlm.history.rows import AssertionView, ExecutionView, RunInfo, TestView
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Outcome, Status
 
-__all__ = ["assertion_of", "execution_of", "info_of", "test_of"]
+__all__ = ["assertion_of", "counts_of", "execution_of", "info_of", "test_of"]
 
 
 def info_of(row: sqlite3.Row) -> RunInfo:
@@ -30,13 +30,18 @@ def test_of(row: sqlite3.Row) -> TestView:
         name=row["test"],
         target=row["target"],
         tags=tuple(dict.fromkeys(tags)),
-        counts=StatusCounts(
-            row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
-        ),
+        counts=counts_of(row),
         pass_rate_min=row["pass_rate_min"],
         latency_ms=row["latency_avg_ms"],
         cost_usd=row["cost_usd"],
         line=row["line"],
+    )
+
+
+def counts_of(row: sqlite3.Row) -> StatusCounts:
+    """Return how the repeats of the test of a row came out."""
+    return StatusCounts(
+        row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
     )
 
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Ok, Result
-from kindlm.history.transcripts import PurgedError, tool_call, tool_calls_of
+from kindlm.history.transcripts import PurgedError, tool_calls_of, tool_use
 from kindlm.plan import Execution
 from kindlm.ports import Agent, AgentReply, Asked, ModelReply, Provenance, Purpose
-from kindlm.transcript import Cost, CostSource, FinishReason, ToolUse, Usage
+from kindlm.transcript import Cost, CostSource, FinishReason, Usage
 
 __all__ = [
     "CallKey",
@@ -37,7 +37,7 @@ SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_re
 """
 
 _USES = """
-SELECT t.position, a.body AS arguments, t.rule, r.body AS response
+SELECT t.position, a.body AS arguments, t.rule, r.body AS response, t.problems
   FROM tool_calls t
   LEFT JOIN contents a ON a.ref = t.arguments_ref
   LEFT JOIN contents r ON r.ref = t.response_ref
@@ -107,13 +107,11 @@ def read_agent_reply(db: sqlite3.Connection, key: CallKey) -> AgentReply | None:
     if row is None:
         return None
     told = {use["index"]: use for use in json.loads(row["tool_calls"] or "[]")}
-    uses: list[ToolUse] = []
-    for used in db.execute(_USES, key):
-        if used["arguments"] is None or used["response"] is None:
-            return None
-        call = tool_call(told[used["position"]], used["arguments"])
-        uses.append(ToolUse(call, json.loads(used["response"]), used["rule"]))
-    return AgentReply(raw="", tool_uses=tuple(uses), **_facts(row))
+    try:
+        uses = tuple(tool_use(db, told[used["position"]], used) for used in db.execute(_USES, key))
+    except PurgedError:
+        return None
+    return AgentReply(raw="", tool_uses=uses, **_facts(row))
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:

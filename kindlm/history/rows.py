@@ -139,13 +139,6 @@ class TestView:
         return test_status(self.counts, self.pass_rate_min)
 
     @property
-    def counted(self) -> StatusCounts:
-        """The test as one: by its status, or pending while no repeat of it has ended."""
-        if self.counts.total == self.counts.pending:
-            return StatusCounts(pending=1)
-        return StatusCounts(**{self.status.value: 1})
-
-    @property
     def flaky(self) -> bool:
         """Whether it passed in some repeats and failed in others."""
         return is_flaky(self.counts)

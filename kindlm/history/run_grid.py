@@ -1,30 +1,61 @@
-"""The tests of a run as a grid: a row for each test, a cell for each target, its repeats inside."""
+"""The tests of a run as a grid: a row for each test, a cell for each target, its repeats inside.
+
+All tests are ranked, by their counts alone; only those of the rows that are wanted are read as a
+whole, with their executions.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 
+from kindlm.history import queries
+from kindlm.history.read_rows import counts_of, test_of
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
+from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
 
 __all__ = ["Grid", "GridCell", "GridExecution", "GridRow", "read_grid"]
 
-_EXECUTIONS = """
-SELECT id, suite, test, target, repeat, status, latency_ms, cost_usd
-  FROM executions WHERE run IN $ids
+# What was paid for an execution: all its attempts, judges included.
+_COLUMNS = """
+       e.id, e.suite, e.test, e.target, e.repeat, e.status, e.latency_ms,
+       (SELECT sum(c.cost_usd) FROM provider_calls c WHERE c.execution = e.id) AS cost_usd
 """
+
+_EXECUTIONS = f"""
+SELECT {_COLUMNS}
+  FROM json_each(?) wanted
+  JOIN executions e ON e.suite = wanted.value ->> 0 AND e.test = wanted.value ->> 1
+ ORDER BY e.suite, e.test, e.target, e.repeat
+"""  # noqa: S608 (constants of this module)
+
+_SLOWEST = f"""
+SELECT {_COLUMNS} FROM executions e
+ WHERE e.run IN $ids AND e.latency_ms > 0 ORDER BY e.latency_ms DESC, e.number LIMIT $top
+"""  # noqa: S608 (constants of this module)
+
+_DEAREST = f"""
+SELECT {_COLUMNS} FROM executions e
+ WHERE e.run IN $ids AND cost_usd > 0 ORDER BY cost_usd DESC, e.number LIMIT $top
+"""  # noqa: S608 (constants of this module)
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
 """What a reader looks for first stands first."""
 
+_Key = tuple[str, str]
+_Cells = dict[str, sqlite3.Row]
+
 
 @dataclass(frozen=True, slots=True)
 class GridExecution:
-    """An execution in the grid; `status` is None while it runs, and if it never finished."""
+    """An execution in the grid; `status` is None while it runs, and if it never finished.
+
+    `cost_usd` is all that is known to have been paid for it.
+    """
 
     id: str
     test: str
@@ -51,68 +82,84 @@ class GridRow:
     name: str
     cells: Mapping[str, GridCell]
 
-    @property
-    def worst(self) -> Status:
-        """The status of the cell to look at first."""
-        return min((cell.test.status for cell in self.cells.values()), key=_ORDER.index)
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Some of the tests of a run, those that failed first; `left_out` are not shown.
+    """Some of the tests of a run, those that failed first: `total` there are, `before` these.
 
     `slowest` and `dearest` are executions of the whole run.
     """
 
     targets: tuple[str, ...]
     rows: tuple[GridRow, ...]
-    left_out: int
+    total: int
+    before: int
     slowest: tuple[GridExecution, ...]
     dearest: tuple[GridExecution, ...]
 
+    @property
+    def after(self) -> int:
+        """How many tests come after these."""
+        return max(self.total - self.before - len(self.rows), 0)
 
-def read_grid(view: RunView, *, limit: int, top: int = 5) -> Grid:
-    """Return the grid of a run with `limit` rows at most.
 
-    Two statements, however many tests there are.
+def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Grid:
+    """Return the grid of a run with `limit` rows at most, after the first `offset` ones.
+
+    As many statements however many tests there are.
     """
-    tests: dict[tuple[str, str], dict[str, TestView]] = {}
-    for test in view.tests():
-        tests.setdefault((test.suite, test.name), {})[test.target] = test
-    executions: dict[tuple[str, str, str], list[GridExecution]] = {}
-    rows = view.over_runs(_EXECUTIONS)
-    every = [(row["suite"], _execution(row)) for row in rows]
-    for suite, execution in every:
-        executions.setdefault((suite, execution.test, execution.target), []).append(execution)
-    ordered = sorted(
-        (_row(suite, name, targets, executions) for (suite, name), targets in tests.items()),
-        key=lambda row: _ORDER.index(row.worst),
-    )
+    tests: dict[_Key, _Cells] = {}
+    for row in view.over_suites(queries.TESTS):
+        tests.setdefault((row["suite_name"], row["test"]), {})[row["target"]] = row
+    ordered = sorted(tests.items(), key=lambda test: _rank(test[1].values()))
+    shown = ordered[offset : offset + limit]
+    executions = _executions(view, shown)
     return Grid(
-        targets=tuple(dict.fromkeys(target for row in ordered for target in row.cells)),
-        rows=tuple(ordered[:limit]),
-        left_out=max(len(ordered) - limit, 0),
-        slowest=_top([each for _, each in every], "latency_ms", top),
-        dearest=_top([each for _, each in every], "cost_usd", top),
+        targets=tuple(dict.fromkeys(target for _, cells in ordered for target in cells)),
+        rows=tuple(_row(key, cells, executions) for key, cells in shown),
+        total=len(ordered),
+        before=min(offset, len(ordered)),
+        slowest=_top(view, _SLOWEST, top),
+        dearest=_top(view, _DEAREST, top),
     )
+
+
+def _rank(cells: Iterable[sqlite3.Row]) -> int:
+    """Return where a test stands: by the cell to look at first."""
+    statuses = (test_status(counts_of(row), row["pass_rate_min"]) for row in cells)
+    return min(map(_ORDER.index, statuses))
+
+
+def _executions(
+    view: RunView, shown: Sequence[tuple[_Key, _Cells]]
+) -> dict[tuple[str, str, str], list[GridExecution]]:
+    wanted = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
+    found: dict[tuple[str, str, str], list[GridExecution]] = {}
+    for row in view.db.execute(_EXECUTIONS, (json.dumps(sorted(wanted)),)):
+        key = (row["suite"], row["test"], row["target"])
+        found.setdefault(key, []).append(_execution(row))
+    return found
 
 
 def _row(
-    suite: str,
-    name: str,
-    targets: Mapping[str, TestView],
-    executions: Mapping[tuple[str, str, str], list[GridExecution]],
+    key: _Key,
+    cells: _Cells,
+    executions: Mapping[tuple[str, str, str], Sequence[GridExecution]],
 ) -> GridRow:
-    cells = {}
-    for target, test in targets.items():
-        found = executions.get((test.suite_id, name, target), [])
-        cells[target] = GridCell(test, tuple(sorted(found, key=lambda each: each.repeat)))
-    return GridRow(suite, name, cells)
+    suite, name = key
+    return GridRow(
+        suite,
+        name,
+        {
+            target: GridCell(test_of(row), tuple(executions.get((row["suite"], name, target), ())))
+            for target, row in cells.items()
+        },
+    )
 
 
-def _top(executions: Sequence[GridExecution], field: str, number: int) -> tuple[GridExecution, ...]:
-    known = [each for each in executions if getattr(each, field)]
-    return tuple(nlargest(number, known, key=lambda each: getattr(each, field)))
+def _top(view: RunView, query: str, number: int) -> tuple[GridExecution, ...]:
+    rows = view.over_runs(query.replace("$top", str(number)))
+    return tuple(_execution(row) for row in rows)
 
 
 def _execution(row: sqlite3.Row) -> GridExecution:

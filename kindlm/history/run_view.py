@@ -18,7 +18,7 @@ from kindlm.history.group_info import group_info
 from kindlm.history.groups import Group, Shard, read_shard
 from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.metrics import suite_metrics
-from kindlm.history.read_rows import assertion_of, execution_of, info_of, test_of
+from kindlm.history.read_rows import assertion_of, counts_of, execution_of, info_of, test_of
 from kindlm.history.rows import (
     AssertionView,
     CallView,
@@ -33,7 +33,7 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_names import run_before
 from kindlm.history.runs import state_of
-from kindlm.history.verdict import StatusCounts, evaluate_gates
+from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates
 from kindlm.suite import Gate
 
 __all__ = ["RunView"]
@@ -285,8 +285,8 @@ class RunView:
         # What one of the shards could not load has not been run as a whole.
         row = next((row for row in rows if row["error_code"]), rows[0])
         tests = StatusCounts()
-        for test in map(test_of, self._over(queries.TESTS, parts)):
-            tests += test.counted
+        for alike in self._over(queries.TEST_COUNTS, parts):
+            tests += count_tests(counts_of(alike), alike["pass_rate_min"], alike["number"])
         metrics = suite_metrics(self._db, *parts)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         return SuiteView(
@@ -321,6 +321,11 @@ class RunView:
     def over_runs(self, query: str) -> sqlite3.Cursor:
         """Ask the history about the runs that are read as one: `$ids` in the query."""
         return self._over(query, self.runs)
+
+    def over_suites(self, query: str) -> Iterator[sqlite3.Row]:
+        """Ask the history about the suites, one after the other: `$ids` are one in all its runs."""
+        for parts in self._parts(None):
+            yield from self._over(query, parts)
 
     def _over(self, query: str, ids: Sequence[str]) -> sqlite3.Cursor:
         return self._db.execute(queries.among(query, ids), ids)

@@ -37,6 +37,7 @@ __all__ = [
     "read_messages",
     "tool_call",
     "tool_calls_of",
+    "tool_use",
 ]
 
 _SUITE = """
@@ -183,7 +184,7 @@ def _step(
     return Step(
         text=call["text"],
         tool_uses=tuple(
-            _tool_use(db, each, row) for each, row in zip(asked, answered, strict=False)
+            tool_use(db, each, row) for each, row in zip(asked, answered, strict=False)
         ),
         usage=Usage(call["input_tokens"], call["output_tokens"]),
         cost=_cost(call),
@@ -194,7 +195,11 @@ def _step(
     )
 
 
-def _tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row) -> ToolUse:
+def tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row) -> ToolUse:
+    """Return a tool call of an answer, with what was answered to it as its row tells.
+
+    Raises `PurgedError` if what was written in them is not there any more.
+    """
     if row["arguments"] is None or row["response"] is None:
         raise PurgedError
     return ToolUse(

@@ -98,8 +98,8 @@ class TrendPoint:
 
     `judge` is the mean over its criteria of their mean score, `latency_ms` the mean of its
     executions, `cost_usd` all that was paid for them, None if a part is unknown. `models` are those
-    that answered, as they were reported. `own` counts the executions that were not answered from the history
-    alone. `changes` says what is another one than in the run before.
+    that answered, as they were reported. `own` counts the executions that were not answered from
+    the history alone. `changes` says what is another one than in the run before.
     """
 
     run: str

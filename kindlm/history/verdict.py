@@ -16,6 +16,7 @@ __all__ = [
     "GateResult",
     "StatusCounts",
     "SuiteMetrics",
+    "count_tests",
     "evaluate_gates",
     "is_flaky",
     "rate_decides",
@@ -113,6 +114,13 @@ def test_status(counts: StatusCounts, pass_rate_min: float) -> Status:
         return Status.FAILED if counts.failed else Status.ERRORED
     enough = counts.pass_rate >= pass_rate_min - _TOLERANCE
     return Status.PASSED if enough else Status.FAILED
+
+
+def count_tests(counts: StatusCounts, pass_rate_min: float, number: int) -> StatusCounts:
+    """Count so many tests whose repeats came out alike; pending are those of which none ended."""
+    if counts.total == counts.pending:
+        return StatusCounts(pending=number)
+    return StatusCounts(**{test_status(counts, pass_rate_min).value: number})
 
 
 def is_flaky(counts: StatusCounts) -> bool:

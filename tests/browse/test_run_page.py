@@ -54,6 +54,51 @@ def test_tests_and_targets_are_a_grid_with_failures_first(ask: Any, recorded: An
     assert 'Expected the output to contain "hi". in 2 repeats' in text_of(page)
 
 
+def test_a_run_of_many_tests_is_paged_failures_first(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333")
+    names = [f"test {number:03}" for number in range(301)]
+    writer.suite(tests=[make.planned(name) for name in names])
+    for name in names:
+        passes = name != "test 300"
+        writer.execution(name, assertions=(make.passed() if passes else make.failed(),))
+    writer.finish()
+    first, second, third = (ask(f"run/bbbb3333?page={page}").text for page in (1, 2, 3))
+
+    rows = [re.findall(r'<th scope="row">(test \d+)', page) for page in (first, second)]
+    assert rows[0] == ["test 300", *names[:299]]
+    assert rows[1] == ["test 299"]
+    assert "Tests 1 to 300 of 301" in text_of(first)
+    assert 'rel="next" href="/-/kindlm/kindlm/run/bbbb3333?page=2#tests">Next 1 test</a>' in first
+    assert 'rel="prev" href="/-/kindlm/kindlm/run/bbbb3333?page=1#tests"' in second
+    assert 'rel="next"' not in second
+    assert "There are only 301 tests." in text_of(third)
+
+
+def test_what_is_most_expensive_counts_judges(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned("plain"), make.planned("judged")])
+    writer.execution("plain", assertions=(make.passed(),), cost_usd=0.0025)
+    writer.execution("judged", assertions=(make.passed(),), judge="1")
+    writer.finish()
+    text = text_of(ask("run/bbbb3333").text)
+    assert "Most expensive judged gpt #1 $0.0030 plain gpt #1 $0.0025" in text
+    assert "cost $0.0055 (agents $0.0035, judges $0.0020)" in text
+
+
+def test_what_waits_and_what_runs_is_told(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333", planned=3)
+    writer.suite(tests=[make.planned("done"), make.planned("begun"), make.planned("waits")])
+    writer.execution("done", assertions=(make.passed(),))
+    writer.execution("begun", finished=False)
+    with StreamLock(history.path, "run/bbbb3333"):
+        writer.leave()
+        text = text_of(ask("run/bbbb3333").text)
+    assert "tests 3: 1 passed, 2 pending" in text
+    assert "executions 3: 1 passed, 1 running, 1 pending" in text
+    assert re.search(r"begun running.* waits pending", text)
+    assert "skipped" not in text
+
+
 def test_a_page_of_a_run_that_goes_on_renews_itself(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("bbbb3333", planned=2)
     writer.suite(tests=[make.planned(repeat=2)])

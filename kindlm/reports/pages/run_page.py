@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 from kindlm.errors import Err
 from kindlm.history.groups import Group, find_run_or_group
@@ -12,7 +13,7 @@ from kindlm.reports.figures import comparison
 from kindlm.reports.findings import findings_of
 from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.execution_page import STATUS_MOODS
-from kindlm.reports.pages.runs_page import RUN_MOODS
+from kindlm.reports.pages.runs_page import RUN_MOODS, page_number
 from kindlm.reports.totals_page import totals_of
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import describe_group, describe_shard, verdict_of
@@ -21,25 +22,28 @@ __all__ = ["SIGNS", "STATUS_MOODS", "run_document", "run_page"]
 
 SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
 _ROWS = 300
+"""So many tests stand on one page, those that failed first."""
+
 _EXPLAINED = 50
 """So many cells say why they failed; the others lead to their executions."""
 
 
-def run_page(db: sqlite3.Connection, wanted: str) -> Document | None:
+def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
     """Return the page of a run or a group of shards, None if there is none of that name.
 
+    `query` may hold page, from 1: which of the tests are shown.
     While a run goes on, the page renews itself.
     """
     found = find_run_or_group(db, wanted)
     if isinstance(found, Err):
         return None
-    return run_document(RunView(db, found.value))
+    return run_document(RunView(db, found.value), page_number(query.get("page")))
 
 
-def run_document(view: RunView) -> Document:
+def run_document(view: RunView, page: int = 1) -> Document:
     """Return the page of a run that is recorded."""
     status = view.status
-    grid = read_grid(view, limit=_ROWS)
+    grid = read_grid(view, limit=_ROWS, offset=(page - 1) * _ROWS)
     explained = iter(range(_EXPLAINED))
     reasons = {
         (row.suite, row.name, target): findings_of(view, cell.test)
@@ -62,13 +66,15 @@ def run_document(view: RunView) -> Document:
             "totals": list(totals_of(view)),
             "before": view.run_before,
             "grid": grid,
+            "page": page,
+            "rows": _ROWS,
             "projects": {suite.name: suite.project or "" for suite in view.suites},
             "reasons": reasons,
             "signs": SIGNS,
             "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
             "comparison": comparison,
         },
-        styles=("run",),
+        styles=("run", "pager"),
         scripts=("live",) if running else (),
     )
 

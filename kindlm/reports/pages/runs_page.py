@@ -15,7 +15,7 @@ from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.links import Links
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["RUN_MOODS", "runs_page"]
+__all__ = ["RUN_MOODS", "page_number", "runs_page"]
 
 _LISTED = 50
 
@@ -35,7 +35,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
     given = {
         name: query[name] for name in ("suite", "label", "branch", "status") if query.get(name)
     }
-    number = _page_number(query.get("page"))
+    number = page_number(query.get("page"))
     filters = Filters(**given)
     found = read_page(db, filters, limit=_LISTED, offset=(number - 1) * _LISTED)
     return Document(
@@ -51,11 +51,12 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "older": _address(given, number + 1) if found.more else None,
             "moods": RUN_MOODS,
         },
-        styles=("charts", "runs"),
+        styles=("charts", "runs", "pager"),
     )
 
 
-def _page_number(written: str | None) -> int:
+def page_number(written: str | None) -> int:
+    """Return the number of a page as it was asked for, the first one if that is none."""
     if written is None or not written.isascii() or not written.isdigit() or len(written) > 6:
         return 1
     return max(int(written), 1)

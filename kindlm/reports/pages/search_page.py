@@ -73,7 +73,7 @@ def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, 
             "index_problem": index.problem,
             "moods": STATUS_MOODS,
         },
-        styles=("runs", "search"),
+        styles=("runs", "search", "pager"),
         scripts=("live",) if behind else (),
     )
 
