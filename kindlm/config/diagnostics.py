@@ -74,18 +74,20 @@ class Reporter:
         position = self._document.position(path, key=at_key)
         self._add("error", code, path, message, hint, position, secret, reason, details)
 
-    def unknown_key(self, path: Path, known: Iterable[str]) -> None:
-        """Report a key that does not exist; `known` are those that do."""
+    def unknown_key(self, path: Path, known: Iterable[str], *, tolerant: bool = False) -> None:
+        """Report a key that does not exist; `known` are those that do.
+
+        It is an error, or a warning where one is `tolerant`.
+        """
         place, name, known = dotted(path[:-1]), str(path[-1]), list(known)
-        if (meant := suggest(name, known)) is not None:
+        if not tolerant and (meant := suggest(name, known)) is not None:
             self._meant.add((*path[:-1], meant))
-        self.error(
-            path,
-            f'Unknown key "{name}"' + (f" in {place}" if place else ""),
-            hint_for(name, known, "Keys that are known here"),
-            reason="schema",
-            at_key=True,
-        )
+        message = f'Unknown key "{name}"' + (f" in {place}" if place else "")
+        hint = hint_for(name, known, "Keys that are known here")
+        if tolerant:
+            self.warning(path, message, hint, reason="unknown_key")
+        else:
+            self.error(path, message, hint, reason="schema", at_key=True)
 
     def missing_key(self, path: Path) -> None:
         """Report a key that has to be there, unless an unknown one was probably meant to be it."""

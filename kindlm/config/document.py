@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from kindlm.config.nodes import Builder, Node, RefusedError
 from kindlm.config.places import Path, Position, Problem, SourceText
 from kindlm.config.syntax import explain_syntax
 
-__all__ = ["MAX_BYTES", "Document", "read_document"]
+__all__ = ["MAX_BYTES", "Document", "read_document", "read_documents", "read_text"]
 
 MAX_BYTES = 1024 * 1024
 
@@ -66,9 +67,27 @@ class Document:
         """Return the text of a line, without its end."""
         return self._text.line(number)
 
+    def part(self, part: str | int) -> Document:
+        """Return a value of a mapping or list as a document of its own, without problems."""
+        assert self._root is not None, "only what was read has parts"
+        node = self._root.children[part]
+        return Document(node.value, (), self.readable, self._text, node)
+
 
 def read_document(data: bytes) -> Document:
     """Read a YAML 1.2 document. Never raises: what is wrong is in `problems`."""
+    text = read_text(data)
+    return text if isinstance(text, Document) else _read_yaml(text, Builder.build)
+
+
+def read_documents(data: bytes) -> Document:
+    """Read all documents of a YAML text as a list. Never raises: see `problems`."""
+    text = read_text(data)
+    return text if isinstance(text, Document) else _read_yaml(text, Builder.build_all)
+
+
+def read_text(data: bytes) -> SourceText | Document:
+    """Return the text of a file; a document with a problem if it is too large, or no UTF-8."""
     if len(data) > MAX_BYTES:
         problem = Problem(
             f"The file is larger than {MAX_BYTES // 1024**2} MiB",
@@ -81,7 +100,7 @@ def read_document(data: bytes) -> Document:
         problem = Problem(f"The file is {encoding}, not UTF-8", hint, Position(1, 1))
         return _unreadable(SourceText(""), problem)
     try:
-        text = SourceText(data.decode("utf-8-sig"))
+        return SourceText(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         problem = Problem(
             f"The file is not UTF-8: byte {error.start} (0x{data[error.start]:02x}) is not valid",
@@ -91,7 +110,6 @@ def read_document(data: bytes) -> Document:
             ),
         )
         return _unreadable(SourceText(data.decode("utf-8-sig", errors="replace")), problem)
-    return _read_text(text)
 
 
 def _other_encoding(data: bytes) -> str | None:
@@ -105,7 +123,7 @@ def _other_encoding(data: bytes) -> str | None:
     return "UTF-16" if data[:1] == b"\0" or data[1:2] == b"\0" else None
 
 
-def _read_text(text: SourceText) -> Document:
+def _read_yaml(text: SourceText, build: Callable[[Builder], Node | None]) -> Document:
     forbidden = _FORBIDDEN.search(text.text)
     if forbidden:
         problem = Problem(
@@ -116,7 +134,7 @@ def _read_text(text: SourceText) -> Document:
         return _unreadable(text, problem)
     builder = Builder(text)
     try:
-        root = builder.build()
+        root = build(builder)
     except RefusedError as refused:
         position = text.position(refused.index)
         problem = Problem(refused.message, refused.hint, position, limit=refused.limit)

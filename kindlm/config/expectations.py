@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from kindlm.config.values import plain_number
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Expectation
 
-__all__ = ["compile_expectations"]
+__all__ = ["Placed", "compile_expectations", "unique_labels"]
 
 MAX_LABEL = 200
 
@@ -31,6 +31,7 @@ Where = Callable[[Path], SourceLocation]
 
 
 Placed = tuple[Path, Expectation]
+"""An expectation, and where it is written."""
 
 
 def compile_expectations(
@@ -44,7 +45,7 @@ def compile_expectations(
     """
     return tuple(
         replace(expectation, where=where((*path, *place)))
-        for place, expectation in _unique_labels(_of_test(test, files))
+        for place, expectation in unique_labels(_of_test(test, files))
     )
 
 
@@ -166,7 +167,8 @@ def _schema(file: str | None, files: ReferencedFiles) -> Any:
     return schema.value
 
 
-def _unique_labels(placed: Iterator[Placed]) -> Iterator[Placed]:
+def unique_labels(placed: Iterable[Placed]) -> Iterator[Placed]:
+    """Yield the expectations with labels that are unique for a kind, and not too long."""
     seen: Counter[tuple[str, str]] = Counter()
     for place, expectation in placed:
         label = _shortened(expectation.label)

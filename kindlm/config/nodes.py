@@ -88,6 +88,19 @@ class Builder:
                 root = self._node(next(self._events), ())
         return root
 
+    def build_all(self) -> Node:
+        """Return the list of all documents of the text; raises as `build` does."""
+        values: list[Any] = []
+        root = Node(values, 0)
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                # An anchor holds in its document.
+                self._anchors.clear()
+                document = self._node(next(self._events), ())
+                self._adopt(root, len(values), document)
+                values.append(document.value)
+        return root
+
     def _node(self, event: Any, path: Path) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)

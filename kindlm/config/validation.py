@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter
@@ -17,7 +17,9 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.config.values import TAGS
 from kindlm.suggestions import hint_for
 
-__all__ = ["validate"]
+__all__ = ["fit", "validate"]
+
+M = TypeVar("M", bound=BaseModel)
 
 _EXPECTED = {
     "string_type": "a text",
@@ -55,21 +57,53 @@ def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
             reason="schema",
         )
         return None
+    return fit(KindlmConfig, value, reporter)
+
+
+def fit(
+    model: type[M], value: dict[str, Any], reporter: Reporter, *, tolerant: bool = False
+) -> M | None:
+    """Return a mapping as a model, or None after reporting all that does not fit it.
+
+    Unknown keys are errors; where one is `tolerant` they are warnings, and left out.
+    """
     try:
-        return KindlmConfig.model_validate(value)
+        return model.model_validate(value)
     except ValidationError as error:
         # Unknown keys first: a missing key may be one of them, misspelt.
         found = error.errors(include_url=False)
-        for details in sorted(found, key=lambda details: details["type"] != "extra_forbidden"):
-            _report(details, reporter)
+    found.sort(key=lambda details: details["type"] != "extra_forbidden")
+    for details in found:
+        _report(details, model, reporter, tolerant=tolerant)
+    if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
+    return model.model_validate(_without({_place(details) for details in found}, value))
 
 
-def _report(details: ErrorDetails, reporter: Reporter) -> None:
-    path: Path = tuple(part for part in details["loc"] if part not in TAGS)
+def _without(places: Collection[Path], value: Any, path: Path = ()) -> Any:
+    """Return a value without the keys at some places."""
+    if isinstance(value, dict):
+        return {
+            key: _without(places, item, (*path, key))
+            for key, item in value.items()
+            if (*path, key) not in places
+        }
+    if isinstance(value, list):
+        return [_without(places, item, (*path, index)) for index, item in enumerate(value)]
+    return value
+
+
+def _place(details: ErrorDetails) -> Path:
+    return tuple(part for part in details["loc"] if part not in TAGS)
+
+
+def _report(
+    details: ErrorDetails, model: type[BaseModel], reporter: Reporter, *, tolerant: bool
+) -> None:
+    path = _place(details)
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        _report_unknown_key(path, reporter)
+        _report_unknown_key(path, model, reporter, tolerant=tolerant)
         return
     if kind == "missing":
         reporter.missing_key(path)
@@ -84,9 +118,11 @@ def _report(details: ErrorDetails, reporter: Reporter) -> None:
     )
 
 
-def _report_unknown_key(path: Path, reporter: Reporter) -> None:
+def _report_unknown_key(
+    path: Path, model: type[BaseModel], reporter: Reporter, *, tolerant: bool
+) -> None:
     place = dotted(path[:-1])
-    known = _known_keys(path[:-1])
+    known = _known_keys(model, path[:-1])
     if path[-1] in known:
         reporter.error(
             path,
@@ -96,7 +132,7 @@ def _report_unknown_key(path: Path, reporter: Reporter) -> None:
             at_key=True,
         )
         return
-    reporter.unknown_key(path, known)
+    reporter.unknown_key(path, known, tolerant=tolerant)
 
 
 def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:
@@ -164,9 +200,9 @@ def _describe_choice(given: Any, expected: str) -> tuple[str, str | None]:
     return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
 
 
-def _known_keys(path: Path) -> list[str]:
+def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys that the schema knows at a place of the file."""
-    schema = _json_schema()
+    schema = _json_schema(model)
     place = schema
     for part in path:
         place = _resolve(place, schema)
@@ -178,8 +214,8 @@ def _known_keys(path: Path) -> list[str]:
 
 
 @cache
-def _json_schema() -> dict[str, Any]:
-    return KindlmConfig.model_json_schema(by_alias=True)
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True)
 
 
 def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
