@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from kindlm.errors import KindlmError, Result
 from kindlm.events import Payload
@@ -42,6 +42,7 @@ __all__ = [
     "AgentRequest",
     "AnswerSource",
     "AnswerTool",
+    "Aside",
     "Ask",
     "Asked",
     "BaselineLookup",
@@ -241,7 +242,7 @@ class Question:
     """A question to a judging model. `model` is a configured model id, None for the default.
 
     `boundary` is the random part of the question that fences off its data; questions that differ
-    in nothing else are the same question.
+    in nothing else are the same question. `max_tokens` bounds the answer.
     """
 
     purpose: Purpose
@@ -250,6 +251,7 @@ class Question:
     response_schema: ResponseSchema
     model: str | None = None
     boundary: str = ""
+    max_tokens: int = 512
 
 
 Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
@@ -427,13 +429,28 @@ class BaselineLookup(Protocol):
         ...
 
 
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Runs what can take long without holding up other executions."""
+
+    async def __call__(self, compute: Callable[[], T]) -> T:
+        """Return what `compute` does, or raise what it raises."""
+        ...
+
+
+async def _here(compute: Callable[[], T]) -> T:
+    return compute()
+
+
 @dataclass(frozen=True, slots=True)
 class CheckContext:
     """All that a check sees of the world besides its expectation and the transcript.
 
     `earlier` are the results of the expectations before this one. `baseline` is the final text of
     the same test and target in the active baseline, None without one; `baseline_error` says why a
-    baseline that is set can't be used.
+    baseline that is set can't be used. A check that asks runs patterns and schemas `aside`.
     """
 
     ask: Ask
@@ -441,6 +458,7 @@ class CheckContext:
     baseline: str | None = None
     baseline_error: KindlmError | None = None
     earlier: Sequence[CheckResult] = ()
+    aside: Aside = _here
 
 
 class Checker(Protocol):

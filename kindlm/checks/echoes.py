@@ -8,11 +8,14 @@ alike to a compatibility decomposition, and characters that are not seen at all.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["is_echo"]
+from kindlm.transcript import Transcript
+
+__all__ = ["is_copy", "is_echo", "texts_of"]
 
 _MAX_ESCAPED = 3
 """How many times JSON may be written as a string of JSON: a tool's answer in a log in a text."""
@@ -43,6 +46,33 @@ def is_echo(member: str, score: float, reasoning: str, texts: Iterable[str]) -> 
             if wanted in plain and any(_is(score, found) for found in scores.findall(plain)):
                 return True
     return False
+
+
+def is_copy(members: Mapping[str, str | bool], texts: Iterable[str]) -> bool:
+    """Tell whether one of the texts holds all of these members of a JSON object."""
+    wanted = [
+        f'"{_plain(name)}":'
+        + (f'"{_plain(value)}"' if isinstance(value, str) else f"{value}".lower())
+        for name, value in members.items()
+    ]
+    return any(
+        all(member in plain for member in wanted)
+        for text in texts
+        for plain in map(_plain, _readings(text))
+    )
+
+
+def texts_of(transcript: Transcript) -> Iterator[str]:
+    """Yield all that a judge gets to read of a transcript, JSON as text."""
+    for turn in transcript.turns:
+        yield turn.user
+        for step in turn.steps:
+            yield step.text
+            for use in step.tool_uses:
+                call = use.call
+                yield call.name
+                yield call.malformed or json.dumps(call.arguments, ensure_ascii=False)
+                yield json.dumps(use.response, ensure_ascii=False)
 
 
 def _readings(text: str) -> Iterator[str]:

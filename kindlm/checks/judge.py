@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from kindlm.checks.echoes import is_echo
+from kindlm.checks.echoes import is_echo, texts_of
 from kindlm.checks.judge_answers import Judgement, parse_judgement
 from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.checks.registry import check
@@ -72,25 +71,12 @@ async def _ask(
         judgement = parse_judgement(text)
     except ValueError as error:
         return _no_judgement(f"The judge gave no judgement: {error}. It answered {shown(text)}.")
-    if is_echo("score", judgement.score, judgement.reasoning, _texts(transcript)):
+    if is_echo("score", judgement.score, judgement.reasoning, texts_of(transcript)):
         return _no_judgement(
             "The judge gave no judgement of its own: it repeated one that stands in the "
             f"transcript. It answered {shown(text)}."
         )
     return Ok(judgement)
-
-
-def _texts(transcript: Transcript) -> Iterator[str]:
-    """Yield all that the judge gets to read of a transcript, JSON as text."""
-    for turn in transcript.turns:
-        yield turn.user
-        for step in turn.steps:
-            yield step.text
-            for use in step.tool_uses:
-                call = use.call
-                yield call.name
-                yield call.malformed or json.dumps(call.arguments, ensure_ascii=False)
-                yield json.dumps(use.response, ensure_ascii=False)
 
 
 def _no_judgement(message: str) -> Err:

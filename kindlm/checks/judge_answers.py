@@ -1,13 +1,22 @@
-"""What judging models answer: a score and why, strictly as they were asked for."""
+"""What judging models answer, taken strictly as it was asked for or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kindlm.checks.json_text import parse_json
 
-__all__ = ["Judgement", "parse_judgement"]
+__all__ = [
+    "Judgement",
+    "bool_member",
+    "objects_member",
+    "parse_judgement",
+    "parse_object",
+    "text_member",
+    "texts_member",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,31 +27,59 @@ class Judgement:
     reasoning: str
 
 
-def parse_judgement(text: str, member: str = "score") -> Judgement:
+def parse_judgement(text: str, member: str = "score", highest: float = 1) -> Judgement:
     """Read a judge's answer: one JSON object, a code fence around it allowed, and nothing else.
 
-    `member` is the name of the score in it.
+    `member` is the name of the score in it, which goes from 0 to `highest`.
 
     Raises:
         ValueError: it is no judgement; says why. A score is taken as it is or not at all: no
-            strings, no booleans, nothing outside [0, 1].
+            strings, no booleans, nothing outside its range.
     """
-    answer = parse_json(text, unique_keys=True).value
-    problem = _problem(answer, member)
-    if problem is not None:
-        raise ValueError(problem)
-    return Judgement(float(answer[member]), answer["reasoning"])
-
-
-def _problem(answer: Any, member: str) -> str | None:
-    """Return why a JSON value is no judgement."""
-    if not isinstance(answer, dict):
-        return "it is no JSON object"
+    answer = parse_object(text)
     score = answer.get(member)
     if isinstance(score, bool) or not isinstance(score, int | float):
-        return f"its {member} is no number"
-    if not 0 <= score <= 1:
-        return f"its {member} is not from 0 to 1"
-    if not isinstance(answer.get("reasoning"), str):
-        return "its reasoning is no text"
-    return None
+        raise ValueError(f"its {member} is no number")  # noqa: TRY004 - a wrong answer
+    if not 0 <= score <= highest:
+        raise ValueError(f"its {member} is not from 0 to {highest:g}")
+    return Judgement(float(score), text_member(answer, "reasoning"))
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Read an answer that is one JSON object, a code fence around it allowed, and nothing else."""
+    answer = parse_json(text, unique_keys=True).value
+    if not isinstance(answer, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - a wrong answer
+    return answer
+
+
+def text_member(answer: Mapping[str, Any], name: str) -> str:
+    """Return a text of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"its {name} is no text")  # noqa: TRY004 - a wrong answer
+    return value
+
+
+def bool_member(answer: Mapping[str, Any], name: str) -> bool:
+    """Return a truth value of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, bool):
+        raise ValueError(f"its {name} is neither true nor false")  # noqa: TRY004 - a wrong answer
+    return value
+
+
+def objects_member(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return a list of objects of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError(f"its {name} is no list of objects")
+    return value
+
+
+def texts_member(answer: Mapping[str, Any], name: str) -> list[str]:
+    """Return a list of texts of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"its {name} is no list of texts")
+    return value

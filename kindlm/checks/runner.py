@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import skipped, undecided
@@ -16,6 +19,8 @@ from kindlm.transcript import Transcript
 from kindlm.wording import shown
 
 __all__ = ["CheckRunner"]
+
+T = TypeVar("T")
 
 
 class CheckRunner:
@@ -48,7 +53,7 @@ class CheckRunner:
         if expectation.turn is not None:
             if expectation.turn > len(transcript.turns):
                 return [skipped(expectation, "The conversation did not come to this message.")]
-            transcript = transcript.prefix(expectation.turn)
+            transcript = _seen(transcript, expectation)
         try:
             results = await self._results(check, expectation, transcript, context)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
@@ -65,11 +70,20 @@ class CheckRunner:
     ) -> Sequence[CheckResult]:
         if check.pure is None:
             assert check.asking is not None
-            return await check.asking(expectation, transcript, context)
+            return await check.asking(expectation, transcript, replace(context, aside=self._aside))
         if check.slow is None or not check.slow(expectation, transcript):
             return check.pure(expectation, transcript)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, check.pure, expectation, transcript)
+        return await self._aside(partial(check.pure, expectation, transcript))
+
+    async def _aside(self, compute: Callable[[], T]) -> T:
+        """Run what can take long in the thread of checks; implements `ports.Aside`."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+
+
+def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
+    """Return what an expectation of a turn looks at: all up to it, or that turn by itself."""
+    seen = transcript.prefix(expectation.turn or len(transcript.turns))
+    return replace(seen, turns=seen.turns[-1:]) if expectation.alone else seen
 
 
 def _crashed(expectation: Expectation, message: str, trace: str | None = None) -> CheckResult:

@@ -47,8 +47,6 @@ from kindlm_store import Text
 
 __all__ = ["Answered", "CallCounter", "Caller", "Context"]
 
-JUDGE_MAX_TOKENS = 512
-
 _Complete: TypeAlias = Callable[[], Awaitable[Result[ModelReply]]]
 
 _log = FieldLog(__name__)
@@ -187,7 +185,7 @@ class Caller:
         request = ModelRequest(
             model=target.model,
             messages=messages,
-            params=ModelParams(temperature=0.0, max_tokens=JUDGE_MAX_TOKENS),
+            params=ModelParams(temperature=0.0, max_tokens=question.max_tokens),
             timeout_s=self._suite.timeout_ms / 1000,
             response_schema=question.response_schema,
         )

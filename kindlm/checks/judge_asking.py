@@ -1,0 +1,56 @@
+"""Asks a judging model, and once more where it did not answer what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kindlm.checks.judge_prompts import new_token
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.ports import CheckContext, Question
+from kindlm.wording import shown
+
+__all__ = ["ask_judge"]
+
+T = TypeVar("T")
+
+_TRIES = 2
+
+
+async def ask_judge(
+    context: CheckContext, question: Callable[[str], Question], read: Callable[[str], T]
+) -> Result[T]:
+    """Return what a judging model answers, as `read` understands it.
+
+    Args:
+        context: what the check may use.
+        question: makes the question with a new token for its boundary lines.
+        read: reads an answer; raises `ValueError` that says what is wrong with one that is none.
+
+    Returns:
+        The answer, or a JUDGE_EVAL_ERROR if there was none after another try.
+    """
+    for _ in range(_TRIES - 1):
+        answer = await _ask_once(context, question(new_token()), read)
+        if isinstance(answer, Ok):
+            return answer
+    return await _ask_once(context, question(new_token()), read)
+
+
+async def _ask_once(
+    context: CheckContext, question: Question, read: Callable[[str], T]
+) -> Result[T]:
+    reply = await context.ask(question)
+    if isinstance(reply, Err):
+        return _no_answer(f"The judge could not be asked: {reply.error.message}")
+    text = reply.value.text
+    try:
+        return Ok(read(text))
+    except ValueError as error:
+        return _no_answer(
+            f"The judge did not answer the question: {error}. It answered {shown(text)}."
+        )
+
+
+def _no_answer(message: str) -> Err:
+    return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
