@@ -7,12 +7,17 @@ from contextlib import closing
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from datasette.utils import tilde_decode  # type: ignore[import-untyped]
+
 from kindlm_store import OpenError, open_reader
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = ["histories", "is_history", "may_read"]
+__all__ = ["histories", "is_about_history", "is_history", "may_read"]
+
+_OF_DATASETTE = frozenset({"_memory", "_internal"})
+"""Databases that Datasette has of its own."""
 
 
 def histories(datasette: Datasette) -> list[str]:
@@ -24,6 +29,19 @@ def is_history(datasette: Datasette, database: str) -> bool:
     """Tell whether a database of that name is there and is a history."""
     found = datasette.databases.get(database)
     return found is not None and found.path is not None and _is_history(str(found.path))
+
+
+def is_about_history(datasette: Datasette, segment: str) -> bool:
+    """Tell whether pages below the first segment of a path are about a history.
+
+    Pages about no database in particular are where there is nothing but histories.
+    """
+    route = tilde_decode(segment)
+    for name, database in datasette.databases.items():
+        if database.route == route and name not in _OF_DATASETTE:
+            return is_history(datasette, name)
+    others = [name for name in datasette.databases if name not in _OF_DATASETTE]
+    return bool(others) and all(is_history(datasette, name) for name in others)
 
 
 async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database: str) -> bool:

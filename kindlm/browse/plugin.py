@@ -5,21 +5,33 @@ It is silent where no database is a history. Only what Datasette 0.65 and 1.0 bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from datasette import hookimpl  # type: ignore[import-untyped]
+from jinja2 import Environment
 from markupsafe import Markup
 
 from kindlm.browse import routes
 from kindlm.browse.addresses import Addresses
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS
+from kindlm.browse.guarding import App, guarded
 from kindlm.browse.ours import histories, is_history, may_read
+from kindlm.browse.page_policy import Nonces
 from kindlm.browse.telling import metadata_of, tell
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = ["get_metadata", "menu_links", "register_routes", "render_cell", "startup"]
+__all__ = [
+    "asgi_wrapper",
+    "get_metadata",
+    "menu_links",
+    "prepare_jinja2_environment",
+    "register_routes",
+    "render_cell",
+    "startup",
+]
 
 _LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
 
@@ -44,6 +56,18 @@ def startup(datasette: Datasette) -> Any:
         await tell(datasette)
 
     return started
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def prepare_jinja2_environment(env: Environment) -> None:
+    """Let the templates of Datasette name the nonce of a page."""
+    env.add_extension(Nonces)
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def asgi_wrapper(datasette: Datasette) -> Callable[[App], App]:
+    """Return what makes Datasette's own pages of a history safe to look at."""
+    return lambda app: guarded(datasette, app)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
