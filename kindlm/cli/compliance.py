@@ -2,46 +2,68 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
-from kindlm.cli.output_file import open_report
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.cli.output_file import open_output, open_report
+from kindlm.cli.reporters import Reporter, distinct, spare
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
-from kindlm.reports.compliance.pdf import pdf_of
-from kindlm.reports.compliance.report import document_of
+from kindlm.reports.compliance.pdf import pdf_of, require_pdf
+from kindlm.reports.compliance.report import REPORT, document_of
 
-__all__ = ["write_documents", "write_pdf"]
+__all__ = ["check_pdf", "write_documents", "write_pdf"]
 
 _USUAL_FOLDER = "./compliance-reports"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 
 
+def check_pdf(
+    file: Path, reporters: Sequence[Reporter], database: Path, suites: Iterable[Path] = ()
+) -> Result[None]:
+    """Return an error if a PDF can not be made, or would take the place of something else.
+
+    That is told before tests are run and before other reports are written.
+    """
+    pdf = Reporter(REPORT, file)
+    for checked in (require_pdf(), distinct([*reporters, pdf])):
+        if isinstance(checked, Err):
+            return checked
+    return spare([pdf], database, suites)
+
+
 def write_documents(
     request: RunRequest, view: RunView, *, wanted: bool
-) -> Iterator[Path | KindlmError]:
+) -> Iterator[Path | KindlmError | str]:
     """Write a document for each suite that has `compliance` enabled, or for all that are wanted.
 
     They go to the suite's `outputDir`, relative to its file. Yields each file that was written, or
-    why one could not be.
+    why one could not be; and as a text, what is wrong with a template that failed.
     """
     suites = {suite.path: suite for suite in request.suites}
+    written: set[str] = set()
     for suite in view.suites:
         settings = suites[suite.path].compliance if suite.path in suites else None
         if not wanted and (settings is None or not settings.enabled):
             continue
         folder = _USUAL_FOLDER if settings is None else settings.output_dir
-        file = (request.root / suite.path).parent / folder / f"{view.id}-{_file_name(suite)}.md"
+        stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{_file_name(suite)}"
+        document = document_of(view, suite.id)
+        if document.problem is not None:
+            yield document.problem
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            file = _unused(stem, written)
             with open_report(file) as out:
-                out.write(document_of(view, suite.id).text)
-        except OSError as error:
-            yield _not_written(file, error, view.id)
+                out.write(document.text)
+        # A ValueError is a name that no file can have.
+        except (OSError, ValueError) as error:
+            yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id)
         else:
             yield file
 
@@ -53,8 +75,8 @@ def write_pdf(view: RunView, file: Path) -> KindlmError | None:
     if isinstance(pdf, Err):
         return pdf.error
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(pdf.value)
+        with open_output(file, mode=0o666) as out:
+            out.write(pdf.value)
     except OSError as error:
         return _not_written(file, error, view.id)
     return None
@@ -65,9 +87,20 @@ def _file_name(suite: SuiteView) -> str:
     return _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
 
 
-def _not_written(file: Path, error: OSError, run: str) -> KindlmError:
+def _unused(stem: Path, written: set[str]) -> Path:
+    """Return a file for a document; suites whose names are alike in files get a number, too."""
+    names = (stem.name if number == 1 else f"{stem.name}-{number}" for number in count(1))
+    files = (stem.with_name(f"{name}.md") for name in names)
+    # Compared as on file systems where A and a are the same.
+    file = next(file for file in files if os.path.realpath(file).casefold() not in written)
+    written.add(os.path.realpath(file).casefold())
+    return file
+
+
+def _not_written(file: Path, error: OSError | ValueError, run: str) -> KindlmError:
+    reason = getattr(error, "strerror", None) or str(error)
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"The compliance report could not be written to {file}: {error.strerror}.",
+        f"The compliance report could not be written to {file}: {reason}.",
         f"The run is recorded; write it again: kindlm report {run} --format compliance -o FILE",
     )

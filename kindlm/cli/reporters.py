@@ -19,7 +19,15 @@ from kindlm.recording.git import folder_in_repository
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
-__all__ = ["Reporter", "is_history", "of_project", "parse_reporters", "spare", "write_reports"]
+__all__ = [
+    "Reporter",
+    "distinct",
+    "is_history",
+    "of_project",
+    "parse_reporters",
+    "spare",
+    "write_reports",
+]
 
 _STDOUT = "-"
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
@@ -55,9 +63,15 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
         if not homeless:
             return Err(_no_use_for(output))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
+    apart = distinct(reporters)
+    return apart if isinstance(apart, Err) else Ok(reporters)
+
+
+def distinct(reporters: Iterable[Reporter]) -> Result[None]:
+    """Return an error if two reports would be written to one file."""
     files = [reporter.file for reporter in reporters if reporter.file is not None]
     twice = [file for file, uses in Counter(map(os.path.realpath, files)).items() if uses > 1]
-    return Err(_taken(twice[0])) if twice else Ok(reporters)
+    return Err(_taken(twice[0])) if twice else Ok(None)
 
 
 def spare(

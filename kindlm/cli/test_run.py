@@ -27,14 +27,14 @@ from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.lost_writes import lost_writes
 from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.loading import Loaded, default_paths, load_paths
-from kindlm.recording.project import find_project
+from kindlm.recording.project import Project, find_project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import resumed
 from kindlm.recording.secrets import remember_secrets
@@ -84,7 +84,7 @@ def run_tests(options: TestOptions) -> int:
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
     loaded = or_fail(load_paths(options.paths, project.root))
-    or_fail(spare(reporters, project.database, loaded.files))
+    or_fail(_check_files(reporters, options, project, loaded))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
@@ -97,6 +97,18 @@ def run_tests(options: TestOptions) -> int:
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard can not be put together with the others.", console)
     return record_and_report(request, new_run_id(), reporters, options, console)
+
+
+def _check_files(
+    reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
+) -> Result[None]:
+    """Return an error if a report can not be made, or would be written over what has to stay."""
+    spared = spare(reporters, project.database, loaded.files)
+    if options.pdf is None or isinstance(spared, Err):
+        return spared
+    from kindlm.cli.compliance import check_pdf
+
+    return check_pdf(options.pdf, reporters, project.database, loaded.files)
 
 
 def record_and_report(
@@ -231,6 +243,8 @@ def _write_compliance(
     for written in write_documents(request, view, wanted=options.compliance):
         if isinstance(written, KindlmError):
             errors.append(written)
+        elif isinstance(written, str):
+            warn(written, "What a template may do: docs/compliance.md", console)
         elif options.warnings:
             note(f"Compliance report: {_shown(written)}", console)
     if options.pdf is not None and (error := write_pdf(view, options.pdf)) is not None:

@@ -81,3 +81,87 @@ def test_a_pdf_is_made_where_it_is_asked_for(workspace: Workspace, server: Loopb
     assert refused.returncode == 1
     assert "Add --compliance" in refused.stderr
     assert len(workspace.query("SELECT id FROM runs")) == 1
+
+
+def test_suites_whose_names_are_alike_in_files_do_not_overwrite_each_other(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    for name, suite in (("a.yaml", "問い合わせ"), ("b.yaml", "注文"), ("c.yaml", "Suite")):
+        workspace.suite(server.url, suite={"name": suite}).rename(workspace.root / name)
+    workspace.run("test", "a.yaml", "b.yaml", "c.yaml", "--compliance")
+    ((run,),) = workspace.query("SELECT id FROM runs")
+    folder = workspace.root / "compliance-reports"
+    texts = {file.name: file.read_text() for file in folder.iterdir()}
+    assert sorted(texts) == [f"{run}-Suite-3.md", f"{run}-suite-2.md", f"{run}-suite.md"]
+    for text, suite in zip(texts.values(), ("問い合わせ", "注文", "Suite"), strict=False):
+        assert sum(f"for {suite}\n" in each for each in texts.values()) == 1, text
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("taken", "Not a directory"),
+        ("loop", "symbolic links"),
+        ("x" * 300, "too long"),
+        ("no\0where", "null"),
+    ],
+)
+def test_a_folder_that_can_not_be_written_to_loses_no_run(
+    workspace: Workspace, server: LoopbackServer, folder: str, said: str
+) -> None:
+    (workspace.root / "taken").write_text("a file")
+    (workspace.root / "loop").symlink_to("loop")
+    workspace.suite(server.url, compliance={"enabled": True, "outputDir": f"{folder}/reports"})
+    done = workspace.run("test", "--reporter", "json=report.json")
+    assert done.returncode == 1
+    assert "compliance report could not be written" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert workspace.query("SELECT ended, passed FROM runs") == [("finished", 1)]
+    assert (workspace.root / "report.json").stat().st_size
+    assert workspace.run("report", "--format", "compliance", "-o", "late.md").returncode == 0
+
+
+def test_a_folder_behind_a_link_or_above_is_written_to(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    (workspace.root / "kept").mkdir()
+    (workspace.root / "link").symlink_to("kept")
+    (workspace.root / "suites").mkdir()
+    written = workspace.suite(server.url, compliance={"enabled": True, "outputDir": "../link/x"})
+    written.rename(workspace.root / "suites/kindlm.yaml")
+    assert workspace.run("test", "suites/kindlm.yaml").returncode == 0
+    ((run,),) = workspace.query("SELECT id FROM runs")
+    assert files(workspace) == [f"kept/x/{run}-orders.md"]
+
+
+def test_a_template_that_fails_is_told_and_changes_no_verdict(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    (workspace.root / "mine.md").write_text("{{ 'x' * 10 ** 10 }}")
+    custom = {"enabled": True, "framework": "custom", "template": "mine.md"}
+    workspace.suite(server.url, compliance=custom)
+    done = workspace.run("test")
+    assert done.returncode == 0
+    assert "The template mine.md of the compliance report failed: it takes more than" in done.stderr
+
+
+@pytest.mark.parametrize("file", [".kindlm/kindlm.db", "kindlm.yaml", "kept.md", "."])
+def test_a_pdf_takes_the_place_of_nothing_else(
+    workspace: Workspace, server: LoopbackServer, file: str
+) -> None:
+    suite = workspace.suite(server.url)
+    workspace.run("test")
+    kept = suite.read_bytes()
+    for command in (
+        ("test", "--compliance", "--reporter", "json=kept.md", "--pdf", file),
+        ("report", "--format", "compliance", "-o", "kept.md", "--pdf", file),
+    ):
+        if command[0] == "report" and file == "kindlm.yaml":
+            continue  # a report of a recorded run has nothing to do with the files that are there
+        done = workspace.run(*command)
+        assert done.returncode == 1
+        assert "would be written" in done.stderr or "is a folder" in done.stderr
+    assert suite.read_bytes() == kept
+    assert files(workspace) == []
+    assert len(workspace.query("SELECT id FROM runs")) == 1

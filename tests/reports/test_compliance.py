@@ -324,3 +324,21 @@ def test_a_configuration_of_any_origin_is_read(
     writer.suite(tests=[make.planned()], config=recorded_config)
     writer.execution(assertions=(make.passed(),))
     assert written(writer.finish()).startswith("# Test evidence for support\n")
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "|" + " a |" * 60 + "\n|" + "---|" * 60 + "\n|" + f" {'W' * 50} |" * 60,
+        f"| a | b |\n|---|---|\n| {'x ' * 6_000} | y |",
+        "| a | b |\n|---|---|\n| [x](http://example.org/) | `x` **y** |",
+        "![x](/etc/passwd) ![x](http://192.0.2.1/x.png) <img src='/etc/passwd'>",
+        "x" * 100_000,
+        "\u05e9\u05dc\u05d5\u05dd \u202e \U0001f600 \x07 \ud800 \ufdfd" * 50,
+        "> " * 200 + "x",
+        "",
+    ],
+    ids=["wide", "high", "links", "images", "long", "letters", "deep", "empty"],
+)
+def test_a_pdf_is_made_of_any_document(markdown: str) -> None:
+    assert isinstance(pdf_of(markdown, "2026-01-31T12:00:00.000000Z"), Ok)

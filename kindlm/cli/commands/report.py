@@ -37,12 +37,14 @@ def report_command(
     reporters = or_fail(parse_reporters([form], output))
     project = existing_history(db)
     or_fail(spare(reporters, project.database))
+    if pdf is not None:
+        from kindlm.cli.compliance import check_pdf, write_pdf
+
+        or_fail(check_pdf(pdf, reporters, project.database))
     options = of_project(report_options(db, verbose=verbose), project.root)
     with open_view(db, run_id or run) as view:
         errors = write_reports(reporters, view, options)
         if pdf is not None:
-            from kindlm.cli.compliance import write_pdf
-
             errors += [error] if (error := write_pdf(view, pdf)) else []
         if errors:
             fail(errors)

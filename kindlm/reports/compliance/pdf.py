@@ -1,6 +1,7 @@
 """The compliance document as PDF, for those who file documents. Needs the extra `pdf`.
 
-The Markdown is read by a parser that takes no HTML, so that nothing of a text becomes markup.
+The Markdown is read by a parser that takes neither HTML nor images: nothing of a text becomes
+markup, and nothing is fetched or read from a file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
-__all__ = ["pdf_of"]
+__all__ = ["pdf_of", "require_pdf"]
 
 _FONTS = (
     "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
@@ -26,7 +27,18 @@ _FONTS = (
 _SIZE = 9
 
 _CELL = re.compile(r"<(td|th)\b([^>]*)>(.*?)</t[dh]>", re.DOTALL)
-_MARKUP = re.compile(r"</?(?:code|strong|em)>")
+_MARKUP = re.compile(r"</?(?:code|strong|em|a)\b[^>]*>")
+_NO_WIDTH = "\u200b"
+
+
+def require_pdf() -> Result[None]:
+    """Return an error if the extra is not installed, or does not work."""
+    try:
+        import fpdf  # noqa: F401
+        import markdown_it  # noqa: F401
+    except ImportError:
+        return Err(_no_extra())
+    return Ok(None)
 
 
 def pdf_of(markdown: str, made: str) -> Result[bytes]:
@@ -36,14 +48,29 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
         markdown: The document.
         made: When its run ended, UTC, ISO 8601: the PDF is dated so.
 
-    Without a font for other letters than Latin ones, those are shown as `?`; an error tells that
-    the extra is not installed.
+    Without a font for other letters than Latin ones, those are shown as `?`. A document whose
+    tables no page holds has its rows as text. An error tells that the extra is not installed, or
+    that no PDF can be made of the document.
     """
-    try:
-        from fpdf import FPDF, FontFace
-        from markdown_it import MarkdownIt
-    except ImportError:
-        return Err(_no_extra())
+    required = require_pdf()
+    if isinstance(required, Err):
+        return required
+    # These keep services that show Markdown from mentioning people: nothing of the document.
+    markdown = markdown.replace(_NO_WIDTH, "")
+    failed: Exception | None = None
+    for tables in (True, False):
+        try:
+            return Ok(_laid_out(markdown, made, tables=tables))
+        # What it raises for tables that are too wide or too high, or for anything else, is not
+        # written down anywhere; and a run is never lost for its report.
+        except Exception as error:  # noqa: BLE001
+            failed = error
+    return Err(_not_laid_out(failed))
+
+
+def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
+    from fpdf import FPDF, FontFace
+
     pdf = FPDF(format="A4")
     pdf.set_creation_date(datetime.fromisoformat(made).astimezone(UTC))
     pdf.set_title("Test evidence")
@@ -56,9 +83,6 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
             pdf.add_font("text", style, font)
         pdf.set_font("text", size=_SIZE)
     pdf.add_page()
-    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    # The writer of PDF knows no markup inside of cells.
-    html = _CELL.sub(lambda cell: _cell(*cell.groups()), html)
     # Every head in black: a colour would seem to mean something.
     styles: dict[str, Any] = {
         "code": FontFace(family="text" if font else "Courier"),
@@ -66,8 +90,23 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
         "h2": FontFace(color=0, size_pt=12),
         "h3": FontFace(color=0, size_pt=10),
     }
-    pdf.write_html(html, tag_styles=styles)
-    return Ok(bytes(pdf.output()))
+    try:
+        pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
+        return bytes(pdf.output())
+    finally:
+        # The files of fonts; after an error nothing else closes them.
+        for each in pdf.fonts.values():
+            if close := getattr(each, "close", None):
+                close()
+
+
+def _html(markdown: str, *, tables: bool) -> str:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).disable("image")
+    html = str((parser.enable("table") if tables else parser).render(markdown))
+    # The writer of PDF knows no markup inside of cells.
+    return _CELL.sub(lambda cell: _cell(*cell.groups()), html)
 
 
 def _cell(name: str, style: str, content: str) -> str:
@@ -80,4 +119,12 @@ def _no_extra() -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "A PDF needs packages that are not installed.",
         "Install them: pip install 'kindlm[pdf]'",
+    )
+
+
+def _not_laid_out(error: Exception | None) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The compliance report could not be made a PDF: {error}.",
+        "Take it as Markdown: kindlm report --format compliance -o FILE",
     )

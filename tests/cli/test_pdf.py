@@ -1,0 +1,36 @@
+"""`--pdf` without the packages that it needs: told before anything is run or written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workspace import new_workspace
+
+from kindlm.testing import LoopbackServer
+
+AGENT: dict[str, Any] = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "Hello."}}]}
+
+
+@pytest.mark.parametrize("missing", ["fpdf", "markdown_it"])
+def test_a_missing_extra_is_told_first(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test-9f8e7d")
+    (here / "old.pdf").write_text("as it was")
+    with LoopbackServer(AGENT) as server:
+        new_workspace(here).suite(server.url, tests=[{"name": "greets", "prompt": "ask"}])
+        monkeypatch.setitem(sys.modules, missing, None)
+        refused = kindlm("test", "--compliance", "--pdf", "old.pdf")
+        assert refused.code == 1
+        assert "pip install 'kindlm[pdf]'" in refused.err
+        assert not server.requests
+        assert not (here / "compliance-reports").exists()
+        kindlm("test")
+    refused = kindlm("report", "--format", "compliance", "-o", "new.md", "--pdf", "old.pdf")
+    assert refused.code == 1
+    assert "pip install 'kindlm[pdf]'" in refused.err
+    assert not (here / "new.md").exists()
+    assert (here / "old.pdf").read_text() == "as it was"
