@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["PatternError", "matches_in", "searches"]
+__all__ = ["PatternError", "found_in", "matches_in", "searches"]
 
 
 _TOO_LONG = "it took too long"
@@ -26,11 +27,21 @@ class PatternError(Exception):
     """A pattern that cannot be used on a text: it does not compile, or takes too long."""
 
 
+class _Dialect(Enum):
+    """How a pattern is read, after what it is for."""
+
+    SCHEMA = ""
+    PERSONAL_DATA = "ia"
+    OUTPUT = "is"
+
+
 @lru_cache(maxsize=512)
-def _compiled(pattern: str, *, personal_data: bool = False) -> regex.Pattern[str]:
+def _compiled(pattern: str, dialect: _Dialect) -> regex.Pattern[str]:
     import regex
 
-    flags = regex.IGNORECASE | regex.ASCII if personal_data else 0
+    flags = 0
+    for letter in dialect.value:
+        flags |= {"i": regex.IGNORECASE, "a": regex.ASCII, "s": regex.DOTALL}[letter]
     try:
         return regex.compile(pattern, flags)
     except (regex.error, RecursionError, OverflowError) as error:
@@ -43,7 +54,23 @@ def searches(pattern: str, text: str, deadline: float) -> bool:
     `deadline` is a time of the monotonic clock. Raises `PatternError`.
     """
     try:
-        return _compiled(pattern).search(text, timeout=_remaining(deadline)) is not None
+        return (
+            _compiled(pattern, _Dialect.SCHEMA).search(text, timeout=_remaining(deadline))
+            is not None
+        )
+    except TimeoutError:
+        raise PatternError(_TOO_LONG) from None
+
+
+def found_in(pattern: str, text: str, deadline: float) -> bool:
+    """Tell whether a pattern matches anywhere in an output.
+
+    Case is ignored and `.` matches line breaks. `deadline` is a time of the monotonic clock.
+    Raises `PatternError`.
+    """
+    compiled = _compiled(pattern, _Dialect.OUTPUT)
+    try:
+        return compiled.search(text, timeout=_remaining(deadline)) is not None
     except TimeoutError:
         raise PatternError(_TOO_LONG) from None
 
@@ -56,7 +83,7 @@ def matches_in(
     Case is ignored, and the classes of digits, word characters and spaces are those of ASCII.
     `overlapped` finds matches that begin inside another one, too. Raises `PatternError`.
     """
-    found = _compiled(pattern, personal_data=True).finditer(
+    found = _compiled(pattern, _Dialect.PERSONAL_DATA).finditer(
         text, overlapped=overlapped, timeout=_remaining(deadline)
     )
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kindlm.patterns import matches_in
 
-__all__ = ["DEFAULT_PATTERNS", "personal_data_in"]
+__all__ = ["DEFAULT_PATTERNS", "passes_luhn", "personal_data_in"]
 
 # Any 16 digits fit it; only what has a valid check digit is taken for a card.
 _CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
@@ -29,14 +29,15 @@ def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple
     last = 0
     # Overlapping, since a card may begin inside 16 digits that are none.
     for start, end in matches_in(pattern, text, deadline, overlapped=is_card):
-        if is_card and not _passes_luhn(text[start:end]):
+        if is_card and not passes_luhn(text[start:end]):
             continue
         if start >= last:
             last = end
             yield start, end
 
 
-def _passes_luhn(text: str) -> bool:
+def passes_luhn(text: str) -> bool:
+    """Tell whether the digits in a text end with a valid check digit, as those of cards do."""
     digits = [int(char) for char in reversed(text) if char in "0123456789"]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["parse_json"]
+__all__ = ["parse_json", "parse_json_at"]
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 """Makes an object of its members, which may have a name twice."""
@@ -23,6 +23,15 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
         return json.loads(
             text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=pairs
         )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_json_at(text: str, start: int) -> Any:
+    """Parse the value that begins at a place of a text; raise `ValueError` if none does."""
+    decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+    try:
+        return decoder.raw_decode(text, start)[0]
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

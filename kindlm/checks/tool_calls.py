@@ -11,6 +11,7 @@ from kindlm.checks.call_counts import CallCount
 from kindlm.checks.call_wording import arguments_match, described, differences, written_arguments
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
+from kindlm.checks.tool_names import spelling_hint
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.json_schema_patterns import time_limit
 from kindlm.matching import mismatches
@@ -250,7 +251,7 @@ def _missing(expectation: Expectation, tool: str, uses: tuple[ToolUse, ...]) -> 
     return failed(
         expectation,
         FailureCode.TOOL_CALL_MISSING,
-        f"Expected a call of {shown(tool)}, but {called}.",
+        f"Expected a call of {shown(tool)}, but {called}.{spelling_hint(tool, names)}",
         expected={"tool": tool},
         actual=bounded(names),
     )

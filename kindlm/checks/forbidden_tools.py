@@ -1,0 +1,44 @@
+"""The check of a tool that must not be called, however its name is spelt."""
+
+from __future__ import annotations
+
+from kindlm.checks.call_wording import described, written_arguments
+from kindlm.checks.registry import check
+from kindlm.checks.results import failed, passed
+from kindlm.checks.tool_names import normalised
+from kindlm.outcome import CheckResult, FailureCode
+from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
+from kindlm.wording import count, shown
+
+__all__ = ["forbidden_tool"]
+
+_MAX_LISTED = 5
+
+
+@check("forbidden_tool")
+def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone."""
+    tool: str = expectation.params["tool"]
+    wanted = normalised(tool)
+    calls = [
+        (index, use)
+        for index, use in enumerate(transcript.tool_uses)
+        if normalised(use.call.name) == wanted
+    ]
+    if not calls:
+        return [passed(expectation)]
+    index, use = calls[0]
+    message = (
+        f"{shown(tool)} is forbidden, and there were {count(len(calls), 'call')} of it; the first "
+        f"is call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}."
+    )
+    return [
+        failed(
+            expectation,
+            FailureCode.TOOL_CALL_UNEXPECTED,
+            message,
+            expected={"forbidden": tool},
+            actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
+        )
+    ]

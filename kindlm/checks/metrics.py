@@ -1,0 +1,78 @@
+"""The check of a number that describes an execution: it is near the one that is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from kindlm.checks.registry import check
+from kindlm.checks.results import failed, passed, undecided
+from kindlm.outcome import CheckResult, FailureCode
+from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
+from kindlm.wording import shown
+
+__all__ = ["KNOWN_METRICS", "metric"]
+
+# What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2.
+_DECIMALS = 12
+
+
+def _tokens(transcript: Transcript) -> float | None:
+    usage = transcript.usage
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    return usage.input_tokens + usage.output_tokens
+
+
+def _latency(transcript: Transcript) -> float | None:
+    answered = next(transcript.steps, None) is not None
+    return round(transcript.latency_ms, 3) if answered else None
+
+
+KNOWN_METRICS: Mapping[str, Callable[[Transcript], float | None]] = MappingProxyType(
+    {
+        "latency": _latency,
+        "cost": lambda transcript: transcript.cost.usd,
+        "tokens": _tokens,
+        "input_tokens": lambda transcript: transcript.usage.input_tokens,
+        "output_tokens": lambda transcript: transcript.usage.output_tokens,
+        "tool_calls": lambda transcript: len(transcript.tool_uses),
+        "steps": lambda transcript: sum(1 for _ in transcript.steps),
+    }
+)
+"""What is known of any execution: latency in milliseconds, cost in US dollars, and counts."""
+
+
+@check("metric")
+def metric(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The metric `metric` is `value`, give or take `tolerance`.
+
+    What nobody reported is not known, and neither is a metric that is none of `KNOWN_METRICS`.
+    """
+    name: str = expectation.params["metric"]
+    value, tolerance = expectation.params["value"], expectation.params["tolerance"]
+    known = KNOWN_METRICS.get(name)
+    actual = None if known is None else known(transcript)
+    if actual is None:
+        code = FailureCode.ASSERTION_EVAL_ERROR
+        return [undecided(expectation, code, _unknown(name, is_known=known is not None))]
+    if round(abs(actual - value), _DECIMALS) <= tolerance:
+        return [passed(expectation, actual=actual)]
+    message = f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}, it was {actual:,.10g}."
+    return [
+        failed(
+            expectation,
+            FailureCode.METRIC_OUT_OF_RANGE,
+            message,
+            expected={"value": value, "tolerance": tolerance},
+            actual=actual,
+        )
+    ]
+
+
+def _unknown(name: str, *, is_known: bool) -> str:
+    if is_known:
+        return f"The metric {shown(name)} is not known: the target did not report it."
+    names = ", ".join(KNOWN_METRICS)
+    return f"Nobody reported a metric {shown(name)}. Those that are always there: {names}."
