@@ -42,6 +42,7 @@ __all__ = [
     "AgentRequest",
     "AnswerSource",
     "AnswerTool",
+    "AnsweredCall",
     "Aside",
     "Ask",
     "Asked",
@@ -257,8 +258,24 @@ class Question:
 Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
 
 
-AnswerTool = Callable[[ToolCall], Awaitable[ToolUse]]
-"""Answers a tool call with what the test simulates, and records both."""
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A tool call that was answered, and what whoever called the tool gets to read as the answer.
+
+    That is the response as JSON, unless the answer is one that is no JSON.
+    """
+
+    use: ToolUse
+    text: str
+
+
+AnswerTool = Callable[[ToolCall, int], Awaitable[AnsweredCall]]
+"""Answers a tool call with what the test simulates, and records both.
+
+The number is how many calls of tools of its own the agent has made before, for the same message:
+so the record has all calls in their order. Calls are answered in the order they are asked for;
+those that are asked for at once take as long as the slowest.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +285,8 @@ class AgentRequest:
     `messages` is the whole conversation with the new message at its end, once. `conversation`
     identifies it to agents that remember. `timeout_s` covers the whole exchange. `context` is what
     the test sends along with the new message. `answer_tool` answers a tool call of an agent that
-    has its tools run by the caller; it is None where the test simulates no tools.
+    has its tools run by the caller; it is None where the test simulates no tools. What it answered
+    is in the reply's `tool_uses`, too.
     """
 
     conversation: str

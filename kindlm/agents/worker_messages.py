@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -51,6 +51,9 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 def pack_call(call: Call) -> bytes:
     """Return the frame of a call."""
+    if isinstance(call, AgentRequest):
+        # A function stays in its process. An agent in Python calls its tools itself.
+        call = replace(call, answer_tool=None)
     return _frame(_CALL.dump_python(call))
 
 

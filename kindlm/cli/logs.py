@@ -1,8 +1,9 @@
 """Log lines on standard error, for those who ask: `DEBUG=kindlm*`, `KINDLM_LOG=debug|info|…`.
 
-Lines say what happened, to whom and how long it took; never what was said. The code that logs
-gives a constant message and `fields`, and only fields of known names are written, so that no
-prompt, reply or body gets into a log by an oversight. Secrets are looked for all the same.
+Lines say what happened, to whom and how long it took, and what was said only of an agent that is
+`verbose`. The code that logs gives a constant message and `fields`, and only fields of known names
+are written, so that no prompt, reply or body gets into a log by an oversight. Secrets are looked
+for all the same.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _FIELDS = (
     "port",
     "suites",
     "executions",
+    "body",
 )
 """What a line may say besides its message, in this order."""
 

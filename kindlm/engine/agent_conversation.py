@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from kindlm.engine.agent_tools import AgentTools, PlacedUse
 from kindlm.engine.calls import CallCounter
 from kindlm.engine.conversation import Conversation, first_messages, follow_ups, system_text
 from kindlm.engine.deadline import Deadline
@@ -13,26 +20,30 @@ from kindlm.engine.recording import (
     failure_facts,
     json_text,
     message_data,
+    problem_data,
     tool_call_data,
 )
 from kindlm.engine.retry import call_with_retries
 from kindlm.engine.turns import Queue
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
 from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
-from kindlm.suite import Case, Suite
-from kindlm.transcript import Cost, CostSource, Message, Role, Step, ToolUse, Transcript
+from kindlm.suite import AgentTarget, Case, Command, Suite
+from kindlm.transcript import Cost, CostSource, Message, Role, Step, Transcript
 from kindlm_store.payload import scrub
 
 __all__ = ["AgentConversation"]
 
 _log = FieldLog(__name__)
 
+_LOGGED_CHARACTERS = 2000
+_HIDDEN = "[not shown: record.redactPii]"
+
 
 class AgentConversation:
     """One conversation with an agent; `state` is what came of it so far.
 
-    `adapter` and `name` say in the record how the agent was reached, and which it is.
+    `target` is the agent, `name` what it is called in the record; `tools` are its tool calls.
     """
 
     def __init__(
@@ -42,7 +53,8 @@ class AgentConversation:
         agent: Agent,
         *,
         name: str,
-        adapter: str,
+        target: AgentTarget | Command,
+        tools: AgentTools,
         conversation: str,
         recorder: Recorder,
         clock: Clock,
@@ -56,7 +68,10 @@ class AgentConversation:
         self._suite = suite
         self._agent = agent
         self._name = name
-        self._adapter = adapter
+        self._adapter = target.adapter if isinstance(target, AgentTarget) else "command"
+        self._timeout_s = _timeout_ms(target, suite) / 1000
+        self._verbose = isinstance(target, AgentTarget) and target.verbose
+        self._tools = tools
         self._conversation = conversation
         self._recorder = recorder
         self._clock = clock
@@ -79,20 +94,23 @@ class AgentConversation:
 
     async def hold(self) -> None:
         """Hold the conversation to its end; its first messages are recorded already."""
+        contexts = iter(self._case.contexts)
         async with self._agent:
-            await self._say(self._case.prompt.user)
+            await self._say(self._case.prompt.user, next(contexts, None))
             for message in follow_ups(self._case):
                 if self._error is not None:
                     return
                 self._messages, self._new = (*self._messages, message), (message,)
-                await self._say(message.text)
+                await self._say(message.text, next(contexts, None))
 
-    async def _say(self, user: str) -> None:
+    async def _say(self, user: str, context: Mapping[str, Any] | None) -> None:
         self._transcript = self._transcript.with_turn(scrub(user))
-        request = AgentRequest(self._conversation, self._messages, self._suite.timeout_ms / 1000)
+        request = AgentRequest(
+            self._conversation, self._messages, self._timeout_s, context, self._tools.answer
+        )
         result = await call_with_retries(
-            self._record_sent,
-            lambda: self._agent.send(request),
+            partial(self._record_sent, request),
+            partial(self._send, request),
             self._record_failed,
             queue=self._queue,
             retries=self._suite.retries,
@@ -105,12 +123,22 @@ class AgentConversation:
             return
         number, reply = result.value
         reply = as_recorded(reply)
-        self._record_replied(number, reply)
+        uses = self._tools.place(reply.tool_uses)
+        reply = replace(reply, tool_uses=tuple(placed.use for placed in uses))
+        self._record_replied(number, reply, uses)
         self._warnings.update(dict.fromkeys(reply.warnings))
         if not reply.text and not reply.tool_uses:
             self._error = _empty_response(self._name)
             return
         self._take(number, reply)
+
+    async def _send(self, request: AgentRequest) -> Result[AgentReply]:
+        result = await self._agent.send(request)
+        if isinstance(result, Err) and self._tools.has_answered:
+            # Simulated tools count calls and keep state: asked again, they would answer otherwise.
+            details = {**result.error.details, "retryable": False}
+            return Err(replace(result.error, details=details))
+        return result
 
     def _take(self, number: int, reply: AgentReply) -> None:
         step = Step(
@@ -136,8 +164,10 @@ class AgentConversation:
             self._adapter, reply.model or self._name, reply.usage, requested=self._name
         )
 
-    def _record_sent(self, attempt: int) -> int:
+    def _record_sent(self, request: AgentRequest, attempt: int) -> int:
         number = self._counter.next()
+        self._tools.begin(number)
+        context = request.context
         self._recorder.record(
             AgentSent(
                 agent=self._name,
@@ -146,22 +176,21 @@ class AgentConversation:
                 attempt=attempt,
                 after=self._after,
                 messages=[message_data(message) for message in self._new],
+                context=None if context is None else json_text(context),
             )
         )
         _log.debug("Calling an agent", agent=self._name, call=number, attempt=attempt)
+        self._tell("Sent to the agent", number, _sent_text(request))
         return number
 
-    def _record_replied(self, number: int, reply: AgentReply) -> None:
-        first = len(self._transcript.tool_uses)
+    def _record_replied(self, number: int, reply: AgentReply, uses: Sequence[PlacedUse]) -> None:
         cost = self._cost(reply)
         facts = answer_facts(number, reply, cost, keep_raw=self._suite.record_raw_bodies)
         self._counter.spend(reply.model or self._name, Cost(facts["cost_usd"]))
         self._recorder.record(
             AgentReplied(
                 **facts,
-                tool_calls=[
-                    _tool_call(index, use) for index, use in enumerate(reply.tool_uses, first)
-                ],
+                tool_calls=[_tool_call(placed) for placed in uses],
             )
         )
         _log.debug(
@@ -170,6 +199,7 @@ class AgentConversation:
             call=number,
             latency_ms=round(reply.latency_ms, 3),
         )
+        self._tell("The agent sent", number, reply.raw or reply.text)
 
     def _record_failed(
         self, number: int, error: KindlmError, latency_ms: float, delay_s: float | None
@@ -189,17 +219,40 @@ class AgentConversation:
             latency_ms=payload.latency_ms,
             retry_in_ms=payload.retry_in_ms,
         )
+        self._tell("The agent sent", number, error.details.get("body") or "")
+
+    def _tell(self, message: str, number: int, body: str) -> None:
+        """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""
+        if not self._verbose:
+            return
+        shown = _HIDDEN if self._suite.redact_pii else body[:_LOGGED_CHARACTERS]
+        _log.info(message, agent=self._name, call=number, body=shown)
 
 
-def _tool_call(index: int, use: ToolUse) -> AgentToolCallData:
-    call = tool_call_data(use.call)
+def _timeout_ms(target: AgentTarget | Command, suite: Suite) -> int:
+    own = target.timeout_ms if isinstance(target, AgentTarget) else None
+    return suite.timeout_ms if own is None else own
+
+
+def _sent_text(request: AgentRequest) -> str:
+    said = next(message.text for message in reversed(request.messages) if not message.prefill)
+    if request.context is None:
+        return said
+    return f"{said} {json.dumps(request.context, ensure_ascii=False)}"
+
+
+def _tool_call(placed: PlacedUse) -> AgentToolCallData:
+    use, call = placed.use, tool_call_data(placed.use.call)
     return AgentToolCallData(
-        index=index,
+        index=placed.index,
         id=call.id,
         name=call.name,
         arguments=call.arguments,
         malformed=call.malformed,
         response=json_text(use.response),
+        rule=use.rule,
+        simulated=placed.simulated,
+        problems=[problem_data(problem) for problem in use.problems],
     )
 
 

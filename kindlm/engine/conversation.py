@@ -21,6 +21,7 @@ from kindlm.engine.recording import (
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ToolCalled, ToolSimulated
 from kindlm.ports import (
+    AnsweredCall,
     Clock,
     HeldConversation,
     ModelReply,
@@ -28,6 +29,7 @@ from kindlm.ports import (
     Purpose,
     Recorder,
     SimulatedAnswer,
+    ToolDefinition,
     ToolSimulator,
 )
 from kindlm.suite import Case, ModelTarget
@@ -96,16 +98,11 @@ def follow_ups(case: Case) -> Iterator[Message]:
         yield Message(Role.USER, text, written=as_written)
 
 
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """A tool call that was answered, and what the model gets to read as the answer."""
-
-    use: ToolUse
-    text: str
-
-
 class ToolRecorder:
-    """Answers the tool calls of one execution and records each, numbered from 0."""
+    """Answers the tool calls of one execution and records each.
+
+    Calls of models are numbered from 0 as they come; whoever calls `answer_one` numbers them.
+    """
 
     def __init__(self, simulator: ToolSimulator, recorder: Recorder, clock: Clock) -> None:
         self._simulator = simulator
@@ -113,18 +110,35 @@ class ToolRecorder:
         self._clock = clock
         self._count = 0
 
-    async def answer(self, answered: Answered) -> list[_Used]:
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """The tools as whoever calls them is told of them."""
+        return self._simulator.definitions
+
+    async def answer(self, answered: Answered) -> list[AnsweredCall]:
         """Answer the calls of one reply, in order; takes as long as the slowest of them."""
         calls = answered.reply.tool_calls
-        answers = [await self._answer_one(call, answered.call) for call in calls]
-        delay_s = max((answer.delay_s for _, answer in answers), default=0.0)
+        answers = [
+            await self.answer_one(call, answered.call, index)
+            for index, call in enumerate(calls, self._count)
+        ]
+        self._count += len(calls)
+        await self.wait(max((delay_s for _, delay_s in answers), default=0.0))
+        return [used for used, _ in answers]
+
+    async def wait(self, delay_s: float) -> None:
+        """Wait as long as a simulated tool takes."""
         if delay_s:
             await self._clock.sleep(delay_s)
-        return [_used(call, answer) for call, answer in answers]
 
-    async def _answer_one(self, call: ToolCall, number: int) -> tuple[ToolCall, SimulatedAnswer]:
-        index = self._count
-        self._count += 1
+    async def answer_one(
+        self, call: ToolCall, number: int, index: int
+    ) -> tuple[AnsweredCall, float]:
+        """Return the answer to a tool call, and how many seconds it is to take.
+
+        `number` is that of the call of the model or agent that asked for it, `index` the position
+        among the tool calls of the execution.
+        """
         data = tool_call_data(call)
         self._recorder.record(
             ToolCalled(
@@ -146,7 +160,7 @@ class ToolRecorder:
                 problems=[problem_data(problem) for problem in answer.problems],
             )
         )
-        return call, answer
+        return _used(call, answer), answer.delay_s
 
 
 class ModelConversation:
@@ -156,14 +170,13 @@ class ModelConversation:
         self,
         case: Case,
         target: ModelTarget,
-        simulator: ToolSimulator,
         caller: Caller,
         tools: ToolRecorder,
         timeout_s: float,
     ) -> None:
         self._case = case
         self._target = target
-        self._tools = simulator.definitions
+        self._tools = tools.definitions
         self._caller = caller
         self._recorder = tools
         self._timeout_s = timeout_s
@@ -234,17 +247,17 @@ class ModelConversation:
         self._new = (*self._new, *messages)
 
 
-def _used(call: ToolCall, answer: SimulatedAnswer) -> _Used:
+def _used(call: ToolCall, answer: SimulatedAnswer) -> AnsweredCall:
     response = answer.response
     if answer.text is not None:
         text = answer.text
     else:
         # A text goes to the model as it is; anything else as JSON.
         text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
-    return _Used(ToolUse(call, response, answer.rule, answer.problems), text)
+    return AnsweredCall(ToolUse(call, response, answer.rule, answer.problems), text)
 
 
-def _step(answered: Answered, used: Sequence[_Used]) -> Step:
+def _step(answered: Answered, used: Sequence[AnsweredCall]) -> Step:
     reply = answered.reply
     return Step(
         text=reply.text,
@@ -262,7 +275,7 @@ def _assistant_message(reply: ModelReply) -> Message:
     return Message(Role.ASSISTANT, reply.text, tool_calls=reply.tool_calls)
 
 
-def _tool_message(used: _Used) -> Message:
+def _tool_message(used: AnsweredCall) -> Message:
     call = used.use.call
     return Message(Role.TOOL, used.text, tool_call_id=call.id, tool_name=call.name)
 

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from kindlm.engine.agent_conversation import AgentConversation
+from kindlm.engine.agent_tools import AgentTools
 from kindlm.engine.budget import Budget
 from kindlm.engine.calls import CallCounter, Caller
 from kindlm.engine.clients import Clients
@@ -49,7 +50,6 @@ from kindlm.ports import (
     SimulatorFactory,
     TranscriptSource,
 )
-from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Transcript, cost_of
 from kindlm_store import Text
 
@@ -137,7 +137,9 @@ def callee(execution: Execution) -> Callee | None:
     if execution.case.command is not None:
         return None
     model = suite.models.get(target)
-    return suite.agents[target] if model is None else suite.providers[model.provider]
+    if model is not None:
+        return suite.providers[model.provider]
+    return execution.case.agent or suite.agents[target]
 
 
 def subject(execution: Execution, attempt: int) -> str:
@@ -240,11 +242,10 @@ class _Attempt:
         case, doers = self._case, self._doers
         model = self._suite.models.get(self._execution.target)
         if case.command is None and model is not None:
-            simulator = doers.simulators(case.tools)
-            tools = ToolRecorder(simulator, self._recorder, doers.clock)
+            tools = self._tools()
             timeout_s = self._suite.timeout_ms / 1000
-            return Ok(ModelConversation(case, model, simulator, self._caller, tools, timeout_s))
-        target = case.command or self._suite.agents[self._execution.target]
+            return Ok(ModelConversation(case, model, self._caller, tools, timeout_s))
+        target = case.command or case.agent or self._suite.agents[self._execution.target]
         recorded = None if self._answers is None else self._answers.agent()
         agent = doers.agents(target) if recorded is None else Ok(recorded)
         if isinstance(agent, Err):
@@ -255,7 +256,8 @@ class _Attempt:
                 self._suite,
                 agent.value,
                 name=self._execution.target,
-                adapter=target.adapter if isinstance(target, AgentTarget) else "command",
+                target=target,
+                tools=AgentTools(self._tools() if case.tools else None),
                 conversation=uuid4().hex,
                 recorder=self._recorder,
                 clock=doers.clock,
@@ -266,6 +268,10 @@ class _Attempt:
                 permit=self._permit,
             )
         )
+
+    def _tools(self) -> ToolRecorder:
+        simulator = self._doers.simulators(self._case.tools)
+        return ToolRecorder(simulator, self._recorder, self._doers.clock)
 
     async def _check(self) -> None:
         """Evaluate all expectations; those before a crash or the end of the time are kept."""

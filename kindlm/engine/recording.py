@@ -30,6 +30,7 @@ __all__ = [
     "as_recorded",
     "assertion_event",
     "bounded",
+    "call_as_recorded",
     "error_text",
     "failure_facts",
     "fingerprint",
@@ -102,12 +103,12 @@ def as_recorded(reply: Reply) -> Reply:
         "latency_ms": round(reply.latency_ms, 3),
     }
     if isinstance(reply, ModelReply):
-        changes["tool_calls"] = tuple(_call_as_recorded(call) for call in reply.tool_calls)
+        changes["tool_calls"] = tuple(call_as_recorded(call) for call in reply.tool_calls)
     else:
         changes["tool_uses"] = tuple(
             replace(
                 use,
-                call=_call_as_recorded(use.call),
+                call=call_as_recorded(use.call),
                 response=json_as_recorded(use.response),
             )
             for use in reply.tool_uses
@@ -233,7 +234,8 @@ def assertion_event(
     )
 
 
-def _call_as_recorded(call: ToolCall) -> ToolCall:
+def call_as_recorded(call: ToolCall) -> ToolCall:
+    """Return a tool call without the characters that can not be stored."""
     return replace(
         call,
         id=scrub(call.id),

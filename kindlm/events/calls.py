@@ -8,6 +8,7 @@ from pydantic import Field
 
 from kindlm.events.base import Authored, Data, Payload
 from kindlm.events.messages import MessageData, ToolCallData
+from kindlm.events.tools import ToolProblemData
 from kindlm.transcript import CostSource, FinishReason
 
 __all__ = [
@@ -125,12 +126,16 @@ class AgentSent(Payload):
     attempt: int = Field(default=1, description="from 1; the engine's retries count up")
     after: int = Field(description="the call whose answer this continues; 0 for the first messages")
     messages: list[MessageData] = []
+    context: Authored | None = Field(
+        default=None, description="JSON that was sent along with the message"
+    )
 
 
 class AgentToolCallData(Data):
-    """A tool call that an agent reports. Its response is JSON, and so are its arguments.
+    """A tool call that an agent made. Its response is JSON, and so are its arguments.
 
-    Arguments that are no JSON object are `malformed`, and there as the agent reported them.
+    Arguments that are no JSON object are `malformed`, and there as the agent reported them. Of a
+    call that was `simulated`, `tool.called` and `tool.simulated` have told already.
     """
 
     index: int
@@ -139,6 +144,11 @@ class AgentToolCallData(Data):
     arguments: Authored
     malformed: bool = False
     response: Authored
+    rule: str | None = Field(
+        default=None, description="who answered: `agent`, or a rule as in `tool.simulated`"
+    )
+    simulated: bool = False
+    problems: list[ToolProblemData] = []
 
 
 class AgentReplied(CallAnswered):

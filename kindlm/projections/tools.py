@@ -49,8 +49,13 @@ def _simulated(event: RecordedEvent) -> Iterator[Operation]:
 
 
 def _reported(event: RecordedEvent) -> Iterator[Operation]:
-    """Fold the tool calls that an agent reports with its answer: it ran them itself."""
+    """Fold the tool calls that an agent reports with its answer: it ran them itself.
+
+    Those that were simulated for it are there already.
+    """
     for use in event.data.get("tool_calls", ()):
+        if use.get("simulated"):
+            continue
         yield Insert(
             "tool_calls",
             {
@@ -62,8 +67,9 @@ def _reported(event: RecordedEvent) -> Iterator[Operation]:
                 "tool": use["name"],
                 "call_id": use["id"],
                 "arguments_ref": text_ref(use, "arguments"),
-                "rule": "agent",
+                "rule": use.get("rule") or "agent",
                 "response_ref": text_ref(use, "response"),
+                "problems": json_column(use["problems"]) if use.get("problems") else None,
                 "called_at": event.at,
             },
         )
