@@ -15,7 +15,10 @@ __all__ = ["report_command"]
 def report_command(
     run: RunOrGroupArgument = "latest",
     form: Annotated[
-        str, typer.Option("--format", help="terminal, json, junit, markdown, html or sarif.")
+        str,
+        typer.Option(
+            "--format", help="terminal, json, junit, markdown, html, sarif or compliance."
+        ),
     ] = "terminal",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: the terminal.")
