@@ -159,6 +159,10 @@ def _response(answer: Answer, links: Links, *, part: bool = False) -> Response:
     return Response.html(body, status=answer.status, headers=_headers(policy(document)))
 
 
+async def _nowhere() -> Response:
+    return _response(_absent("There is no page at this address."), NoLinks())
+
+
 async def _start(request: Request, datasette: Datasette) -> Response:
     """Lead to the runs of the first history that may be read."""
     for name in histories(datasette):
@@ -186,4 +190,6 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"{_DATABASE}/diff$", _view(_diff)),
     (rf"{_DATABASE}/test$", _view(_trend)),
     (rf"{_DATABASE}/search$", _view(_search)),
+    # What has no route, some versions of Datasette answer with an error of the server.
+    (rf"^{PREFIX}/", _nowhere),
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from kindlm.browse.descriptions import DATABASE, INSTANCE
 from kindlm.browse.hosts import only_for
@@ -26,6 +28,18 @@ To suggest facets, all rows would be counted for each column.
 """
 
 
+class _Path(str):
+    """The path of a file, which Datasette writes into an URI for SQLite as it is.
+
+    There `?` and `#` would end it, and with it `mode=ro`: another file would be made and opened.
+    """
+
+    __slots__ = ()
+
+    def __format__(self, _: str) -> str:
+        return quote(os.fsencode(self))
+
+
 def listen(host: str, port: int | None) -> Result[socket.socket]:
     """Return a listening socket; without a port the usual one, or a free one if that is taken."""
     candidates = [_USUAL_PORT, 0] if port is None else [port]
@@ -41,6 +55,7 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
 
 def make_datasette(database: Path) -> Datasette:
     """Return a Datasette on the file, which sees what is appended while it runs."""
+    from datasette import handle_exception  # type: ignore[import-untyped]
     from datasette.app import Datasette
     from datasette.database import Database  # type: ignore[import-untyped]
     from datasette.plugins import pm  # type: ignore[import-untyped]
@@ -50,10 +65,15 @@ def make_datasette(database: Path) -> Datasette:
     # Installed, it is found by its entry point; Datasette may have been told not to look.
     if not pm.is_registered(plugin):
         pm.register(plugin, name="kindlm")
+    # With rich, Datasette prints all variables at each error, also of a question that is no SQL:
+    # texts of the history would be in the terminal. And it fails where no page has the address.
+    handle_exception.rich = None
     settings = {"sql_time_limit_ms": _SQL_LIMIT_MS, "suggest_facets": False}
     datasette = Datasette(metadata=INSTANCE, settings=settings)
     # Mutable: an immutable one would not look into the write-ahead log.
-    datasette.add_database(Database(datasette, path=str(database), is_mutable=True), name=DATABASE)
+    datasette.add_database(
+        Database(datasette, path=_Path(database), is_mutable=True), name=DATABASE
+    )
     return datasette
 
 

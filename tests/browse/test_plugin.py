@@ -13,6 +13,7 @@ import pytest
 from datasette.app import Datasette
 
 from kindlm.browse import plugin
+from kindlm.browse.server import make_datasette
 
 
 @pytest.fixture
@@ -126,3 +127,42 @@ def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
     rows = get(datasette, f"/{name}/failures.json?_shape=array").json()
     assert rows == [{"mine": "my own"}]
     assert get(datasette, f"/{name}/retries.json?_shape=array&run=").json() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/-/kindlm/", "/-/kindlm/kindlm", "/-/kindlm//runs", "/-/kindlm/kindlm/run/a/b"]
+)
+def test_an_address_without_a_page_is_told_as_such(recorded: Path, path: str) -> None:
+    found = get(Datasette([str(recorded)]), path)
+    assert found.status_code == 404
+    assert "There is no page at this address." in found.text
+
+
+@pytest.mark.parametrize("path", ["/nothing/at/all/is/here", "/kindlm/nothing"])
+def test_what_is_not_found_puts_nothing_into_the_terminal(
+    recorded: Path, capfd: pytest.CaptureFixture[str], path: str
+) -> None:
+    assert get(make_datasette(recorded), path).status_code == 404
+    assert "".join(capfd.readouterr()) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["a#b.db", "a?mode=rwc.db", "100%20.db", 'it\'s "so".db', "ü b.db"]
+)
+def test_a_history_of_whatever_name_is_read_and_no_other_file_is_made(
+    recorded: Path, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "named"
+    folder.mkdir()
+    with (
+        closing(sqlite3.connect(recorded)) as source,
+        closing(sqlite3.connect(folder / name)) as to,
+    ):
+        source.backup(to)
+    datasette = make_datasette(folder / name)
+    assert "aaaa2222" in get(datasette, "/-/kindlm/kindlm/run/aaaa2222").text
+    assert "aaaa2222" in get(datasette, "/kindlm/runs").text
+    assert "greets" in get(datasette, "/-/kindlm/kindlm/search?q=hi").text
+    assert {path.name.removeprefix(name) for path in folder.iterdir()} <= {
+        "", "-shm", "-wal", "-search", "-search-journal", ".locks",
+    }  # fmt: skip

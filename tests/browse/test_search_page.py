@@ -141,6 +141,17 @@ def test_what_is_no_expression_is_looked_for_as_words(ask: Any, recorded: Any) -
     assert "its words were looked for" in page
 
 
+def test_parentheses_do_not_lead_out_of_a_kind(ask: Any, recorded: Any, make: Any) -> None:
+    writer = recorded.run("cccc4444")
+    writer.suite(tests=[make.planned(repeat=2)])
+    writer.execution(user="A zebra?", output="A zebra or a horse.")
+    writer.execution(user="Is it a zebra or a horse?", output="Neither.", repeat=2)
+    writer.finish()
+    page = ask("search?q=zebra)+OR+(horse&kind=output").text
+    assert found(page) == ["cccc4444-1"]
+    assert "its words were looked for" in page
+
+
 def test_what_agents_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("dddd5555")
     writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)])

@@ -63,6 +63,20 @@ def test_its_figures_are_drawn_over_the_runs_that_count(ask: Any, recorded: Any)
     assert "cccc4444" not in "".join(charts)
 
 
+@pytest.mark.parametrize(("runs", "said"), [(50, False), (51, True)])
+def test_older_runs_are_spoken_of_where_there_are_any(
+    ask: Any, history: Any, make: Any, runs: int, said: bool
+) -> None:
+    for number in range(runs):
+        writer = history.run(f"run{number:05}")
+        writer.suite(tests=[make.planned()])
+        writer.execution(assertions=(make.passed(),))
+        writer.leave()
+    text = text_of(ask(address()).text)
+    assert "Runs 50 " in text
+    assert ("The newest 50 runs." in text) is said
+
+
 def test_run_and_execution_lead_to_it(ask: Any, recorded: Any) -> None:
     for page in ("run/aaaa2222", "execution/aaaa2222-1"):
         links = re.findall(r'href="([^"]*/test\?[^"]*)"', ask(page).text)
