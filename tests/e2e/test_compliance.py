@@ -146,6 +146,18 @@ def test_a_template_that_fails_is_told_and_changes_no_verdict(
     assert "The template mine.md of the compliance report failed: it takes more than" in done.stderr
 
 
+def test_it_is_written_where_no_run_has_finished_yet(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    failing = workspace.test(expect={"output": {"contains": ["nothing of the kind"]}})
+    workspace.suite(server.url, tests=[failing, workspace.test("second")])
+    done = workspace.run("test", "--compliance", "--fail-fast", "--concurrency", "1")
+    assert done.returncode == 1
+    assert workspace.query("SELECT ended FROM runs") == [("interrupted",)]
+    (file,) = files(workspace)
+    assert "| none finished | | | |" in (workspace.root / file).read_text()
+
+
 @pytest.mark.parametrize("file", [".kindlm/kindlm.db", "kindlm.yaml", "kept.md", "."])
 def test_a_pdf_takes_the_place_of_nothing_else(
     workspace: Workspace, server: LoopbackServer, file: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from kindlm.history.baselines import active_baseline
@@ -214,7 +215,7 @@ def _history(db: sqlite3.Connection, view: RunView, suite: SuiteView) -> list[di
     """Return the runs of the suite up to this one, the newest first, each with what changed."""
     wanted = {"project": view.info.project, "suite": suite.name, "until": view.info.started_at}
     rows = [dict(row) for row in db.execute(_HISTORY, wanted)]
-    for row, older in zip(rows, [*rows[1:], None], strict=True):
+    for row, older in zip_longest(rows, rows[1:]):
         row["passed"] = bool(row["passed"])
         row["changed"] = [] if older is None else list(_changes(older, row))
     return rows
