@@ -12,6 +12,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from kindlm.transcript import Transcript
 
@@ -48,13 +49,9 @@ def is_echo(member: str, score: float, reasoning: str, texts: Iterable[str]) -> 
     return False
 
 
-def is_copy(members: Mapping[str, str | bool], texts: Iterable[str]) -> bool:
+def is_copy(members: Mapping[str, Any], texts: Iterable[str]) -> bool:
     """Tell whether one of the texts holds all of these members of a JSON object."""
-    wanted = [
-        f'"{_plain(name)}":'
-        + (f'"{_plain(value)}"' if isinstance(value, str) else f"{value}".lower())
-        for name, value in members.items()
-    ]
+    wanted = [f'"{_plain(name)}":{_written(value)}' for name, value in members.items()]
     return any(
         all(member in plain for member in wanted)
         for text in texts
@@ -96,6 +93,10 @@ def _plain(text: str) -> str:
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     text = unicodedata.normalize("NFKC", text.translate(_TAGS)).casefold()
     return _UNSEEN.sub("", _QUOTES.sub('"', text))
+
+
+def _written(value: Any) -> str:
+    return f'"{_plain(value)}"' if isinstance(value, str) else _plain(json.dumps(value))
 
 
 def _is(score: float, number: str) -> bool:
