@@ -115,20 +115,38 @@ def find_texts(
     """
     with open_index(history) as index:
         for number, expression in enumerate(expressions(written)):
+            # By itself, before anything is put around it: "a) OR (b" is none, "(a) OR (b)" is one.
+            if not _is_expression(expression):
+                continue
             asked = expression if kind is None else f"{{{kind.value}}} : ({expression})"
             try:
                 matches = _matches(index, asked, after, limit + 1)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise TooLongError from error
-                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                    raise
-                continue
+                raise
             shown = matches[:limit]
             found = tuple(_findings(db, shown, expression))
             following = shown[-1].number if len(matches) > limit else None
             return Findings(found, following, as_words=number > 0)
     return Findings((), None, as_words=False)
+
+
+def _is_expression(written: str) -> bool:
+    with closing(_empty_index()) as memory:
+        try:
+            memory.execute("SELECT 1 FROM words WHERE words MATCH ?", (written,)).fetchone()
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def _empty_index() -> sqlite3.Connection:
+    memory = sqlite3.connect(":memory:")
+    memory.execute(
+        f"CREATE VIRTUAL TABLE words USING fts5({', '.join(COLUMNS)}, tokenize='{TOKENIZER}')"
+    )
+    return memory
 
 
 def _matches(
@@ -197,10 +215,7 @@ def _excerpts(
     texts: Sequence[tuple[Kind, str]], expression: str
 ) -> list[tuple[tuple[str, bool], ...]]:
     """Return excerpts, marked by the same search in an index that holds only these texts."""
-    with closing(sqlite3.connect(":memory:")) as memory:
-        memory.execute(
-            f"CREATE VIRTUAL TABLE words USING fts5({', '.join(COLUMNS)}, tokenize='{TOKENIZER}')"
-        )
+    with closing(_empty_index()) as memory:
         for number, (kind, text) in enumerate(texts):
             memory.execute(
                 f"INSERT INTO words(rowid, {kind.value}) VALUES (?, ?)",  # noqa: S608
