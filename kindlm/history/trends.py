@@ -11,6 +11,7 @@ from kindlm.history.costs import paid_for_test
 from kindlm.history.statistics import Counts, Flakiness, flakiness
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
+from kindlm.projections.naming import RUN_LABEL
 
 __all__ = ["TestIdentity", "Trend", "TrendPoint", "find_tests", "read_trend"]
 
@@ -30,8 +31,8 @@ SELECT s.project, s.name AS suite, p.test, p.target
 _NAMES = "SELECT DISTINCT test FROM planned_tests"
 
 # From the newest run on, so that as few runs are looked at as are wanted.
-_RUNS = """
-SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.mode,
+_RUNS = f"""
+SELECT r.id AS run, {RUN_LABEL} AS label, r.mode,
        r.started_at, r.ended, r.git_branch, r.git_commit, r.git_dirty, r.kindlm_version,
        s.id AS suite, s.config_hash, p.pass_rate
   FROM runs r
@@ -41,7 +42,7 @@ SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS lab
  WHERE p.selected AND (:since IS NULL OR r.started_at >= :since)
  ORDER BY r.started_at DESC, r.id
  LIMIT :limit
-"""
+"""  # noqa: S608 (constants of this package)
 
 # What was answered from the history alone is no conversation of the run's own.
 _COUNTS = """
@@ -129,10 +130,11 @@ class TrendPoint:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A test over its runs, the newest first."""
+    """A test over its runs, the newest first; `more` tells that there are older ones."""
 
     test: TestIdentity
     points: tuple[TrendPoint, ...]
+    more: bool
 
     @property
     def counted(self) -> tuple[TrendPoint, ...]:
@@ -194,7 +196,7 @@ def read_trend(
         "limit": limit + 1,
     }
     points = [_point(db, row, test) for row in db.execute(_RUNS, wanted).fetchall()]
-    return Trend(test, tuple(_with_changes(points))[:limit])
+    return Trend(test, tuple(_with_changes(points))[:limit], more=len(points) > limit)
 
 
 def _of_name(db: sqlite3.Connection, name: str) -> Iterator[TestIdentity]:

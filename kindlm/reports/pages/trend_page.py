@@ -55,7 +55,7 @@ def trend_page(db: sqlite3.Connection, test: TestIdentity, links: Links) -> Docu
             "charts": list(_charts(found, links)),
             "facts": list(_facts(found)),
             "moods": _MOODS,
-            "more": len(found.points) == _RUNS,
+            "more": found.more,
             "commit": _COMMIT,
             # Each with the run before it in this list, which is older.
             "before": dict(zip(_runs(found), _runs(found)[1:], strict=False)),
@@ -109,9 +109,9 @@ def _chart(
 ) -> _Chart | None:
     values = [value(point) for point in points]
     known = [each for each in values if each is not None]
-    if len(known) < 2:
+    high = most or max(known, default=0.0)
+    if len(known) < 2 or not high:
         return None
-    high = most or max(known) or 1.0
     drawn = [
         Point(
             None if each is None else each / high,
