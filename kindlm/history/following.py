@@ -13,9 +13,9 @@ __all__ = ["Happening", "What", "happenings"]
 _SINCE = """
 SELECT version, type, subject, data FROM event_log
  WHERE stream = 'run/' || :run AND version > :version
-   AND type IN ('run.started', 'run.resumed', 'run.extended', 'execution.started',
-                'execution.finished', 'provider.failed', 'agent.failed', 'run.finished',
-                'run.interrupted', 'run.aborted')
+   AND type IN ('run.started', 'run.resumed', 'run.extended', 'execution.finished',
+                'provider.failed', 'agent.failed', 'run.finished', 'run.interrupted',
+                'run.aborted')
  ORDER BY version
 """
 
@@ -24,7 +24,6 @@ class What(Enum):
     """What can happen in a run that somebody who follows it wants to know."""
 
     PLANNED = "planned"
-    BEGAN = "began"
     ENDED = "ended"
     TRIED_AGAIN = "tried again"
     OVER = "over"
@@ -54,8 +53,6 @@ def happenings(db: sqlite3.Connection, run: str, since: int = 0) -> Iterator[Hap
         match row["type"]:
             case "run.started" | "run.resumed" | "run.extended":
                 yield Happening(row["version"], What.PLANNED, planned=data["planned"])
-            case "execution.started":
-                yield Happening(row["version"], What.BEGAN, number)
             case "execution.finished":
                 yield Happening(row["version"], What.ENDED, number)
             case "provider.failed" | "agent.failed":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kindlm.projections.naming import RUN_LABEL
+
 
 def among(query: str, ids: Sequence[str]) -> str:
     """Return a query for these ids: `$ids` becomes the list of their numbered parameters.
@@ -18,8 +20,8 @@ def among(query: str, ids: Sequence[str]) -> str:
     return query.replace("$ids", f"({', '.join(f'?{n}' for n in range(1, len(ids) + 1))})")
 
 
-RUN = """
-SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.project, r.mode,
+RUN = f"""
+SELECT r.id, {RUN_LABEL} AS label, r.project, r.mode,
        r.planned, r.started_at, r.finished_at, r.ended, r.reason, r.passed, r.duration_ms,
        r.git_commit, r.git_branch, r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id,
        r.shard, s.head
@@ -27,7 +29,7 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.p
   LEFT JOIN run_labels l ON l.run = r.id
   LEFT JOIN seals s ON s.run = r.id
  WHERE r.id IN $ids
-"""
+"""  # noqa: S608 (constants of this package)
 
 SUITES = """
 SELECT s.*, c.body AS error, h.body AS hint

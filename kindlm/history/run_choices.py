@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
+from kindlm.projections.naming import RUN_LABEL
+
 __all__ = ["RunChoice", "read_run_choices"]
 
-_CHOICES = """
-SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.started_at, r.mode,
-       r.passed
+_CHOICES = f"""
+SELECT r.id, {RUN_LABEL} AS label, r.started_at, r.mode, r.passed
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
  WHERE :like IS NULL OR EXISTS (
@@ -18,7 +19,7 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.s
           WHERE mine.run = r.id)
  ORDER BY r.started_at DESC, r.id
  LIMIT :limit
-"""
+"""  # noqa: S608 (constants of this package)
 
 
 class RunChoice(NamedTuple):

@@ -12,26 +12,26 @@ from dataclasses import dataclass
 
 from kindlm.history.costs import Paid, paid_for_runs
 from kindlm.history.runs import state_of
+from kindlm.projections.naming import RUN_LABEL
 
 __all__ = ["Choices", "Filters", "IndexedRun", "RunPage", "read_choices", "read_page"]
 
-_IDS = """
+_IDS = f"""
 SELECT r.id
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
  WHERE (:suite IS NULL OR r.id IN (SELECT run FROM suites WHERE name = :suite))
    AND (:branch IS NULL OR r.git_branch = :branch)
-   AND (:label IS NULL
-        OR instr(lower(CASE WHEN l.run IS NULL THEN r.label ELSE l.label END), lower(:label)))
+   AND (:label IS NULL OR instr(lower({RUN_LABEL}), lower(:label)))
    AND (:status IS NULL
         OR CASE WHEN r.ended = 'finished' THEN iif(r.passed, 'passed', 'failed')
                 ELSE coalesce(r.ended, 'not ended') END = :status)
  ORDER BY r.started_at DESC, r.id
  LIMIT :limit OFFSET :offset
-"""
+"""  # noqa: S608 (constants of this package)
 
-_RUNS = """
-SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.project, r.mode,
+_RUNS = f"""
+SELECT r.id, {RUN_LABEL} AS label, r.project, r.mode,
        r.started_at, r.ended, r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
        r.git_dirty, r.source_run, r.group_id, r.shard,
        (SELECT json_group_array(name)
@@ -50,7 +50,7 @@ SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.p
      GROUP BY run
   ) e ON e.run = r.id
  ORDER BY wanted.key
-"""
+"""  # noqa: S608 (constants of this package)
 
 _SUITES = "SELECT DISTINCT name FROM suites ORDER BY name LIMIT :limit"
 _BRANCHES = """

@@ -9,6 +9,7 @@ from typing import Any
 from kindlm_store import RecordedEvent
 
 __all__ = [
+    "RUN_LABEL",
     "attempt_number",
     "execution_id",
     "execution_number",
@@ -18,6 +19,8 @@ __all__ = [
     "text_ref",
 ]
 
+RUN_LABEL = "CASE WHEN l.run IS NULL THEN r.label ELSE l.label END"
+"""SQL: what the run `r` is called, with `run_labels` joined to it as `l`."""
 
 _COLUMN = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 

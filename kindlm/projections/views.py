@@ -7,6 +7,7 @@ Of an execution with several attempts the views show the last one; `spend` has t
 
 from __future__ import annotations
 
+from kindlm.projections.naming import RUN_LABEL
 from kindlm_store import Projection
 
 __all__ = ["ERASED", "VIEWS"]
@@ -98,8 +99,8 @@ SELECT e.run, e.suite, c.purpose, count(*) AS calls,
  GROUP BY e.run, e.suite, c.purpose
 """
 
-_RUN_LIST = """
-SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.project,
+_RUN_LIST = f"""
+SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
        r.started_at, r.ended, r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
        (SELECT group_concat(s.name, ', ') FROM suites s WHERE s.run = r.id) AS suites,
        (SELECT count(*) FROM executions e
@@ -111,7 +112,7 @@ SELECT r.id AS run, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS lab
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
  ORDER BY r.started_at DESC
-"""
+"""  # noqa: S608 (constants of this package)
 
 VIEWS = Projection(
     name="views",
