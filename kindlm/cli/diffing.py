@@ -13,7 +13,7 @@ from typing import TextIO
 from kindlm.cli.console import fail
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import DiffFormat
-from kindlm.cli.output_file import STDOUT
+from kindlm.cli.output_file import STDOUT, open_report
 from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -75,8 +75,7 @@ def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: Repor
         sys.stdout.flush()
         return
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("w", encoding="utf-8", newline="\n") as out:
+        with open_report(output) as out:
             write_diff(diff, form, out, replace(shown, color=False))
     except OSError as error:
         fail([_not_written(output, error)])

@@ -138,9 +138,16 @@ def test_every_form_goes_to_a_file(workspace: Any, form: str) -> None:
     record(workspace, WRONG)
     printed = workspace.run("diff", "--format", form)
     file = Path("reports") / f"diff.{form}"
+    there = workspace.root / file
+    there.parent.mkdir()
+    there.write_text("An earlier comparison.\n", encoding="utf-8")
+    # What still reads the earlier file, reads on in it.
+    other_name = there.with_name("other name")
+    other_name.hardlink_to(there)
     done = workspace.run("diff", "--format", form, "-o", str(file))
     assert (done.returncode, done.stdout) == (1, "")
-    assert workspace.root.joinpath(file).read_text("utf-8") == printed.stdout
+    assert there.read_text("utf-8") == printed.stdout
+    assert other_name.read_text("utf-8") == "An earlier comparison.\n", "not cut while it is read"
 
 
 def test_the_history_is_not_written_over(workspace: Any) -> None:
