@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -47,10 +48,46 @@ def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> Non
     assert "system You are kind." in text
     assert "user Hello!" in text
     assert "PROVIDER_RATE_LIMIT HTTP 429: Too many requests. Tried again after 800 ms." in text
-    assert 'lookup responses[0] arguments { "order": "A-100" } answer { "found": true }' in text
+    assert (
+        'lookup answered by responses[0] arguments { "order": "A-100" } answer { "found": true }'
+        in text
+    )
     assert "1 question to judges" in text
     assert "Response as received" in text
     assert text.count("Request ") >= 3
+
+
+def test_when_each_call_was_made_is_named_with_its_time(ask: Any, failing: Any) -> None:
+    text = text_of(ask("execution/aaaa2222-2").text)
+    assert "call 1, failed: " in text
+    assert "call 2: 20 ms" in text
+    assert "call 4, judge: 50 ms" in text
+    assert "Tokens 10 in, 5 out" in text
+
+
+def test_a_long_text_is_folded_under_its_beginning(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned()])
+    writer.execution(output="It begins\n" + "word " * 1_000, assertions=(make.passed(),))
+    writer.finish()
+    page = ask("execution/bbbb3333-1").text
+    (summary,) = re.findall(r'<details class="fold whole"><summary>(.*?)</summary>', page)
+    assert summary.startswith('<span class="cut">It begins word word')
+    assert "more characters" not in summary
+    assert text_of(summary).endswith("… 5,010 characters")
+
+
+def test_a_command_was_said_nothing(ask: Any, history: Any, make: Any) -> None:
+    """What it was started with is no message, and that of the record is empty."""
+    started = {"system": None, "user": "", "assertions": (make.passed(),)}
+    for run, provider in (("bbbb3333", "command"), ("cccc4444", "openai")):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned("greets", provider)])
+        writer.execution("greets", provider, provider=provider, **started)
+        writer.finish()
+    command, model = (text_of(ask(f"execution/{run}-1").text) for run in ("bbbb3333", "cccc4444"))
+    assert "Conversation command call 1 · 120 ms" in command
+    assert "Conversation user empty assistant call 1" in model
 
 
 def test_repeats_are_one_click_away(ask: Any, failing: Any) -> None:

@@ -85,6 +85,44 @@ def test_what_is_most_expensive_counts_judges(ask: Any, history: Any, make: Any)
     assert "cost $0.0055 (agents $0.0035, judges $0.0020)" in text
 
 
+def test_many_targets_stand_inside_the_page(ask: Any, history: Any, make: Any) -> None:
+    """A column for each would stand beyond its edge."""
+    writer = history.run("bbbb3333")
+    targets = [f"model {number}" for number in range(5)]
+    writer.suite(tests=[make.planned("greets", target) for target in targets])
+    for target in targets:
+        writer.execution("greets", target, assertions=(make.passed(),))
+    writer.finish()
+    page = ask("run/bbbb3333").text
+    assert "<thead><tr><th>Test</th><th>Results by target</th></tr></thead>" in page
+    each = " ".join(f"{target} 1/1 ✓ over time" for target in targets)
+    assert f"greets {each}" in text_of(page)
+
+
+def shards(history: Any, make: Any, *, tests: tuple[str, str] = ("greets", "refunds")) -> None:
+    for number, (run, test) in enumerate(zip(("bbbb3333", "cccc4444"), tests, strict=True), 1):
+        writer = history.run(run, shard=f"{number}/2", group="nightly")
+        writer.suite(tests=[make.planned(test)])
+        writer.execution(test, assertions=(make.passed(),))
+        writer.finish()
+
+
+def test_shards_lead_to_their_group_and_back(ask: Any, history: Any, make: Any) -> None:
+    shards(history, make)
+    group = '<a href="/-/kindlm/kindlm/run/nightly">'
+    assert ask("runs").text.count(f"{group}nightly</a>") == 2
+    assert f"{group}All shards of nightly as one run</a>" in ask("run/bbbb3333").text
+    page = ask("run/nightly").text
+    assert '<a href="/-/kindlm/kindlm/run/cccc4444">2/2</a>' in page
+    assert "Shards, 2 of 2: 1/2 finished , 2/2 finished" in text_of(page)
+
+
+def test_a_group_that_is_not_one_run_says_why(ask: Any, history: Any, make: Any) -> None:
+    shards(history, make, tests=("greets", "greets"))
+    text = text_of(ask("run/nightly").text)
+    assert "The shards of group 'nightly' are not parts of one run" in text
+
+
 def test_what_waits_and_what_runs_is_told(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("bbbb3333", planned=3)
     writer.suite(tests=[make.planned("done"), make.planned("begun"), make.planned("waits")])

@@ -136,6 +136,7 @@ class RunWriter:
         warnings: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
         source: str | None = None,
+        provider: str = "openai",
     ) -> str:
         """Record one attempt of an execution; return its id."""
         if number is None:
@@ -168,7 +169,7 @@ class RunWriter:
             self._tool_round(subject, call, target, tools)
         if output is not None and status is not Status.SKIPPED:
             call += 1
-            self._request(subject, call, target, after=call - 1)
+            self._request(subject, call, target, after=call - 1, provider=provider)
             self._respond(subject, call, output, target, latency_ms, cost_usd, tokens=tokens)
         for index, assertion in enumerate(assertions):
             self._add(assertion.model_copy(update={"index": index}), subject)
@@ -270,12 +271,13 @@ class RunWriter:
         purpose: str = "test",
         attempt: int = 1,
         after: int | None = 0,
+        provider: str = "openai",
     ) -> None:
         messages = [MessageData(role=Role.USER, text=Text("Is it kind?"))] if after is None else []
         self._add(
             ProviderRequested(
                 purpose=purpose,
-                provider="openai",
+                provider=provider,
                 model=model,
                 call=call,
                 attempt=attempt,

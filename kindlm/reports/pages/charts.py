@@ -19,7 +19,7 @@ _WIDTH = 720
 _HEIGHT = 120
 _MARGIN = 10
 _ROW = 18
-_NAMES = 150
+_NAMES = 190
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ def waterfall(bars: Sequence[Bar], title: str) -> Markup:
     """Return bars below one another on one axis of time; `kind` is their class."""
     total = max((bar.start_ms + bar.took_ms + bar.wait_ms for bar in bars), default=0.0) or 1.0
     height = _ROW * len(bars)
-    scale = (_WIDTH - _NAMES) / total
+    # The shortest bar is two units wide, at the very end, too.
+    scale = (_WIDTH - _NAMES - 2) / total
     rows = Markup("").join(_bar(bar, number * _ROW, scale) for number, bar in enumerate(bars))
     return Markup(
         '<svg class="waterfall" role="img" viewBox="0 0 {} {}"><title>{}</title>{}</svg>'
@@ -100,7 +101,7 @@ def _bar(bar: Bar, y: float, scale: float) -> Markup:
             '<rect class="wait" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="3"/>'
         ).format(x + width, y + _ROW / 2 - 1.5, bar.wait_ms * scale)
     return Markup(
-        '<g><title>{}: {}, after {}</title><text x="0" y="{:.1f}">{}</text>'
+        '<g><title>{}: {}, after {}</title><text x="0" y="{:.1f}">{}: {}</text>'
         '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="2"/>{}</g>'
     ).format(
         bar.name,
@@ -108,6 +109,7 @@ def _bar(bar: Bar, y: float, scale: float) -> Markup:
         duration(bar.start_ms),
         y + _ROW - 5,
         bar.name,
+        duration(bar.took_ms),
         bar.kind,
         x,
         y + 3,

@@ -51,6 +51,11 @@ class Called:
         """Whether a judge was asked, not the target."""
         return self.view.purpose != "test"
 
+    @property
+    def commanded(self) -> bool:
+        """Whether a program was started, which is told nothing but its command line."""
+        return self.view.provider == "command"
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -78,7 +83,12 @@ def attempts_of(
     mask: Mask,
 ) -> tuple[Attempt, ...]:
     """Return the attempts of an execution, masked; one without calls has at least its messages."""
-    said = tuple(_said(message, mask) for message in first)
+    # A command is sent no message: that of the record is empty.
+    said = tuple(
+        _said(message, mask)
+        for message in first
+        if message["text"] != "" or not any(call.provider == "command" for call in calls)
+    )
     numbers = sorted({call.attempt for call in calls}) or [1]
     return tuple(
         Attempt(

@@ -56,8 +56,11 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "trace": mask.text(execution.trace),
             "warnings": [mask.text(warning) for warning in execution.warnings],
             "facts": list(_facts(execution)),
-            "wrong": [each for each in shown if each.outcome not in decided],
+            "wrong": [each for each in shown if each.is_wrong],
             "right": [each for each in shown if each.outcome in decided],
+            "advice": [
+                each for each in shown if not each.is_wrong and each.outcome not in decided
+            ],
             "attempts": attempts_of(
                 view.first_messages(execution),
                 view.calls(execution),
@@ -92,7 +95,8 @@ def _facts(execution: ExecutionView) -> Iterator[tuple[str, str]]:
         if execution.latency_ms:
             yield "Time of answers", duration(execution.latency_ms)
     if execution.input_tokens is not None:
-        yield "Tokens in, out", f"{execution.input_tokens:,}, {execution.output_tokens or 0:,}"
+        tokens = f"{execution.input_tokens:,} in, {execution.output_tokens or 0:,} out"
+        yield "Tokens", tokens
     if execution.cost_then_usd is not None:
         yield "Cost when recorded", money(execution.cost_then_usd)
     elif execution.answers:
@@ -109,10 +113,15 @@ def _ranges(assertions: Sequence[AssertionView]) -> list[tuple[int, int]]:
     return [
         (evidence["start"], evidence["end"])
         for assertion in assertions
-        if assertion.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
+        if assertion.is_wrong
         for evidence in assertion.evidence
         if evidence["source"] == "output"
     ]
+
+
+def _bar_name(span: Span) -> str:
+    who = "" if span.purpose == "test" else f", {span.purpose}"
+    return f"call {span.call}{who}{', failed' if span.failed else ''}"
 
 
 def _waterfall(spans: Sequence[Span]) -> Markup | None:
@@ -122,7 +131,7 @@ def _waterfall(spans: Sequence[Span]) -> Markup | None:
     of_last = [span for span in spans if span.attempt == last][:_SPANS]
     bars = [
         Bar(
-            f"{'failed ' if span.failed else ''}{span.purpose} call {span.call}",
+            _bar_name(span),
             "failed" if span.failed else span.purpose,
             span.start_ms,
             span.took_ms or 0.0,

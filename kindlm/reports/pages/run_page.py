@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 
-from kindlm.errors import Err
+from kindlm.errors import Err, ErrorCode
 from kindlm.history.groups import Group, find_run_or_group
 from kindlm.history.run_grid import read_grid
 from kindlm.history.run_view import RunView
@@ -13,6 +13,7 @@ from kindlm.reports.figures import comparison
 from kindlm.reports.findings import findings_of
 from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.execution_page import STATUS_MOODS
+from kindlm.reports.pages.notice_page import notice_page
 from kindlm.reports.pages.runs_page import RUN_MOODS, page_number
 from kindlm.reports.totals_page import totals_of
 from kindlm.reports.untrusted import one_line
@@ -31,11 +32,17 @@ _EXPLAINED = 50
 def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
     """Return the page of a run or a group of shards, None if there is none of that name.
 
+    Of a group whose shards are not parts of one run it says why.
+
     `query` may hold page, from 1: which of the tests are shown.
     While a run goes on, the page renews itself.
     """
     found = find_run_or_group(db, wanted)
     if isinstance(found, Err):
+        if found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR:
+            return notice_page(
+                "These shards are not one run", found.error.message, found.error.hint
+            )
         return None
     return run_document(RunView(db, found.value), page_number(query.get("page")))
 
@@ -82,7 +89,7 @@ def run_document(view: RunView, page: int = 1) -> Document:
 def _notes(view: RunView) -> list[str]:
     notes = [] if view.shard is None else [describe_shard(view.shard)]
     if isinstance(view.group, Group):
-        notes += describe_group(view.group)
+        notes += describe_group(view.group)[1:]  # the shards stand on the page
     if view.told_otherwise:
         then = "passed" if view.info.passed else "failed"
         notes.append(f"When the run ended, it was told as {then}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -43,6 +43,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
         "Runs",
         {
             "runs": found.runs,
+            "before": dict(_before(found.runs)),
             "given": filters,
             "narrowed": bool(given),
             "choices": read_choices(db),
@@ -53,6 +54,16 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
         },
         styles=("charts", "runs", "pager"),
     )
+
+
+def _before(runs: Sequence[IndexedRun]) -> Iterator[tuple[str, str]]:
+    """Yield runs of this page, each with the one before it that ran the same, or the same shard."""
+    newer: dict[tuple[str, tuple[str, ...], str | None], str] = {}
+    for run in runs:
+        same = (run.project, run.suites, run.shard)
+        if same in newer:
+            yield newer[same], run.id
+        newer[same] = run.id
 
 
 def page_number(written: str | None) -> int:
