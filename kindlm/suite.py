@@ -332,6 +332,11 @@ class Suite:
     redact_pii: bool = False
     compliance: Compliance | None = None
 
+    def all_agents(self) -> tuple[AgentTarget, ...]:
+        """Return the agents of the suite and those of its cases."""
+        own = (case.agent for case in self.cases if case.agent is not None)
+        return (*self.agents.values(), *own)
+
     def judge(self, model: str | None = None) -> ModelTarget | None:
         """Return the model that judges: the one that is named, else `judge_model`, else the first.
 

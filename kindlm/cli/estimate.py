@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.engine.calls import JUDGE_MAX_TOKENS
 from kindlm.providers.pricing import PriceTable
 from kindlm.suite import Case, Expectation, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Usage
@@ -20,6 +19,9 @@ from kindlm.transcript import Usage
 __all__ = ["Estimate", "estimate_execution"]
 
 _CHARACTERS_PER_TOKEN = 4
+_JUDGE_ANSWER = 512
+"""Tokens of the longest answer that judges of a criterion may give."""
+
 _JUDGE_INSTRUCTIONS = 2_000
 """Characters that a judge is told besides the transcript, the criterion and the rubric."""
 
@@ -113,7 +115,7 @@ def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterato
     asked = len(params.get("criteria") or "") + len(params.get("rubric") or "")
     characters = transcript + asked + _JUDGE_INSTRUCTIONS
     for _ in range(params.get("passes") or 1):
-        yield _Call(judge, characters, JUDGE_MAX_TOKENS, judging=True)
+        yield _Call(judge, characters, _JUDGE_ANSWER, judging=True)
 
 
 def _priced(suite: Suite, call: _Call, prices: PriceTable) -> Estimate:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kindlm.config.interpolation import bind, insert
@@ -13,6 +14,7 @@ from kindlm.suite import (
     Case,
     Command,
     Expectation,
+    ModelTarget,
     Prompt,
     ProviderSettings,
     Service,
@@ -23,6 +25,9 @@ __all__ = ["bind_services", "bind_suite"]
 
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
+
+_JUDGED = frozenset({"judge", "hallucination", "safety"})
+"""Kinds of expectations that ask a model."""
 
 _CAN_EMBED = frozenset({"openai", "ollama"})
 """Wire formats of providers that turn texts into vectors."""
@@ -88,16 +93,20 @@ def bind_suite(
         for name, item in suite.providers.items()
     }
     agents = {
-        name: _bind_agent(agent, values) if name in targets else agent
+        name: _bind_agent(agent, values, f"agents.{name}") if name in targets else agent
         for name, agent in suite.agents.items()
     }
     cases = tuple(
         _bind_case(case, values) if wanted else case
         for case, wanted in zip(suite.cases, is_used, strict=True)
     )
+    models = {
+        name: _bind_model(model, values) if name in targets else model
+        for name, model in suite.models.items()
+    }
     if values.missing:
         return Err(_missing(suite, values.missing))
-    return Ok(replace(suite, providers=providers, agents=agents, cases=cases))
+    return Ok(replace(suite, providers=providers, models=models, agents=agents, cases=cases))
 
 
 def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[Service, ...]]:
@@ -132,7 +141,9 @@ def _used_providers(
 
 
 def _asks_a_judge(expectation: Expectation) -> bool:
-    return expectation.kind == "judge" or expectation.params.get("method") == "judge"
+    params = expectation.params
+    is_judged = params.get("method") == "judge" or bool(params.get("judged"))
+    return expectation.kind in _JUDGED or is_judged
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
@@ -152,10 +163,37 @@ def _bind_case(case: Case, values: _Values) -> Case:
     )
     follow_ups = tuple(bind(text, values) for text in case.follow_ups)
     command = None if case.command is None else _bind_command(case.command, values)
-    if (bound, follow_ups, command) == (prompt, case.follow_ups, case.command):
+    contexts = tuple(_filled(context, partial(bind, lookup=values)) for context in case.contexts)
+    agent = None if case.agent is None else _bind_agent(case.agent, values, values.place)
+    expectations = _bind_expectations(case.expectations, values)
+    before = (prompt, case.follow_ups, case.contexts, command, agent, case.expectations)
+    if (bound, follow_ups, contexts, case.command, case.agent, expectations) == before:
         # A suite of many rows is not copied for nothing.
         return case
-    return replace(case, prompt=bound, follow_ups=follow_ups, command=command, written=case)
+    return replace(
+        case,
+        prompt=bound,
+        follow_ups=follow_ups,
+        contexts=contexts,
+        command=command,
+        agent=agent,
+        expectations=expectations,
+        written=case,
+    )
+
+
+def _bind_expectations(
+    expectations: tuple[Expectation, ...], values: _Values
+) -> tuple[Expectation, ...]:
+    """Fill in what is asked where it is a part of what is expected: of a weighted score."""
+    if not any(item.kind == "weighted_score" for item in expectations):
+        return expectations
+    return tuple(
+        replace(item, params=_filled(dict(item.params), partial(bind, lookup=values)))
+        if item.kind == "weighted_score"
+        else item
+        for item in expectations
+    )
 
 
 def _bind_command(command: Command, values: _Values) -> Command:
@@ -166,25 +204,30 @@ def _bind_command(command: Command, values: _Values) -> Command:
     )
 
 
-def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:
-    values.place = f"agents.{agent.id}"
+def _bind_model(model: ModelTarget, values: _Values) -> ModelTarget:
+    values.place = f"models.{model.id}"
+    return replace(model, model=bind(model.model, values))
+
+
+def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
+    values.place = place
     return replace(
         agent,
         endpoint=insert(agent.endpoint, values),
         headers={name: insert(text, values) for name, text in agent.headers.items()},
-        options=_insert_in(agent.options, values),
+        options=_filled(agent.options, partial(insert, lookup=values)),
     )
 
 
-def _insert_in(value: Any, values: _Values) -> Any:
+def _filled(value: Any, fill: Callable[[str], str]) -> Any:
     """Fill in all texts of a JSON value; its other placeholders are the adapter's."""
     match value:
         case str():
-            return insert(value, values)
+            return fill(value)
         case dict():
-            return {key: _insert_in(item, values) for key, item in value.items()}
+            return {key: _filled(item, fill) for key, item in value.items()}
         case list():
-            return [_insert_in(item, values) for item in value]
+            return [_filled(item, fill) for item in value]
         case _:
             return value
 

@@ -18,7 +18,14 @@ from kindlm.config.raw import items, section
 from kindlm.config.url_secrets import secret_parts
 from kindlm.suite import Suite
 
-__all__ = ["HIDDEN", "credential_variables", "hide_credentials", "literal_secrets", "written_in"]
+__all__ = [
+    "HIDDEN",
+    "credential_variables",
+    "header_secrets",
+    "hide_credentials",
+    "literal_secrets",
+    "written_in",
+]
 
 HIDDEN = "[hidden]"
 """Stands for a credential in what is recorded."""
@@ -36,8 +43,7 @@ def literal_secrets(suite: Suite) -> set[str]:
     These are the values of headers that authorize, whole and without their scheme, of 8
     characters or more.
     """
-    values = (_secrets_of(agent.headers) for agent in suite.agents.values())
-    return {secret for found in values for secret in found}
+    return {secret for agent in suite.all_agents() for secret in header_secrets(agent.headers)}
 
 
 def credential_variables(suite: Suite) -> set[str]:
@@ -51,14 +57,14 @@ def credential_variables(suite: Suite) -> set[str]:
 
 
 def _authorizing(suite: Suite) -> Iterator[str]:
-    for agent in suite.agents.values():
+    for agent in suite.all_agents():
         for header, value in agent.headers.items():
             if _SECRET_NAME.search(header):
                 yield value
 
 
 def _secret_url_parts(suite: Suite) -> Iterator[str]:
-    yield from (part for agent in suite.agents.values() for part in secret_parts(agent.endpoint))
+    yield from (part for agent in suite.all_agents() for part in secret_parts(agent.endpoint))
     for provider in suite.providers.values():
         yield from secret_parts(provider.base_url or "")
     for service in suite.services:
@@ -68,7 +74,7 @@ def _secret_url_parts(suite: Suite) -> Iterator[str]:
 def written_in(raw: Any) -> set[str]:
     """Return the credentials that are written out in a file, whatever else may be wrong with it."""
     headers = [section(agent, "headers") for _, agent in items(section(raw), "agents")]
-    return {secret for found in headers for secret in _secrets_of(found)}
+    return {secret for found in headers for secret in header_secrets(found)}
 
 
 def hide_credentials(headers: Mapping[str, str]) -> dict[str, str]:
@@ -79,7 +85,8 @@ def hide_credentials(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _secrets_of(headers: Mapping[str, Any]) -> Iterator[str]:
+def header_secrets(headers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the credentials that are written out in headers, of 8 characters or more."""
     for name, value in headers.items():
         if isinstance(value, str):
             yield from (part for part in _literal_parts(name, value) if len(part) >= _SHORTEST)

@@ -20,7 +20,7 @@ from kindlm.config.validation import validate
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import Suite
 
-__all__ = ["LoadedSuite", "load_suite", "suite_identity"]
+__all__ = ["LoadedSuite", "load_suite", "read_bytes", "suite_identity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
         path: the file.
         root: the project root; a suite's identity is its path relative to it.
     """
-    data = _read(path)
+    data = read_bytes(path)
     if isinstance(data, Err):
         diagnostic = Diagnostic(data.error, "error", "", None)
         return LoadedSuite(path, None, path.name, 0, (diagnostic,))
@@ -116,7 +116,8 @@ def _count_rows(test: Any, files: ReferencedFiles) -> int:
     return len(rows.value.rows) if isinstance(rows, Ok) else 1
 
 
-def _read(path: Path) -> Result[bytes]:
+def read_bytes(path: Path) -> Result[bytes]:
+    """Return what a file holds, one byte more than is read of it at most; or why it can't be."""
     try:
         return Ok(_beginning(path))
     except FileNotFoundError:

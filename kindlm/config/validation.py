@@ -17,7 +17,7 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.config.values import TAGS
 from kindlm.suggestions import hint_for
 
-__all__ = ["fit", "validate"]
+__all__ = ["fit", "kind_of", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -52,7 +52,7 @@ def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
     if not isinstance(value, dict):
         reporter.error(
             (),
-            f"The file must hold a mapping, but is {_kind(value)}",
+            f"The file must hold a mapping, but is {kind_of(value)}",
             "Begin with `kindlm: 1`",
             reason="schema",
         )
@@ -141,7 +141,7 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if given is None:
         return "is empty", "Write a value, or remove the key"
     if kind in _EXPECTED:
-        return f"must be {_EXPECTED[kind]}, but is {_kind(given)}", _type_hint(kind, given)
+        return f"must be {_EXPECTED[kind]}, but is {kind_of(given)}", _type_hint(kind, given)
     if kind == "literal_error":
         return _describe_choice(given, context["expected"])
     if kind == "string_too_short":
@@ -195,7 +195,7 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:
 def _describe_choice(given: Any, expected: str) -> tuple[str, str | None]:
     choices = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
     if not isinstance(given, str) or len(choices) == 1:
-        return f"must be {' or '.join(choices)}, but is {_kind(given)}", None
+        return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
     hint = hint_for(given, choices, "Allowed")
     return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
 
@@ -240,7 +240,8 @@ _KINDS: tuple[tuple[type | tuple[type, ...], Callable[[Any], str]], ...] = (
 )
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Return what a value is, in words."""
     return next((name(value) for types, name in _KINDS if isinstance(value, types)), "empty")
 
 
@@ -249,7 +250,7 @@ def _shown(value: Any) -> str:
         return f'"{value}"' if len(value) <= _MAX_VALUE else f'"{value[:_MAX_VALUE]}…"'
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _number(value)
-    return _kind(value)
+    return kind_of(value)
 
 
 def _number(value: float) -> str:

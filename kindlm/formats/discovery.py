@@ -1,42 +1,29 @@
-"""What a path holds: which files are test suites, and in which format.
-
-A YAML file is recognised by its text alone, without parsing it: a suite with a syntax error is
-still a suite, whose error is to be reported, and no file is too deep or too large to be looked at.
-"""
+"""What a path holds: which files hold tests, and in which format."""
 
 from __future__ import annotations
 
 import codecs
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.formats.recognition import SUFFIXES, FrontEnd, looks_like_tests, recognised
 
-__all__ = ["SUFFIXES", "Discovery", "Found", "FrontEnd", "discover", "is_skipped"]
+__all__ = ["SUFFIXES", "WHAT_HOLDS_TESTS", "Discovery", "Found", "discover", "is_skipped"]
 
-FrontEnd = Literal["kindlm"]
+WHAT_HOLDS_TESTS = (
+    "Tests are YAML files with `kindlm: 1` at their top, which kindlm init writes, and test cases "
+    "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`."
+)
+"""What to do about a path that holds none."""
 
-SUFFIXES = (".yaml", ".yml")
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 """Not looked into, as are hidden folders (.git, .kindlm, .venv) and virtual environments."""
 
 _LOOKED_AT = 1 << 20
 """Bytes of a file that are looked at; a larger file is no suite that could be loaded."""
-
-_KEY = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
-_BLOCK_KEY = re.compile(rf"^(?:--- +)?{_KEY}", re.MULTILINE)
-_FLOW_KEY = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
-
-_TEST_KEYS = (
-    "cases|expect|gates|input|models|prompts|providers|scenarios|suite|tests|thresholds|turns"
-)
-_TOP_KEY = re.compile(rf"""^(?:--- +)?["']?({_TEST_KEYS})["']?\s*:(?:\s|$)""", re.MULTILINE)
-_TEST_LIKE = 2
-"""So many keys that suites have make a file look like one."""
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -58,7 +45,7 @@ class Found:
 class Discovery:
     """What a path holds; `ignored` are files of a folder that look like tests and are none.
 
-    Other YAML files, of which every project has some, are passed over without a word.
+    Other files, of which every project has some, are passed over without a word.
     """
 
     found: tuple[Found, ...]
@@ -79,9 +66,10 @@ def discover(path: Path) -> Result[Discovery]:
         if not path.is_file():
             # A pipe or a device may have no end, or no beginning.
             return Err(_unreadable(OSError("it is no regular file"), path))
-        front_end = _front_end(_text(path))
+        text = _text(path)
     except OSError as error:
         return Err(_unreadable(error, path))
+    front_end = None if _is_settings(path) else recognised(text, _suffix(path), named=True)
     if front_end is None:
         return Err(_no_suite(path))
     return Ok(Discovery((Found(path, front_end),)))
@@ -90,18 +78,18 @@ def discover(path: Path) -> Result[Discovery]:
 def _search(folder: Path) -> Discovery:
     found: list[Found] = []
     ignored: list[Path] = []
-    for path in _yaml_files(folder):
+    for path in _files(folder):
         text = _text(path)
-        front_end = _front_end(text)
+        front_end = recognised(text, _suffix(path))
         if front_end is not None:
             found.append(Found(path, front_end))
-        elif len(set(_TOP_KEY.findall(text))) >= _TEST_LIKE:
+        elif looks_like_tests(text, _suffix(path)):
             ignored.append(path)
     return Discovery(tuple(found), tuple(ignored))
 
 
-def _yaml_files(folder: Path) -> Iterator[Path]:
-    """Yield each YAML file once, also where links lead to it twice or in a circle."""
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield each file that may hold tests once, also where links lead to it in a circle."""
     seen: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
         if (real := os.path.realpath(place)) in seen:
@@ -111,7 +99,7 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
         for name in sorted(files):
             path = Path(place, name)
-            if path.suffix.lower() not in SUFFIXES or not path.is_file():
+            if _suffix(path) not in SUFFIXES or _is_settings(path) or not path.is_file():
                 continue
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
@@ -136,11 +124,13 @@ def _text(path: Path) -> str:
     return data.decode(encoding, errors="replace")
 
 
-def _front_end(text: str) -> FrontEnd | None:
-    if _BLOCK_KEY.search(text):
-        return "kindlm"
-    is_flow = text.lstrip().startswith("{")
-    return "kindlm" if is_flow and _FLOW_KEY.search(text) else None
+def _suffix(path: Path) -> str:
+    return path.suffix.lower()
+
+
+def _is_settings(path: Path) -> bool:
+    """Tell whether a file is the configuration of EvalView, whatever is in it."""
+    return path.stem == ".evalview" or (path.stem == "config" and path.parent.name == ".evalview")
 
 
 def _raise(error: OSError) -> None:
@@ -160,7 +150,7 @@ def _no_suite(path: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"{str(path)!r} holds no tests.",
-        "A test suite is a YAML file with `kindlm: 1` at its top; kindlm init writes one.",
+        WHAT_HOLDS_TESTS,
         where=SourceLocation(str(path)),
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from kindlm.events import GitState
 
-__all__ = ["ci_service", "commit_of", "folder_in_repository", "git_state"]
+__all__ = ["ci_service", "commit_of", "folder_in_repository", "git_state", "remote_name"]
 
 _CI = {
     "GITHUB_ACTIONS": "github",
@@ -42,6 +43,12 @@ def commit_of(folder: Path, revision: str) -> str | None:
     """Return the commit that a revision names in a folder's repository; None if there is none."""
     wanted = f"{revision}^{{commit}}"
     return _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted) or None
+
+
+def remote_name(folder: Path) -> str | None:
+    """Return the name of the repository that a folder's one was cloned from, None if of none."""
+    url = _git(folder, "config", "--get", "remote.origin.url")
+    return (re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git") or None) if url else None
 
 
 def folder_in_repository(folder: Path) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.formats.discovery import discover
-from kindlm.recording.project import run_environment
+from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, discover
+from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
+from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.suite import Expectation, Suite
@@ -57,9 +58,12 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     )
 
 
-def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
-    """Load all suites that the paths hold; an error only if a path itself is of no use."""
-    files: dict[Path, Path] = {}
+def load_paths(paths: Sequence[Path], root: Path, *, strict: bool = False) -> Result[Loaded]:
+    """Load all suites that the paths hold; an error only if a path itself is of no use.
+
+    Where one is `strict`, unknown keys are errors in all formats.
+    """
+    files: dict[Path, Found] = {}
     ignored: list[Path] = []
     for path in paths:
         found = discover(path)
@@ -67,25 +71,51 @@ def load_paths(paths: Sequence[Path], root: Path) -> Result[Loaded]:
             return found
         for item in found.value.found:
             # One file is one suite, by whichever names it was reached.
-            files.setdefault(item.path.resolve(), item.path)
+            files.setdefault(item.path.resolve(), item)
         ignored += found.value.ignored
     if not files:
         return Err(_no_tests(paths))
-    loaded = _distinct([load_suite(path, root=root) for path in files.values()])
-    folders = list(dict.fromkeys(file.parent for file in files))
+    folders = list(dict.fromkeys(item.path.parent for item in files.values()))
     environ = run_environment([*folders, root], os.environ)
+    loaded = _distinct(list(_load(list(files.values()), root, environ, strict=strict)))
     _remember_secrets(environ, loaded)
     return Ok(
         Loaded(
             suites=tuple(item.suite for item in loaded if item.suite is not None),
             skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
-            diagnostics=tuple(found for item in loaded for found in _found(item, environ)),
-            files=tuple(files),
+            diagnostics=_each_once(found for item in loaded for found in _found(item, environ)),
+            files=tuple(item.path for item in files.values()),
             folders=tuple(folders),
             referenced=tuple(file for item in loaded for file in item.referenced),
             ignored=tuple(ignored),
         )
     )
+
+
+def _load(
+    found: Sequence[Found], root: Path, environ: Mapping[str, str], *, strict: bool
+) -> Iterator[LoadedSuite]:
+    """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder."""
+    around = Surroundings(root, project_name(root), environ, strict=strict)
+    configs = EvalviewConfigs(root, environ, strict=strict)
+    folders: dict[Path, list[Path]] = {}
+    for item in found:
+        if item.front_end == "evalview":
+            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+    for item in found:
+        if item.front_end == "kindlm":
+            yield load_suite(item.path, root=root)
+        elif (files := folders.pop(item.path.parent.resolve(), None)) is not None:
+            folder = item.path.parent
+            yield from load_folder(folder, files, configs.of(folder), around)
+
+
+def _each_once(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Leave out what is told already: folders may share a configuration."""
+    told: dict[tuple[str, str], Diagnostic] = {}
+    for item in found:
+        told.setdefault((str(item.error.where), item.error.message), item)
+    return tuple(told.values())
 
 
 def _remember_secrets(environ: Mapping[str, str], loaded: Iterable[LoadedSuite]) -> None:
@@ -186,5 +216,5 @@ def _no_tests(paths: Sequence[Path]) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
         f"No tests in {', '.join(str(path) for path in paths)}.",
-        "A test suite is a YAML file with `kindlm: 1` at its top; kindlm init writes one.",
+        WHAT_HOLDS_TESTS,
     )

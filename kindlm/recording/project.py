@@ -11,11 +11,13 @@ from typing import Any
 from dotenv import dotenv_values
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.recording.git import remote_name
 
 __all__ = [
     "Project",
     "configuration_file",
     "find_project",
+    "project_name",
     "regression_threshold",
     "run_environment",
 ]
@@ -87,6 +89,19 @@ def regression_threshold(root: Path) -> Result[float | None]:
             where=SourceLocation(str(root / "kindlm.toml")),
         )
     )
+
+
+def project_name(root: Path) -> str:
+    """Return what the project is called where its tests do not say so.
+
+    That is `project` of its configuration, else the name of its remote repository, else that of
+    its folder.
+    """
+    table = _configuration(root)
+    written = table.value.get("project") if isinstance(table, Ok) else None
+    if isinstance(written, str) and written:
+        return written
+    return remote_name(root) or root.resolve().name or "project"
 
 
 def configuration_file(root: Path) -> Path:

@@ -69,7 +69,7 @@ def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> Non
     [
         "KindLM: 1\nproject: shop\nsuite: {name: a}\ntests: []\n",
         " kindlm: 1\n---\nproviders:\n- openai:gpt-4o\nprompts: [hi]\n",
-        "name: capital\ninput: {query: x}\nthresholds: {min_score: 80}\n",
+        "name: capital\ninput: {query: x}\nexpected: {tools: [search]}\n",
         '"turns": []\n"expect": {}\n',
     ],
 )

@@ -1,0 +1,200 @@
+"""From the cases of a folder to the `Suite` that the engine runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from kindlm.config.canonical import config_hash, resolved
+from kindlm.config.credentials import hide_credentials
+from kindlm.config.interpolation import MARK
+from kindlm.config.places import Path
+from kindlm.errors import SourceLocation
+from kindlm.formats.evalview.adapters import MODEL_ADAPTERS
+from kindlm.formats.evalview.expectations import ScoreRules, compile_expectations
+from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.formats.evalview.rules import weights_of
+from kindlm.formats.evalview.schema import CaseConfig
+from kindlm.formats.evalview.targets import JUDGE, ModelTargets, adapter_of, compile_agent
+from kindlm.formats.evalview.tools import compile_tools, told_tools
+from kindlm.suite import Case, Price, Prompt, ScoreLimits, Suite
+
+__all__ = ["CheckedCase", "FolderIdentity", "compile_folder"]
+
+_TIMEOUT_MS = 120_000
+"""Time for one answer where nothing is written, as in EvalView."""
+
+_EXECUTION_TIMEOUT_MS = 300_000
+_FOR_CHECKS_MS = 60_000
+_MOST_POINTS = 100
+_MARKED = re.compile(MARK + r"?\{\{env\.(\w+)\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCase:
+    """A case without an error, its file, and what knows where its parts are."""
+
+    config: CaseConfig
+    file: FilePath
+    where: Callable[[Path], SourceLocation]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderIdentity:
+    """What the suite of a folder is known by."""
+
+    name: str
+    project: str
+    path: str
+
+
+def compile_folder(
+    identity: FolderIdentity,
+    cases: Sequence[CheckedCase],
+    config: ProjectConfig,
+    *,
+    compat: bool = False,
+) -> Suite:
+    """Return the suite of a folder, with all its cases.
+
+    Args:
+        identity: what the suite is called.
+        cases: the cases of the folder, checked without an error.
+        config: what they have in common.
+        compat: whether the verdict is that of EvalView, and what kindlm checks only advises.
+    """
+    targets = ModelTargets()
+    if config.judge is not None:
+        targets.add_judge(config.judge)
+    compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
+    text = _config_text(cases, config, compat=compat)
+    timeout_ms = _TIMEOUT_MS if config.timeout is None else max(1, round(config.timeout * 1000))
+    retries = config.retry.max_retries if config.retry else None
+    return Suite(
+        name=identity.name,
+        project=identity.project,
+        front_end="evalview",
+        path=identity.path,
+        config_hash=config_hash(text),
+        config_text=text,
+        providers=targets.providers,
+        models=targets.models,
+        cases=compiled,
+        gates=(),
+        judge_model=JUDGE if config.judge is not None else None,
+        timeout_ms=timeout_ms,
+        execution_timeout_ms=_longest(compiled, timeout_ms),
+        retries=2 if retries is None else retries,
+        prices=_prices(config),
+    )
+
+
+def _case(
+    checked: CheckedCase, config: ProjectConfig, targets: ModelTargets, *, compat: bool
+) -> Case:
+    case = checked.config
+    is_model = adapter_of(case, config) in MODEL_ADAPTERS
+    agent = None if is_model else compile_agent(case, config, checked.file.parent)
+    target = targets.add(case, config) if agent is None else agent.id
+    first, *others = [turn.query for turn in case.turns or ()] or [_only_query(case)]
+    rules = ScoreRules(
+        weights_of(case, config), config.tool_categories, has_judge=config.judge is not None
+    )
+    variance = case.thresholds.variance
+    return Case(
+        name=case.name,
+        prompt=Prompt(user=first),
+        targets=(target,),
+        expectations=compile_expectations(case, rules, checked.where, compat=compat),
+        tools=compile_tools(case),
+        follow_ups=tuple(others),
+        contexts=() if is_model else _contexts(case),
+        agent=agent,
+        strict_tools=bool(case.mocks and case.mocks.strict),
+        repeat=1 if variance is None else variance.runs,
+        pass_rate=1.0 if variance is None else variance.pass_rate,
+        score_limits=_score_limits(case),
+        tags=_tags(case),
+        where=checked.where(()),
+    )
+
+
+def _only_query(case: CaseConfig) -> str:
+    assert case.input is not None, "cases are checked before they are compiled"
+    return case.input.query
+
+
+def _contexts(case: CaseConfig) -> tuple[Mapping[str, Any] | None, ...]:
+    """Return what goes with each message; that of the input is that of the first one, too."""
+    common = {"tools": told_tools(case)} if case.tools else {}
+    first = case.input.context if case.input else None
+    written = [turn.context for turn in case.turns or ()] or [first]
+    if written[0] is None:
+        written[0] = first
+    contexts = [{**common, **(context or {})} or context for context in written]
+    return tuple(contexts) if any(context is not None for context in contexts) else ()
+
+
+def _score_limits(case: CaseConfig) -> ScoreLimits | None:
+    variance = case.thresholds.variance
+    if variance is None:
+        return None
+    mean, deviation = variance.min_mean_score, variance.max_std_dev
+    if mean is None and deviation is None:
+        return None
+    return ScoreLimits(
+        None if mean is None else mean / _MOST_POINTS,
+        None if deviation is None else deviation / _MOST_POINTS,
+    )
+
+
+def _tags(case: CaseConfig) -> tuple[str, ...]:
+    """Return the tags of a case, with its difficulty and the type of its suite among them."""
+    more = {"difficulty": case.difficulty, "suite_type": case.suite_type}
+    return (*(case.tags or ()), *(f"{key}:{value}" for key, value in more.items() if value))
+
+
+def _longest(cases: Sequence[Case], timeout_ms: int) -> int:
+    """Return the time for an execution: so long that each answer may take the time it has."""
+    needed = [
+        (case.agent.timeout_ms if case.agent and case.agent.timeout_ms else timeout_ms)
+        * (1 + len(case.follow_ups))
+        for case in cases
+    ]
+    return max(_EXECUTION_TIMEOUT_MS, max(needed, default=0) + _FOR_CHECKS_MS)
+
+
+def _prices(config: ProjectConfig) -> dict[str, Price]:
+    model = config.model
+    if model is None or model.name is None or model.pricing is None:
+        return {}
+    return {model.name: Price(model.pricing.input_per_1m, model.pricing.output_per_1m)}
+
+
+def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat: bool) -> str:
+    """Return what the cases mean in canonical JSON: variables by name, no credentials."""
+    document: dict[str, Any] = {
+        "cases": [_recordable_case(resolved(case.config)) for case in cases],
+        "config": _without_credentials(resolved(config)),
+    }
+    if compat:
+        document["compat"] = "evalview"
+    text = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return _MARKED.sub(r"${\1}", text)
+
+
+def _recordable_case(case: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(case.get("adapter_config"), dict):
+        return case
+    return {**case, "adapter_config": _without_credentials(case["adapter_config"])}
+
+
+def _without_credentials(settings: dict[str, Any]) -> dict[str, Any]:
+    headers = settings.get("headers")
+    return settings if not headers else {**settings, "headers": hide_credentials(headers)}

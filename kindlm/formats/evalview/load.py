@@ -1,0 +1,172 @@
+"""Loading the EvalView cases of a folder: each file by itself, then all of them as one suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.credentials import header_secrets
+from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.document import Document
+from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
+from kindlm.config.raw import section
+from kindlm.config.validation import fit, kind_of
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.formats.evalview.compile import CheckedCase, FolderIdentity, compile_folder
+from kindlm.formats.evalview.config_file import LoadedConfig
+from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.formats.evalview.reading import cases_of, read_file
+from kindlm.formats.evalview.rules import check_case
+from kindlm.formats.evalview.schema import CaseConfig
+from kindlm.formats.evalview.variables import expand, has_all
+
+__all__ = ["Surroundings", "load_folder"]
+
+_MOST_CASES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What decides how cases are loaded, besides their files."""
+
+    root: Path
+    project: str
+    environ: Mapping[str, str]
+    strict: bool = False
+    compat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file, loaded as far as it can be; `cases` are none if there is an error in it."""
+
+    path: Path
+    cases: tuple[CheckedCase, ...]
+    tests: int
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def load_folder(
+    folder: Path, files: Sequence[Path], project: LoadedConfig, around: Surroundings
+) -> list[LoadedSuite]:
+    """Load the cases of a folder. Never raises for what a user did: see the diagnostics.
+
+    Args:
+        folder: the folder, as it was named.
+        files: its files with cases, in their order.
+        project: the configuration that counts there.
+        around: what else decides.
+
+    Returns:
+        The suite of the folder, unless no file of it can be used, and one that can not run for
+        each file that has an error. Where the configuration has one, none can.
+    """
+    identity = suite_identity(folder, around.root)
+    name = around.project if identity == "." else identity
+    if project.config is None:
+        tests = sum(_count(path) for path in files)
+        return [_unusable(folder, name, tests, project)]
+    loaded = list(_distinct([_load_file(file, project.config, around) for file in files]))
+    cases = [case for file in loaded for case in file.cases]
+    broken = [
+        LoadedSuite(file.path, None, file.path.name, file.tests, file.diagnostics)
+        for file in loaded
+        if not file.cases
+    ]
+    if not cases:
+        return broken
+    suite = compile_folder(
+        FolderIdentity(name, around.project, identity), cases, project.config, compat=around.compat
+    )
+    found = tuple(item for file in loaded if file.cases for item in file.diagnostics)
+    referenced = () if project.file is None else (project.file,)
+    whole = LoadedSuite(folder, suite, name, len(cases), (*project.diagnostics, *found), referenced)
+    return [whole, *broken]
+
+
+def _unusable(folder: Path, name: str, tests: int, project: LoadedConfig) -> LoadedSuite:
+    referenced = () if project.file is None else (project.file,)
+    return LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)
+
+
+def _count(path: Path) -> int:
+    data = read_bytes(path)
+    return 0 if isinstance(data, Err) else len(cases_of(read_file(path, data.value)))
+
+
+def _load_file(path: Path, config: ProjectConfig, around: Surroundings) -> _File:
+    data = read_bytes(path)
+    if isinstance(data, Err):
+        return _File(path, (), 0, (Diagnostic(data.error, "error", "", None),))
+    documents = read_file(path, data.value)
+    whole = Reporter(str(path), documents)
+    whole.problems()
+    found = cases_of(documents)
+    if not found and not whole.has_errors:
+        whole.error((), "The file holds no case", "Begin with `name:`", reason="schema")
+    if len(found) > _MOST_CASES:
+        message = f"The file holds {len(found):,} cases, and {_MOST_CASES:,} is the most"
+        whole.error((), message, "Split it", reason="limit")
+        found = []
+    cases: list[CheckedCase] = []
+    diagnostics = list(whole.diagnostics)
+    for document in found:
+        reporter = Reporter(str(path), document)
+        case = _checked(document, config, around, reporter)
+        reporter.sort_phase(0)
+        diagnostics += reporter.diagnostics
+        if case is not None:
+            cases.append(CheckedCase(case, path, reporter.where))
+    has_errors = any(item.severity == "error" for item in diagnostics)
+    return _File(path, () if has_errors else tuple(cases), len(found), tuple(diagnostics))
+
+
+def _checked(
+    document: Document, config: ProjectConfig, around: Surroundings, reporter: Reporter
+) -> CaseConfig | None:
+    value: Any = document.value
+    if not isinstance(value, dict):
+        message = f"A case must be a mapping, but is {kind_of(value)}"
+        reporter.error((), message, "Begin with `name:`", reason="schema")
+        return None
+    reporter.hide(header_secrets(section(value, "adapter_config", "headers")))
+    if not has_all(value, around.environ, reporter):
+        return None
+    case = fit(CaseConfig, expand(value, around.environ), reporter, tolerant=not around.strict)
+    if case is not None:
+        check_case(case, config, reporter)
+    elif "input" not in value and "turns" not in value:
+        reporter.missing_key(("input",))
+    return None if reporter.has_errors else case
+
+
+def _distinct(files: Sequence[_File]) -> Iterator[_File]:
+    """Refuse a file with a name that another case of the folder has."""
+    taken: dict[str, SourceLocation] = {}
+    for file in files:
+        found: list[Diagnostic] = []
+        own: dict[str, SourceLocation] = {}
+        for case in file.cases:
+            name, place = case.config.name, case.where(("name",))
+            first = own.get(name) or taken.get(name)
+            if first is not None:
+                found.append(_twice(name, place, first))
+            own.setdefault(name, place)
+        if found:
+            yield replace(file, cases=(), diagnostics=(*file.diagnostics, *found))
+        else:
+            taken |= own
+            yield file
+
+
+def _twice(name: str, place: SourceLocation, first: SourceLocation) -> Diagnostic:
+    error = KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f'The name "{name}" is there twice: first at {first}',
+        "Results are told apart by the names of the cases of a folder: give one another name",
+        place,
+        {"reason": "duplicate_test"},
+    )
+    return Diagnostic(error, "error", "name", None)

@@ -1,0 +1,201 @@
+"""What a case must keep to beyond the types of its fields, and what in it has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic_core import PydanticCustomError
+
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.json_schemas import schema_fault
+from kindlm.config.places import Path
+from kindlm.config.values import check_pattern, check_url
+from kindlm.errors import ErrorCode
+from kindlm.formats.evalview.adapters import (
+    AGENT_ADAPTERS,
+    MODEL_ADAPTERS,
+    NEEDS_NO_ENDPOINT,
+    SIMULATES_TOOLS,
+    UNSERVED,
+)
+from kindlm.formats.evalview.categories import BUILT_IN, tools_of
+from kindlm.formats.evalview.expectations import SEQUENCE_MODES, SEVERITIES
+from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.formats.evalview.schema import CaseConfig, ExpectedConfig, ScoreWeights
+from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of
+from kindlm.suggestions import hint_for
+
+__all__ = ["DEFAULT_WEIGHTS", "check_case", "check_project", "weights_of"]
+
+DEFAULT_WEIGHTS: Mapping[str, float] = {
+    "tool_accuracy": 0.3,
+    "output_quality": 0.5,
+    "sequence_correctness": 0.2,
+}
+
+_SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
+
+
+def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
+    """Report what keeps a case from being run, and what of it has no effect."""
+    if case.input is None and case.turns is None:
+        reporter.missing_key(("input",))
+    _check_target(case, config, reporter)
+    _check_weights(case, config, reporter)
+    _check_expected(case.expected, ("expected",), config, reporter)
+    for index, turn in enumerate(case.turns or ()):
+        if turn.expected is not None:
+            _check_expected(turn.expected, ("turns", index, "expected"), config, reporter)
+    mode = case.adapter_config.sequence_mode if case.adapter_config else None
+    if mode is not None and mode not in SEQUENCE_MODES:
+        message = f'Unknown mode "{mode}": the sequence is compared as {SEQUENCE_MODES[0]}'
+        hint = hint_for(mode, SEQUENCE_MODES, "Known modes")
+        reporter.warning(("adapter_config", "sequence_mode"), message, hint, reason="no_effect")
+    _warn_of_mocks(case, config, reporter)
+
+
+def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
+    """Report an adapter that is not served; tell whether it is."""
+    name = adapter.strip().lower()
+    if name in _SERVED:
+        return True
+    if name in UNSERVED:
+        message, hint = (
+            f'The adapter "{adapter}" is not served',
+            f"Served are {', '.join(_SERVED)}; put the agent behind one of them, such as http",
+        )
+    else:
+        message = f'Unknown adapter "{adapter}"'
+        hint = hint_for(name, _SERVED, "Known adapters")
+    code = ErrorCode.PROVIDER_NOT_FOUND
+    reporter.error(path, message, hint, reason="unknown_adapter", code=code, value=adapter)
+    return False
+
+
+def check_project(config: ProjectConfig, reporter: Reporter) -> None:
+    """Report what of the configuration of a project is not served."""
+    if config.adapter is not None:
+        adapter = config.adapter.strip().lower()
+        _check_adapter(config.adapter, ("adapter",), reporter)
+        if config.endpoint and adapter not in MODEL_ADAPTERS:
+            _check_address(config.endpoint, ("endpoint",), reporter)
+    if config.judge is None or config.judge.provider.strip().lower() in MODEL_ADAPTERS:
+        return
+    reporter.error(
+        ("judge", "provider"),
+        f'The provider "{config.judge.provider}" is not served as a judge',
+        f"Served are {', '.join(MODEL_ADAPTERS)}; where it has an API like that of OpenAI, write "
+        "`provider: openai` and its `base_url:`",
+        reason="unknown_provider",
+        code=ErrorCode.PROVIDER_NOT_FOUND,
+    )
+
+
+def weights_of(case: CaseConfig, config: ProjectConfig) -> dict[str, float]:
+    """Return the weights of the score: those of the case over those of the project."""
+    weights = dict(DEFAULT_WEIGHTS)
+    for written in (config.scoring.weights if config.scoring else None, case.thresholds.weights):
+        if written is not None:
+            weights = written.over(weights)
+    return weights
+
+
+def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
+    adapter = adapter_of(case, config)
+    if case.adapter is not None and not _check_adapter(case.adapter, ("adapter",), reporter):
+        return
+    endpoint = endpoint_of(case, config)
+    if adapter in MODEL_ADAPTERS:
+        if model_of(case, config) is None:
+            reporter.error(
+                ("adapter",) if case.adapter else (),
+                f"It is not said which model of {adapter} is called",
+                "Write `model:`",
+                reason="model",
+            )
+        if case.input is not None and case.input.context:
+            message = "`context` is for agents: a model gets no more than the query"
+            reporter.warning(("input", "context"), message, reason="no_effect")
+        return
+    if not endpoint and AGENT_ADAPTERS.get(adapter) not in NEEDS_NO_ENDPOINT:
+        reporter.error(
+            ("endpoint",),
+            "It is not said where the agent is",
+            "Write `endpoint:` in the case, or in .evalview/config.yaml",
+            reason="endpoint",
+        )
+    if case.endpoint:
+        _check_address(case.endpoint, ("endpoint",), reporter)
+
+
+def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
+    """Report an address that is no URL; of one that begins with a variable nobody knows yet."""
+    if endpoint.startswith("{{env."):
+        return
+    try:
+        check_url(endpoint)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        secret = context.get("secret", False)
+        hint = "Put it into an environment variable: ${NAME}" if secret else context.get("hint")
+        message = f"endpoint {context.get('message')}"
+        reporter.error(path, message, hint, reason="endpoint", secret=secret)
+
+
+def _check_weights(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
+    weights = weights_of(case, config)
+    if ScoreWeights.is_whole(weights):
+        return
+    total = ", ".join(f"{name} {value:g}" for name, value in weights.items())
+    reporter.error(
+        ("thresholds", "weights"),
+        f"The weights total {sum(weights.values()):g}, not 1: {total}",
+        "Weights that are not written have their defaults",
+        reason="weights",
+    )
+
+
+def _check_expected(
+    expected: ExpectedConfig, path: Path, config: ProjectConfig, reporter: Reporter
+) -> None:
+    for index, category in enumerate(expected.tool_categories or ()):
+        if tools_of(category, config.tool_categories) is None:
+            known = (*(config.tool_categories or ()), *BUILT_IN)
+            message = f'Unknown category "{category}": no tool satisfies it'
+            hint = hint_for(category, known, "Known categories")
+            reporter.warning((*path, "tool_categories", index), message, hint, reason="category")
+    if expected.safety and expected.safety.severity_threshold not in SEVERITIES:
+        severity = expected.safety.severity_threshold
+        message = f'Unknown severity "{severity}": it counts as {SEVERITIES[0]}'
+        hint = hint_for(severity, SEVERITIES, "Known severities")
+        place = (*path, "safety", "severity_threshold")
+        reporter.warning(place, message, hint, reason="severity")
+    output = expected.output
+    if output is None:
+        return
+    for index, pattern in enumerate(output.regex_patterns or ()):
+        try:
+            check_pattern(pattern)
+        except PydanticCustomError as error:
+            context = error.context or {}
+            message = f"It {context.get('message')}; the check will fail"
+            place = (*path, "output", "regex_patterns", index)
+            reporter.warning(place, message, context.get("hint"), reason="pattern")
+    if output.json_schema is not None and (fault := schema_fault(output.json_schema)):
+        place = (*path, "output", "json_schema")
+        reporter.error(place, f"It is no JSON Schema: {fault}", reason="json_schema",
+                       code=ErrorCode.SCHEMA_FILE_ERROR)  # fmt: skip
+
+
+def _warn_of_mocks(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
+    if case.mocks is None:
+        return
+    for name in ("response_mocks", "http_mocks"):
+        if getattr(case.mocks, name):
+            message = f"`{name}` has no effect: only calls of tools are simulated"
+            reporter.warning(("mocks", name), message, reason="no_effect")
+    adapter = adapter_of(case, config)
+    simulates = adapter in MODEL_ADAPTERS or AGENT_ADAPTERS.get(adapter) in SIMULATES_TOOLS
+    if case.mocks.tool_mocks and not simulates:
+        message = f"`tool_mocks` has no effect: an agent behind {adapter} calls tools of its own"
+        reporter.warning(("mocks", "tool_mocks"), message, reason="no_effect")

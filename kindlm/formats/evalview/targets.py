@@ -1,0 +1,113 @@
+"""What a case of EvalView is run on: an agent of its own, or a model of the suite."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kindlm.config.interpolation import MARK
+from kindlm.formats.evalview.adapters import AGENT_ADAPTERS, MODEL_ADAPTERS, options
+from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
+from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig
+from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
+
+__all__ = [
+    "JUDGE",
+    "ModelTargets",
+    "adapter_of",
+    "as_written",
+    "compile_agent",
+    "endpoint_of",
+    "model_of",
+]
+
+JUDGE = "judge"
+"""The id of the model that judges."""
+
+_MARKED = re.compile(MARK + r"\{\{env\.(\w+)\}\}")
+_URL = re.compile(r"https?://", re.IGNORECASE)
+
+
+def adapter_of(case: CaseConfig, config: ProjectConfig) -> str:
+    """Return the adapter of a case as it is written; `http` where nothing is."""
+    return (case.adapter or config.adapter or "http").strip().lower()
+
+
+def endpoint_of(case: CaseConfig, config: ProjectConfig) -> str | None:
+    """Return where a case reaches its agent."""
+    adapter = adapter_of(case, config)
+    is_of_project = config.adapter is None or adapter == config.adapter.strip().lower()
+    if case.endpoint is None and adapter in MODEL_ADAPTERS and not is_of_project:
+        # That of an agent says nothing about a model.
+        return None
+    return case.endpoint if case.endpoint is not None else config.endpoint
+
+
+def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
+    """Return the name of the model that a case calls; an endpoint that is no URL is one, too."""
+    endpoint = endpoint_of(case, config)
+    by_endpoint = None if endpoint is None or _is_address(endpoint) else endpoint
+    by_config = case.adapter_config.model if case.adapter_config else None
+    by_project = config.model.name if config.model else None
+    return case.model or by_config or by_endpoint or by_project
+
+
+def as_written(text: str) -> str:
+    """Return a text with its variables as they stand in the file."""
+    return _MARKED.sub(r"${\1}", text)
+
+
+def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> AgentTarget:
+    """Return the agent of a case; its id is the adapter, so that no address is in identities."""
+    settings = case.adapter_config or AdapterConfig()
+    adapter = AGENT_ADAPTERS[adapter_of(case, config)]
+    own = {name.lower() for name in settings.headers or ()}
+    headers = {n: value for n, value in (config.headers or {}).items() if n.lower() not in own}
+    return AgentTarget(
+        id=adapter,
+        adapter=adapter,
+        endpoint=endpoint_of(case, config) or "",
+        headers={**headers, **(settings.headers or {})},
+        options=options(adapter, settings),
+        directory=str(folder),
+        timeout_ms=None if settings.timeout is None else max(1, round(settings.timeout * 1000)),
+        verbose=bool(settings.verbose),
+    )
+
+
+@dataclass(slots=True)
+class ModelTargets:
+    """The models that cases of one suite call, and how they are reached."""
+
+    providers: dict[str, ProviderSettings] = field(default_factory=dict)
+    models: dict[str, ModelTarget] = field(default_factory=dict)
+
+    def add_judge(self, judge: JudgeConfig) -> None:
+        """Add the model that judges."""
+        provider = self._provider(judge.provider.strip().lower(), judge.base_url)
+        self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model, judge_only=True)
+
+    def add(self, case: CaseConfig, config: ProjectConfig) -> str:
+        """Add the model of a case, whose name must be known; return its id."""
+        endpoint, model = endpoint_of(case, config), model_of(case, config)
+        assert model is not None, "cases are checked before they are compiled"
+        base_url = endpoint if endpoint is not None and _is_address(endpoint) else None
+        provider = self._provider(adapter_of(case, config), base_url)
+        name = f"{provider}/{as_written(model)}"
+        self.models[name] = ModelTarget(name, provider, model)
+        return name
+
+    def _provider(self, kind: str, base_url: str | None) -> str:
+        for name, known in self.providers.items():
+            if (known.type, known.base_url) == (kind, base_url):
+                return name
+        same = sum(known.type == kind for known in self.providers.values())
+        name = f"{kind}-{same + 1}" if same else kind
+        key = MODEL_ADAPTERS[kind]
+        self.providers[name] = ProviderSettings(name, kind, api_key_env=key, base_url=base_url)
+        return name
+
+
+def _is_address(endpoint: str) -> bool:
+    return bool(_URL.match(endpoint)) or endpoint.startswith("{{env.")

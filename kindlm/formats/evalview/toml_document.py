@@ -1,0 +1,185 @@
+"""A TOML file as a document that knows where its values stand.
+
+The parser of the standard library gives values without places. Places are found by going through
+the lines: tables and keys at the beginning of a line have their own, what is inside an inline value
+has that of its key.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator
+from datetime import date, time
+from typing import Any
+
+from kindlm.config.document import Document, read_text
+from kindlm.config.nodes import MAX_DEPTH, Node
+from kindlm.config.places import Path, Problem, SourceText
+
+__all__ = ["read_toml"]
+
+_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
+_ASSIGNMENT = re.compile(rf"[ \t]*({_KEY})[ \t]*=")
+_PART = re.compile(_KEY_PART)
+_TOKEN = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|'
+    r"'''.*?'''|"
+    r'"(?:[^"\\\n]|\\.)*"|'
+    r"'[^'\n]*'|#[^\n]*|[][{}]",
+    re.DOTALL,
+)
+_NO_CHARACTER = "\ufdd0"
+
+
+class _RefusedError(Exception):
+    """A value is none that JSON could hold."""
+
+    def __init__(self, message: str, hint: str, path: Path, *, limit: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.path, self.limit = message, hint, path, limit
+
+
+def read_toml(data: bytes) -> Document:
+    """Read a TOML file as a list of the one document it is. Never raises: see `problems`."""
+    text = read_text(data)
+    if isinstance(text, Document):
+        return text
+    places: dict[Path, int] = {(): 0}
+    try:
+        value = tomllib.loads(text.text)
+        places |= _places(text.text)
+        root = _node(value, (), 0, places)
+    except tomllib.TOMLDecodeError as error:
+        return _unreadable(text, _syntax_problem(error, text))
+    except RecursionError:
+        return _unreadable(text, _too_deep())
+    except ValueError as error:
+        # Such as a number of too many digits.
+        return _unreadable(text, Problem(f"The file can not be read: {error}", "Mend the value"))
+    except _RefusedError as refused:
+        position = text.position(_nearest(refused.path, places))
+        problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
+        return _unreadable(text, problem)
+    return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
+
+
+def _unreadable(text: SourceText, problem: Problem) -> Document:
+    return Document(None, (problem,), False, text, None)
+
+
+def _too_deep() -> Problem:
+    hint = "Check for brackets that are never closed"
+    return Problem(f"The file is nested more than {MAX_DEPTH} levels deep", hint, limit=True)
+
+
+def _syntax_problem(error: tomllib.TOMLDecodeError, text: SourceText) -> Problem:
+    found = _AT.search(str(error))
+    message = str(error)[: found.start()] if found else str(error)
+    line, column = (int(found[1]), int(found[2])) if found and found[1] else (None, None)
+    start = text.position(len(text.text)) if line is None else None
+    position = start or type(text.position(0))(line or 1, column or 1)
+    return Problem(f"TOML syntax error: {message}", "Mend the line: https://toml.io", position)
+
+
+def _nearest(path: Path, places: dict[Path, int]) -> int:
+    while path not in places:
+        path = path[:-1]
+    return places[path]
+
+
+def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
+    start = places.get(path, start)
+    if len(path) > MAX_DEPTH:
+        problem = _too_deep()
+        raise _RefusedError(problem.message, problem.hint, path, limit=True)
+    if isinstance(value, dict):
+        children: dict[str | int, Node] = {
+            key: _node(item, (*path, key), start, places) for key, item in value.items()
+        }
+        keys = {key: places.get((*path, key), start) for key in value}
+        return Node({key: child.value for key, child in children.items()}, start, keys, children)
+    if isinstance(value, list):
+        items = [_node(item, (*path, at), start, places) for at, item in enumerate(value)]
+        return Node([item.value for item in items], start, {}, dict(enumerate(items)))
+    return Node(_scalar(value, path), start)
+
+
+def _scalar(value: Any, path: Path) -> Any:
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _RefusedError("There is a number that JSON can not hold", "Put it in quotes", path)
+    if isinstance(value, str) and _NO_CHARACTER in value:
+        raise _RefusedError("An escape stands for no character", "Remove the escape", path)
+    return value
+
+
+def _places(text: str) -> dict[Path, int]:
+    """Return where the tables and keys of a valid TOML text begin, by their paths."""
+    places: dict[Path, int] = {}
+    tables: dict[Path, int] = {}
+    table: Path = ()
+    for start in _statements(text):
+        if header := _HEADER.match(text, start):
+            names = _names(header[2])
+            table = _in_last(names[:-1], tables) + names[-1:]
+            if header[1] == "[[":
+                tables[table] = tables.get(table, -1) + 1
+                places.setdefault(table, header.start(2))
+                table = (*table, tables[table])
+            else:
+                table = _in_last(names, tables)
+            _note(table, header.start(2), places)
+        elif assignment := _ASSIGNMENT.match(text, start):
+            path = (*table, *_names(assignment[1]))
+            _note(path, assignment.start(1), places)
+    return places
+
+
+def _note(path: Path, index: int, places: dict[Path, int]) -> None:
+    """Keep where a path begins, and what leads to it that has no line of its own."""
+    for length in range(1, len(path) + 1):
+        places.setdefault(path[:length], index)
+
+
+def _in_last(names: Path, tables: dict[Path, int]) -> Path:
+    """Return the path that names lead to: in a list of tables, into the last one."""
+    path: Path = ()
+    for name in names:
+        path = (*path, name)
+        if path in tables:
+            path = (*path, tables[path])
+    return path
+
+
+def _names(key: str) -> Path:
+    return tuple(_unquoted(part) for part in _PART.findall(key))
+
+
+def _unquoted(part: str) -> str:
+    if part[:1] == '"':
+        return str(tomllib.loads(f"k={part}")["k"])
+    return part.strip("'")
+
+
+def _statements(text: str) -> Iterator[int]:
+    """Yield where each line begins that is not inside of a value of several lines."""
+    depth, tokens, start = 0, _TOKEN.finditer(text), 0
+    token = next(tokens, None)
+    while start < len(text):
+        if depth == 0:
+            yield start
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        while token is not None and token.start() < end:
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+            if token.end() > end:
+                end = text.find("\n", token.end())
+                end = len(text) if end < 0 else end
+            token = next(tokens, None)
+        start = end + 1

@@ -1,0 +1,86 @@
+"""`${NAME}` in files of EvalView: the environment, filled in now or when a test is run.
+
+Where a secret may be, in what is sent and where it is sent to, only the name goes into what is
+loaded, and the value is put in when the test is run. Everywhere else it is put in at once, so that
+it may also be a number. What is inserted is never expanded again; a dollar sign that begins no
+`${NAME}` is a dollar sign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.interpolation import MARK
+from kindlm.config.places import Path
+from kindlm.config.raw import texts
+from kindlm.errors import ErrorCode
+
+__all__ = ["expand", "has_all"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
+
+SAID = MARK + r"{{env.\1}}"
+"""In what is said to the agent, where its author may write anything."""
+
+ADDRESS = r"{{env.\1}}"
+"""In addresses, headers and options, which are filled in likewise in all formats."""
+
+_NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_mode"})
+_ADDRESSES = frozenset({"endpoint", "headers", "adapter_config"})
+
+
+def has_all(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool:
+    """Report each variable without a value where it is written; tell whether there is none."""
+    complete = True
+    for path, text in texts(value, ()):
+        names = _VARIABLE.findall(text)
+        if _form(path) == ADDRESS:
+            names += _PLACEHOLDER.findall(text)
+        for name in dict.fromkeys(names):
+            if name in environ:
+                continue
+            complete = False
+            reporter.error(
+                path,
+                f"The environment variable {name} is not set",
+                f"Set {name} in your environment or .env file",
+                reason="missing_environment",
+                code=ErrorCode.CONFIG_VALIDATION_ERROR,
+                missing=[name],
+            )
+    return complete
+
+
+def expand(value: Any, environ: Mapping[str, str], path: Path = ()) -> Any:
+    """Return a value with its variables filled in, or marked for run time; all must be set."""
+    match value:
+        case str():
+            form = _form(path)
+            if form is not None:
+                return _VARIABLE.sub(form, value)
+            return _VARIABLE.sub(lambda found: environ.get(found[1], found[0]), value)
+        case dict():
+            return {key: expand(item, environ, (*path, key)) for key, item in value.items()}
+        case list():
+            return [expand(item, environ, (*path, at)) for at, item in enumerate(value)]
+        case _:
+            return value
+
+
+def _form(path: Path) -> str | None:
+    """Return how a variable is written until the test is run; None where it is put in at once."""
+    match path:
+        case ("turns", int(), "query" | "context", *_):
+            return SAID
+        case ("adapter_config", field, *_) if field in _NOT_DEFERRED:
+            return None
+        case ("input", *_) | ("model",):
+            return SAID
+        case (field, *_) if field in _ADDRESSES:
+            return ADDRESS
+        case _:
+            return None

@@ -1,0 +1,80 @@
+"""In which format a file is, by its text alone.
+
+Nothing is parsed: a suite with a syntax error is still a suite, whose error is to be reported, and
+no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is a
+suite; a YAML or TOML text with `thresholds`, and `input` or `turns`, is an EvalView test case, or
+a list of such.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+__all__ = ["SUFFIXES", "FrontEnd", "looks_like_tests", "recognised"]
+
+FrontEnd = Literal["kindlm", "evalview"]
+
+SUFFIXES = (".yaml", ".yml", ".toml")
+"""Of files that may hold tests."""
+
+_KINDLM = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
+_KINDLM_KEY = re.compile(rf"^(?:--- +)?{_KINDLM}", re.MULTILINE)
+_KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
+
+_EVALVIEW_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
+_OTHER_KEYS = frozenset(
+    {"cases", "expect", "gates", "models", "prompts", "providers", "scenarios", "suite", "tests"}
+)
+_ANY_KEY = "|".join(sorted(_EVALVIEW_KEYS | _OTHER_KEYS))
+_TEST_LIKE = 2
+"""So many keys that suites have make a file look like one."""
+
+_IN_FLOW = re.compile(rf"""[{{,\s]["']?({_ANY_KEY})["']?\s*:""")
+_IN_TOML = re.compile(rf"""^[ \t]*\[*[ \t]*["']?({_ANY_KEY})["']?[ \t]*[].=]""", re.MULTILINE)
+_FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
+_QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
+
+
+def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | None:
+    """Return the format of a text; None if it holds no tests.
+
+    Args:
+        text: the text, or its beginning.
+        suffix: that of the file's name, in lower case.
+        named: whether the user named the file: then a case whose `thresholds` or `expected` are
+            missing is one all the same, so that this can be told.
+    """
+    is_toml = suffix == ".toml"
+    if not is_toml and _is_kindlm(text):
+        return "kindlm"
+    keys = _keys(text, is_toml=is_toml)
+    # Messages of a scenario are no queries.
+    asks = "input" in keys or ("turns" in keys and _QUERY.search(text) is not None)
+    decides = "thresholds" in keys or (named and "expected" in keys)
+    return "evalview" if asks and decides else None
+
+
+def looks_like_tests(text: str, suffix: str) -> bool:
+    """Tell whether a text that is in no format that is known looks like tests all the same."""
+    is_toml = suffix == ".toml"
+    keys = _keys(text, is_toml=is_toml)
+    return len(keys & _EVALVIEW_KEYS if is_toml else keys) >= _TEST_LIKE
+
+
+def _is_kindlm(text: str) -> bool:
+    if _KINDLM_KEY.search(text):
+        return True
+    return text.lstrip().startswith("{") and _KINDLM_IN_FLOW.search(text) is not None
+
+
+def _keys(text: str, *, is_toml: bool) -> set[str]:
+    """Return the keys of tests that are at the top of a text, or of the items of a list there."""
+    if is_toml:
+        return set(_IN_TOML.findall(text))
+    if text.lstrip()[:1] in ("{", "["):
+        return set(_IN_FLOW.findall(text))
+    item = _FIRST_ITEM.match(text)
+    indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
+    key = rf"""^(?:--- +)?{indent}["']?({_ANY_KEY})["']?\s*:(?:\s|$)"""
+    return set(re.findall(key, text, re.MULTILINE))
