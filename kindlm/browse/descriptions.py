@@ -85,6 +85,7 @@ _COLUMNS = {
         "outcome": "passed, failed, inconclusive or skipped",
         "score": "0 to 1; empty: not decided",
         "line": "line of the suite's file that asks for it",
+        "advisory": "1: it decides nothing",
     },
     "baselines": {
         "label": "empty: set without one",

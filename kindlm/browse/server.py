@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 from collections.abc import Callable, Collection
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -70,10 +72,8 @@ def make_datasette(database: Path) -> Datasette:
     handle_exception.rich = None
     settings = {"sql_time_limit_ms": _SQL_LIMIT_MS, "suggest_facets": False}
     datasette = Datasette(metadata=INSTANCE, settings=settings)
-    # Mutable: an immutable one would not look into the write-ahead log.
-    datasette.add_database(
-        Database(datasette, path=_Path(database), is_mutable=True), name=DATABASE
-    )
+    found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
+    datasette.add_database(found, name=DATABASE)
     return datasette
 
 
@@ -109,6 +109,21 @@ def serve(
         Server(config).run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _can_be_followed(database: Path) -> bool:
+    """Tell whether what is appended to the file can be seen: that takes a file beside it.
+
+    In a folder that is read-only there is none, and nobody who appends. There the file is read as
+    one that never changes, which Datasette calls immutable; it looks into no write-ahead log.
+    """
+    address = f"{database.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            return False
+    return True
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
 from importlib.metadata import entry_points
@@ -166,3 +167,16 @@ def test_a_history_of_whatever_name_is_read_and_no_other_file_is_made(
     assert {path.name.removeprefix(name) for path in folder.iterdir()} <= {
         "", "-shm", "-wal", "-search", "-search-journal", ".locks",
     }  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_history_in_a_folder_that_is_read_only_is_read(recorded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copied" / "kindlm.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(recorded)) as source, closing(sqlite3.connect(path)) as to:
+        source.backup(to)
+        to.execute("PRAGMA journal_mode=WAL")
+    path.parent.chmod(0o555)
+    datasette = make_datasette(path)
+    assert "aaaa2222" in get(datasette, "/-/kindlm/kindlm/run/aaaa2222").text
+    assert "aaaa2222" in get(datasette, "/kindlm/runs").text
