@@ -63,7 +63,7 @@ def write_documents(
                 out.write(document.text)
         # A ValueError is a name that no file can have.
         except (OSError, ValueError) as error:
-            yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id)
+            yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o")
         else:
             yield file
 
@@ -78,7 +78,7 @@ def write_pdf(view: RunView, file: Path) -> KindlmError | None:
         with open_output(file, mode=0o666) as out:
             out.write(pdf.value)
     except OSError as error:
-        return _not_written(file, error, view.id)
+        return _not_written(file, error, view.id, "--pdf")
     return None
 
 
@@ -97,10 +97,11 @@ def _unused(stem: Path, written: set[str]) -> Path:
     return file
 
 
-def _not_written(file: Path, error: OSError | ValueError, run: str) -> KindlmError:
+def _not_written(file: Path, error: OSError | ValueError, run: str, option: str) -> KindlmError:
     reason = getattr(error, "strerror", None) or str(error)
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The compliance report could not be written to {file}: {reason}.",
-        f"The run is recorded; write it again: kindlm report {run} --format compliance -o FILE",
+        "The run is recorded; write it again:"
+        f" kindlm report {run} --format compliance {option} FILE",
     )

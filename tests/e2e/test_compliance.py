@@ -158,6 +158,29 @@ def test_it_is_written_where_no_run_has_finished_yet(
     assert "| none finished | | | |" in (workspace.root / file).read_text()
 
 
+def test_shards_are_compared_with_the_accepted_run_as_one(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    workspace.suite(server.url, tests=[workspace.test(name) for name in ("first", "second")])
+    workspace.run("test")
+    workspace.run("baseline", "set", "latest")
+    for shard in ("1/2", "2/2"):
+        workspace.run("test", "--shard", shard, "--run-group", "nightly")
+    told = workspace.run("report", "nightly", "--format", "compliance").stdout
+    assert "The run as a whole: **UNCHANGED**; 2 as before\n" in told
+
+
+def test_a_pdf_that_can_not_be_written_is_told(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    workspace.suite(server.url)
+    done = workspace.run("test", "--compliance", "--pdf", "/dev/full")
+    assert done.returncode == 1
+    assert "could not be written to /dev/full: No space left on device" in done.stderr
+    assert "--format compliance --pdf FILE" in done.stderr
+    assert workspace.query("SELECT ended, passed FROM runs") == [("finished", 1)]
+
+
 @pytest.mark.parametrize("file", [".kindlm/kindlm.db", "kindlm.yaml", "kept.md", "."])
 def test_a_pdf_takes_the_place_of_nothing_else(
     workspace: Workspace, server: LoopbackServer, file: str

@@ -142,6 +142,8 @@ def test_baseline_changes_and_reviews_are_told(history: Any, recorded: Any, make
     assert "run `aaaa2222`, accepted by ann" in beside
     changes = section(document, "What changed between runs")
     assert re.findall(r"\| `(\w+)` \|", changes) == ["bbbb3333", "aaaa2222"]
+    # Each heading stands apart from what is above it.
+    assert not re.search(r"[^\n]\n#", document)
     said = section(document, "What people said")
     assert "**pass** by bob" in said
     assert "It &#42;was&#42; kind." in said
@@ -340,5 +342,6 @@ def test_a_configuration_of_any_origin_is_read(
     ],
     ids=["wide", "high", "links", "images", "long", "letters", "deep", "empty"],
 )
-def test_a_pdf_is_made_of_any_document(markdown: str) -> None:
+def test_a_pdf_is_made_of_any_document(markdown: str, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(pdf_of(markdown, "2026-01-31T12:00:00.000000Z"), Ok)
+    assert not caplog.records

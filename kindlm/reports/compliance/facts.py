@@ -206,7 +206,7 @@ def _baseline(db: sqlite3.Connection, view: RunView, suite: SuiteView) -> dict[s
         return {**facts, "verdict": "this run is the baseline", "reasons": []}
     if not found.here:
         return {**facts, "verdict": "its run is not in this history", "reasons": []}
-    diff = compare_runs(db, found.run, view.id, DiffOptions())
+    diff = compare_runs(db, found.run, view.group or view.id, DiffOptions())
     headline = headline_of(diff)
     return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
 

@@ -29,6 +29,7 @@ _SIZE = 9
 _CELL = re.compile(r"<(td|th)\b([^>]*)>(.*?)</t[dh]>", re.DOTALL)
 _MARKUP = re.compile(r"</?(?:code|strong|em|a)\b[^>]*>")
 _NO_WIDTH = "\u200b"
+_MISSING = "\N{REPLACEMENT CHARACTER}"
 
 
 def require_pdf() -> Result[None]:
@@ -48,7 +49,8 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
         markdown: The document.
         made: When its run ended, UTC, ISO 8601: the PDF is dated so.
 
-    Without a font for other letters than Latin ones, those are shown as `?`. A document whose
+    Characters that the font does not have are shown as the replacement character, or as `?` where
+    there is a font for Latin letters alone. A document whose
     tables no page holds has its rows as text. An error tells that the extra is not installed, or
     that no PDF can be made of the document.
     """
@@ -82,6 +84,11 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         for style in ("", "B", "I", "BI"):
             pdf.add_font("text", style, font)
         pdf.set_font("text", size=_SIZE)
+        # What the font does not have would be left out without a trace.
+        added: Any = pdf.fonts["text"]
+        known = added.cmap.keys() | map(ord, "\n\t")
+        missing = set(map(ord, set(markdown))) - known
+        markdown = markdown.translate(dict.fromkeys(missing, _MISSING))
     pdf.add_page()
     # Every head in black: a colour would seem to mean something.
     styles: dict[str, Any] = {
