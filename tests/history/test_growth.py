@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kindlm.browse.queries import QUERIES
 from kindlm.history.baselines import output_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished, list_runs
@@ -81,6 +82,10 @@ def steps_of(history: Any, make: Any) -> Callable[[Question], list[int]]:
                     run.execution(
                         f"test {n}", tools=(("lookup", {}, {}),), assertions=(make.passed(),)
                     )
+                run.execution(tools=(("lookup", {}, {}),), assertions=(make.failed(),))
+                run.execution(
+                    failures=(make.provider_failed(),), error=("PROVIDER_TIMEOUT", 201, "Late.", "")
+                )
                 run.finish()
             runs = size
             steps.append(_steps(history.reader(), question))
@@ -122,3 +127,11 @@ def test_the_tests_of_a_name_take_one_look_at_each_run(
 ) -> None:
     short, long = steps_of(lambda db: find_tests(db, "test 1"))
     assert long < 1.2 * short * LONG / SHORT
+
+
+@pytest.mark.parametrize("name", [name for name in QUERIES if ":run" in QUERIES[name]["sql"]])
+def test_a_saved_query_of_one_run_takes_one_look_at_each_run(
+    name: str, steps_of: Callable[[Question], list[int]]
+) -> None:
+    short, long = steps_of(lambda db: db.execute(QUERIES[name]["sql"], {"run": RUN}).fetchall())
+    assert long - short < 10 * (LONG - SHORT)
