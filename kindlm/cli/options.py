@@ -29,6 +29,7 @@ __all__ = [
     "RunArgument",
     "RunOrGroupArgument",
     "RunVerboseOption",
+    "StrictOption",
     "SuiteTextOption",
     "TagsOption",
     "TargetsOption",
@@ -163,6 +164,11 @@ RunVerboseOption = Annotated[
 ]
 
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")]
+
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Unknown keys of EvalView test cases are errors."),
+]
 
 NoProgressOption = Annotated[
     bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")

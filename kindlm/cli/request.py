@@ -44,6 +44,7 @@ class TestOptions:
     gate: str | None = None
     concurrency: int | None = None
     timeout_ms: int | None = None
+    strict: bool = False
     fail_fast: bool = False
     max_cost_usd: float | None = None
     max_time_s: float | None = None

@@ -83,7 +83,7 @@ def run_tests(options: TestOptions) -> int:
         options = or_fail(as_recorded(options, unfinished, project.root))
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
-    loaded = or_fail(load_paths(options.paths, project.root))
+    loaded = or_fail(load_paths(options.paths, project.root, strict=options.strict))
     or_fail(_check_files(reporters, options, project, loaded))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
@@ -308,7 +308,7 @@ def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
     show(shown, console)
     if loaded.ignored and options.warnings:
-        note(f"Ignored, no test suite: {', '.join(map(str, loaded.ignored))}", console)
+        note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}", console)
 
 
 def _pdf_of_what() -> KindlmError:

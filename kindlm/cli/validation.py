@@ -34,7 +34,7 @@ def summarise(loaded: Loaded) -> ValidationSummary:
     """Count what was loaded and what is wrong with it."""
     severities = [found.severity for found in loaded.diagnostics]
     return ValidationSummary(
-        files=len(loaded.suites) + len(loaded.skipped),
+        files=len(loaded.files),
         tests=sum(len(suite.cases) for suite in loaded.suites)
         + sum(skipped.tests for skipped in loaded.skipped),
         errors=severities.count("error"),

@@ -52,7 +52,7 @@ def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     paths = options.paths or or_fail(default_paths(Path()))
-    loaded = or_fail(load_paths(paths, project.root))
+    loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
     or_fail(spare(reporters, project.database, loaded.files))
     rounds = Rounds(arguments)
     watch = Watch(
@@ -77,7 +77,7 @@ def look(options: TestOptions) -> Watched:
     paths = _paths(options)
     if isinstance(paths, Err):
         return Watched(WatchedFiles(), (paths.error,))
-    loaded = load_paths(paths.value, project.value.root)
+    loaded = load_paths(paths.value, project.value.root, strict=options.strict)
     if isinstance(loaded, Err):
         return Watched(WatchedFiles(), (loaded.error,))
     errors = tuple(found for found in loaded.value.diagnostics if found.severity == "error")

@@ -21,6 +21,7 @@ from kindlm.cli.options import (
     ReporterOption,
     ReportFileOption,
     RunVerboseOption,
+    StrictOption,
     SuiteTextOption,
     TagsOption,
     TargetsOption,
@@ -51,6 +52,7 @@ def test_command(
         int | None,
         typer.Option("--timeout", metavar="MS", min=1, help="Milliseconds for one call."),
     ] = None,
+    strict: StrictOption = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
     ] = False,
@@ -139,6 +141,7 @@ def test_command(
         gate=gate,
         concurrency=concurrency,
         timeout_ms=timeout,
+        strict=strict,
         fail_fast=fail_fast,
         max_cost_usd=max_cost,
         max_time_s=max_time,

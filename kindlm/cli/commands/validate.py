@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.options import ListFormat, VerboseOption
+from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
 
 __all__ = ["validate_command"]
 
@@ -20,6 +20,7 @@ def validate_command(
     form: Annotated[
         ListFormat, typer.Option("--format", help="For people, or for editors.")
     ] = ListFormat.TERMINAL,
+    strict: StrictOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Check suites without running them: nothing is called."""
@@ -35,13 +36,14 @@ def validate_command(
 
     del verbose
     root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root
-    loaded = or_fail(load_paths(paths or or_fail(default_paths(Path())), root))
+    held = paths or or_fail(default_paths(Path()))
+    loaded = or_fail(load_paths(held, root, strict=strict))
     summary = summarise(loaded)
     if form is ListFormat.JSON:
         sys.stdout.write(redactor(os.environ)(validation_json(loaded, summary)))
     else:
         show(loaded.diagnostics)
         if loaded.ignored:
-            note(f"Ignored, no test suite: {', '.join(map(str, loaded.ignored))}")
+            note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}")
         sys.stdout.write(f"{summary}\n")
     raise typer.Exit(1 if summary.errors else 0)
