@@ -103,10 +103,10 @@ class CheckResult:
 
 
 def execution_status(outcomes: list[Outcome]) -> Status:
-    """Return the status of an execution that ran without an error, from its assertions.
+    """Return the status of an execution that ran without an error, from the assertions that decide.
 
-    A failed assertion weighs more than one that could not be decided; the latter makes the
-    execution errored, since nobody knows whether it would have passed.
+    Those that are advisory do not. A failed assertion weighs more than one that could not be
+    decided; the latter makes the execution errored: nobody knows whether it would have passed.
     """
     if Outcome.FAILED in outcomes:
         return Status.FAILED

@@ -16,7 +16,7 @@ from kindlm.history.masking import mask_of
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Status
 from kindlm.reports.figures import duration, money
 from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
@@ -122,8 +122,7 @@ def _why(view: RunView, execution: ExecutionView) -> str:
     """Return why an execution did not pass: its error, or the first check that was not met."""
     checks = view.assertions(execution)
     mask = mask_of(execution, checks, view.tool_calls(execution))
-    wrong = (Outcome.FAILED, Outcome.INCONCLUSIVE)
     told = execution.error or next(
-        (check.message for check in checks if check.outcome in wrong and check.message), ""
+        (check.message for check in checks if check.is_wrong and check.message), ""
     )
     return one_line(mask.text(told), _MESSAGE_LIMIT)

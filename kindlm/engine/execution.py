@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -186,6 +186,7 @@ class _Attempt:
         self._held = held
         self._conversation = Conversation(Transcript(self._case.prompt.system))
         self._results: list[CheckResult] = []
+        self._deciding: list[CheckResult] = []
 
     async def run(self) -> Finished | None:
         """Converse and check, and record how it ended; None if it was cut off."""
@@ -196,7 +197,7 @@ class _Attempt:
             if self._permit.takes_back():
                 return None
             raise
-        status = Status.ERRORED if error else execution_status([r.outcome for r in self._results])
+        status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
         is_held = self._held is not None
         self._recorder.record(_finish(self._conversation, status, error, is_held=is_held))
         await self._recorder.durable()
@@ -205,7 +206,7 @@ class _Attempt:
             self._execution,
             status,
             error,
-            tuple(result for result in self._results if result.outcome in undone),
+            tuple(result for result in self._deciding if result.outcome in undone),
             self._conversation.transcript.latency_ms,
             self._counter.spent_usd,
         )
@@ -280,8 +281,9 @@ class _Attempt:
         clock = self._doers.clock
         for expectation in self._case.expectations:
             self._caller.assertion = len(self._results)
+            seen = replace(context, earlier=tuple(self._results))
             started = clock.monotonic()
-            found = await self._doers.checker.evaluate(expectation, transcript, context)
+            found = await self._doers.checker.evaluate(expectation, transcript, seen)
             duration_ms = (clock.monotonic() - started) * 1000 / max(len(found), 1)
             for result in found:
                 event = assertion_event(
@@ -289,6 +291,8 @@ class _Attempt:
                 )
                 self._recorder.record(event)
                 self._results.append(result)
+                if not expectation.advisory:
+                    self._deciding.append(result)
 
     def _context(self) -> CheckContext:
         """Return what checks may use; the baseline is looked up only where drift is checked."""

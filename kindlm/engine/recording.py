@@ -231,6 +231,7 @@ def assertion_event(
         duration_ms=round(duration_ms, 3),
         line=expectation.where.line if expectation.where else None,
         turn=expectation.turn,
+        advisory=expectation.advisory,
     )
 
 

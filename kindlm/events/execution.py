@@ -73,6 +73,7 @@ class AssertionEvaluated(Payload):
     turn: int | None = Field(
         default=None, description="it looked at the conversation up to this message of the user"
     )
+    advisory: bool = Field(default=False, description="it decides nothing")
 
 
 class ExecutionFinished(Payload):

@@ -26,7 +26,7 @@ SELECT a.failure_code
   FROM executions e
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite = :suite AND e.test = :test AND e.target = :target
-   AND a.failure_code IS NOT NULL
+   AND a.failure_code IS NOT NULL AND NOT a.advisory
 UNION
 SELECT error_code FROM executions
  WHERE suite = :suite AND test = :test AND target = :target AND error_code IS NOT NULL

@@ -26,7 +26,7 @@ SELECT sum(a.kind = 'schema'), sum(a.kind = 'pii'),
        sum(a.kind IN ('keywords_deny', 'keywords_allow'))
   FROM executions e
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite IN $ids AND a.outcome = 'failed'
+ WHERE e.suite IN $ids AND a.outcome = 'failed' AND NOT a.advisory
 """
 
 _JUDGE = """

@@ -70,7 +70,7 @@ OF_ID = " WHERE e.id = ?"
 ASSERTIONS = """
 SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.body AS actual,
        a.failure_code, m.body AS message, a.evidence, r.body AS reasoning, t.body AS trace,
-       a.duration_ms, a.line
+       a.duration_ms, a.line, a.advisory
   FROM assertions a
   LEFT JOIN shown_texts x ON x.ref = a.expected_ref
   LEFT JOIN shown_texts y ON y.ref = a.actual_ref

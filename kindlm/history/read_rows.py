@@ -59,6 +59,7 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
     """Return the assertion of a row."""
     values = dict(row)
     values["outcome"] = Outcome(row["outcome"])
+    values["advisory"] = bool(row["advisory"])
     values["evidence"] = tuple(json.loads(row["evidence"]))
     values["expected"] = read_json(row["expected"])
     values["actual"] = read_json(row["actual"])

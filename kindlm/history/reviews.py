@@ -65,7 +65,7 @@ SELECT v.passed, CASE WHEN v.note_ref IS NOT NULL THEN coalesce(n.body, '[erased
 
 # Of several passes of one judge, and of their retries, every call has the same model.
 _ASSERTIONS = """
-SELECT a.kind, a.label, a.outcome, a.score, a.threshold,
+SELECT a.kind, a.label, a.outcome, a.score, a.threshold, a.advisory,
        (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
          WHERE c.execution = a.execution AND c.attempt = a.attempt
            AND c.purpose = 'judge' AND c.assertion = a.position
@@ -178,7 +178,9 @@ def _reviewed(db: sqlite3.Connection, row: sqlite3.Row) -> ReviewedExecution:
         reviews=tuple(ReviewView(bool(r["passed"]), r["note"], r["by"], r["at"]) for r in reviews),
         criteria=tuple(_criterion(one) for one in assertions if one["kind"] == "judge"),
         checks_failed=any(
-            one["outcome"] in _NOT_PASSED for one in assertions if one["kind"] != "judge"
+            one["outcome"] in _NOT_PASSED and not one["advisory"]
+            for one in assertions
+            if one["kind"] != "judge"
         ),
     )
 

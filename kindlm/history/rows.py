@@ -181,7 +181,10 @@ class ExecutionView:
 
 @dataclass(frozen=True, slots=True)
 class AssertionView:
-    """One assertion with its evidence; `expected` and `actual` are JSON values."""
+    """One assertion with its evidence; `expected` and `actual` are JSON values.
+
+    One that is advisory decides nothing about the execution.
+    """
 
     kind: str
     label: str
@@ -197,6 +200,12 @@ class AssertionView:
     trace: str | None
     duration_ms: float
     line: int | None
+    advisory: bool = False
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the execution did not pass because of it."""
+        return not self.advisory and self.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,14 @@ def _evaluated(event: RecordedEvent) -> Iterator[Operation]:
             "duration_ms": data["duration_ms"],
             "line": data.get("line"),
             "turn": data.get("turn"),
+            "advisory": data.get("advisory", False),
         },
     )
 
 
 ASSERTIONS = Projection(
     name="assertions",
-    version=2,
+    version=3,
     tables=(
         Table(
             "assertions",
@@ -70,6 +71,7 @@ ASSERTIONS = Projection(
                 "duration_ms": "REAL",
                 "line": "INTEGER",
                 "turn": "INTEGER",
+                "advisory": "INTEGER",
             },
             primary_key=("execution", "attempt", "position"),
             clustered=True,

@@ -41,7 +41,8 @@ SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status
 _ASSERTION_LOG = """
 SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.position,
        a.kind, a.label, a.outcome, a.score, a.threshold, a.failure_code,
-       m.body AS message, x.body AS expected, y.body AS actual, r.body AS reasoning, a.line
+       m.body AS message, x.body AS expected, y.body AS actual, r.body AS reasoning, a.line,
+       a.advisory
   FROM assertions a
   JOIN executions e ON e.id = a.execution AND e.attempt = a.attempt
   JOIN suites s ON s.id = e.suite
@@ -116,7 +117,7 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
 
 VIEWS = Projection(
     name="views",
-    version=6,
+    version=7,
     tables=(),
     handlers={},
     views={

@@ -13,10 +13,11 @@ __all__ = ["assertion_fields", "assertion_name", "json_shown", "place"]
 
 
 def assertion_name(assertion: AssertionView) -> str:
-    """Return the kind and the label of an assertion."""
+    """Return the kind and the label of an assertion, and whether it only advises."""
+    mark = " (advisory)" if assertion.advisory else ""
     if assertion.label in ("", assertion.kind):
-        return one_line(assertion.kind)
-    return f"{one_line(assertion.kind)} {one_line(assertion.label)}"
+        return f"{one_line(assertion.kind)}{mark}"
+    return f"{one_line(assertion.kind)} {one_line(assertion.label)}{mark}"
 
 
 def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:

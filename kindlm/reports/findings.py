@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Status
 
 __all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of"]
 
@@ -61,7 +61,7 @@ def findings_of(view: RunView, test: TestView) -> Findings:
             error.executions.append(execution.id)
         tools = tuple(call.tool for call in tool_calls)
         for assertion in evaluated:
-            if assertion.outcome not in (Outcome.FAILED, Outcome.INCONCLUSIVE):
+            if not assertion.is_wrong:
                 continue
             key = (assertion.kind, assertion.label, assertion.failure_code, assertion.message)
             if key not in assertions:

@@ -304,6 +304,7 @@ def _assertion(assertion: AssertionView) -> dict[str, Any]:
         ],
         "reasoning": assertion.reasoning,
         "durationMs": assertion.duration_ms,
+        "advisory": assertion.advisory,
     }
 
 

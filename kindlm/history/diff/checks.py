@@ -21,7 +21,7 @@ SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcom
        e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
   FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
-   AND e.status IN ('passed', 'failed', 'errored')
+   AND e.status IN ('passed', 'failed', 'errored') AND NOT a.advisory
  GROUP BY a.kind, a.label, e.run
  ORDER BY 3, 1, 2
 """
@@ -109,5 +109,5 @@ class _Messages:
         return {
             (assertion.kind, assertion.label): masked(assertion, mask)
             for assertion in reversed(assertions)
-            if assertion.outcome in ("failed", "inconclusive")
+            if assertion.is_wrong
         }

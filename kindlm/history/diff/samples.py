@@ -109,6 +109,7 @@ SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
   FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift'))
+   AND NOT a.advisory
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
 """
 
