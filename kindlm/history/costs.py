@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Paid", "paid_for_runs", "paid_for_test"]
+__all__ = ["Paid", "paid_for_execution", "paid_for_runs", "paid_for_test"]
 
 _SUMS = """
 sum(CASE WHEN c.purpose = 'test' THEN c.cost_usd END) AS agents_usd,
@@ -35,6 +35,15 @@ SELECT r.mode, {_SUMS}
   LEFT JOIN executions e ON e.suite = s.id AND e.test = :test AND e.target = :target
   LEFT JOIN provider_calls c ON c.execution = e.id
  WHERE s.id = :suite
+"""  # noqa: S608 (constants of this module)
+
+
+_EXECUTION = f"""
+SELECT r.mode, {_SUMS}
+  FROM executions e
+  JOIN runs r ON r.id = e.run
+  LEFT JOIN provider_calls c ON c.execution = e.id
+ WHERE e.id = ?
 """  # noqa: S608 (constants of this module)
 
 
@@ -65,6 +74,11 @@ def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) ->
     """Return what all repeats of a test of one suite, by the suite's id, cost together."""
     wanted = {"suite": suite, "test": test, "target": target}
     return _paid(*db.execute(_TEST, wanted).fetchone())
+
+
+def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
+    """Return what all attempts of an execution, by its id, cost in its own run."""
+    return _paid(*db.execute(_EXECUTION, (execution,)).fetchone())
 
 
 def _paid(mode: str, agents_usd: float | None, judges_usd: float | None, unknown: int) -> Paid:

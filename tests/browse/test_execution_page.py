@@ -62,7 +62,7 @@ def test_when_each_call_was_made_is_named_with_its_time(ask: Any, failing: Any) 
     assert "call 1, failed: " in text
     assert "call 2: 20 ms" in text
     assert "call 4, judge: 50 ms" in text
-    assert "Tokens 10 in, 5 out" in text
+    assert "Tokens 10 in, 5 out Cost $0.0030 (agents $0.0010, judges $0.0020)" in text
 
 
 def test_a_long_text_is_folded_under_its_beginning(ask: Any, history: Any, make: Any) -> None:

@@ -21,6 +21,14 @@ _MARGIN = 10
 _ROW = 18
 _NAMES = 190
 
+_SHAPES = {
+    "good": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
+    "bad": "M0,-6l6,6l-6,6l-6,-6z",
+    "unsure": "M0,-6l6,10h-12z",
+    "soft": "M-3,-3h6v6h-6z",
+}
+"""A dot, a diamond, a triangle, a square around 0,0: told apart without their colours, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -36,7 +44,7 @@ class Point:
 
 
 def trend(points: Sequence[Point], title: str, width: int = _WIDTH) -> Markup:
-    """Return a line over rates from the oldest to the newest, a dot for each.
+    """Return a line over rates from the oldest to the newest, a mark for each, shaped by its mood.
 
     `width` is that of the drawing, in units that are pixels where it is as wide.
     """
@@ -53,18 +61,22 @@ def trend(points: Sequence[Point], title: str, width: int = _WIDTH) -> Markup:
         Markup('<line class="grid" x1="0" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(width, y, y)
         for y in (_MARGIN, _HEIGHT / 2, _HEIGHT - _MARGIN)
     )
-    dots = Markup("").join(
-        _dot(point, x, y) for point, (x, y) in zip(points, places, strict=True) if y is not None
+    marks = Markup("").join(
+        _mark(point, x, y) for point, (x, y) in zip(points, places, strict=True) if y is not None
     )
     return Markup(
         '<svg class="trend" role="group" viewBox="0 0 {} {}">'
         '<title>{}</title>{}<polyline class="line" points="{}"/>{}</svg>'
-    ).format(width, _HEIGHT, title, grid, line, dots)
+    ).format(width, _HEIGHT, title, grid, line, marks)
 
 
-def _dot(point: Point, x: float, y: float) -> Markup:
-    dot = Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="4"><title>{}</title></circle>')
-    shape = dot.format(point.mood, x, y, point.name)
+def _mark(point: Point, x: float, y: float) -> Markup:
+    # Where it stands is apart from its shape, so that a style sheet can enlarge that.
+    mark = Markup(
+        '<g transform="translate({:.1f} {:.1f})">'
+        '<path class="mark {}" d="{}"><title>{}</title></path></g>'
+    )
+    shape = mark.format(x, y, point.mood, _SHAPES[point.mood], point.name)
     if point.link is None:
         return shape
     return Markup('<a href="{}" aria-label="{}">{}</a>').format(point.link, point.name, shape)

@@ -8,13 +8,14 @@ from typing import Any
 
 from markupsafe import Markup
 
+from kindlm.history.costs import Paid, paid_for_execution
 from kindlm.history.execution_place import Span, read_place, read_requests, read_spans
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.assertion_text import assertion_fields, assertion_name
-from kindlm.reports.figures import duration, money
+from kindlm.reports.figures import cost, duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.conversation import Called, attempts_of, highlighted, pretty
 from kindlm.reports.pages.document import Document
@@ -55,12 +56,10 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "error": mask.text(execution.error),
             "trace": mask.text(execution.trace),
             "warnings": [mask.text(warning) for warning in execution.warnings],
-            "facts": list(_facts(execution)),
+            "facts": list(_facts(execution, paid_for_execution(db, execution.id))),
             "wrong": [each for each in shown if each.is_wrong],
             "right": [each for each in shown if each.outcome in decided],
-            "advice": [
-                each for each in shown if not each.is_wrong and each.outcome not in decided
-            ],
+            "advice": [each for each in shown if not each.is_wrong and each.outcome not in decided],
             "attempts": attempts_of(
                 view.first_messages(execution),
                 view.calls(execution),
@@ -89,7 +88,7 @@ def _request(call: Called, requests: Mapping[tuple[int, int], dict[str, Any]]) -
     return pretty({**recorded, "new messages": messages})
 
 
-def _facts(execution: ExecutionView) -> Iterator[tuple[str, str]]:
+def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
     if execution.answers:
         yield "Answers", f"{execution.answers:,}"
         if execution.latency_ms:
@@ -99,7 +98,10 @@ def _facts(execution: ExecutionView) -> Iterator[tuple[str, str]]:
         yield "Tokens", tokens
     if execution.cost_then_usd is not None:
         yield "Cost when recorded", money(execution.cost_then_usd)
-    elif execution.answers:
+    if paid.total_usd:
+        yield "Cost", f"{cost(paid)}{' + unknown' if paid.unknown else ''}"
+    elif execution.answers and execution.cost_then_usd is None:
+        # Of an imported one no call may be known, but what all of them cost.
         usd = execution.cost_usd
         yield "Cost", "unknown" if usd is None else money(usd)
     if execution.finish_reason:

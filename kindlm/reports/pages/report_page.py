@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
 
+from kindlm.history.costs import paid_for_execution
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
@@ -115,6 +116,7 @@ class _Pieces:
             {
                 "id": execution.id,
                 "execution": execution,
+                "paid": paid_for_execution(view.db, execution.id),
                 "opened": opened,
                 "mood": STATUS_MOODS.get(status, "unsure"),
                 "sign": SIGNS.get(status, "·"),

@@ -85,7 +85,8 @@ def _chart(runs: Sequence[IndexedRun], links: Links) -> Markup | None:
         Point(
             run.pass_rate,
             RUN_MOODS[run.status],
-            f"{_name(run)}, {run.started_at[:10]}: {percent(run.pass_rate or 0.0)} passed",
+            f"{_name(run)}, {run.started_at[:10]}: {run.status},"
+            f" {percent(run.pass_rate or 0.0)} passed",
             links.run(run.id),
         )
         for run in shown

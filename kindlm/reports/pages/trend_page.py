@@ -116,7 +116,7 @@ def _chart(
         Point(
             None if each is None else each / high,
             _MOODS[point.status],
-            f"{one_line(point.run)}, {point.started_at[:10]}: "
+            f"{one_line(point.run)}, {point.started_at[:10]}: {point.status.value}, "
             f"{'unknown' if each is None else told(each)}",
             links.run(point.run),
         )
