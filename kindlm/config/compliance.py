@@ -35,12 +35,14 @@ def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None
     try:
         Environment(autoescape=True).parse(text.value)
     except TemplateSyntaxError as error:
-        reporter.error(
-            _PATH,
-            f"{file}, line {error.lineno}: {error.message}",
-            "What a template may hold: docs/compliance.md",
-            reason="template",
-        )
+        problem = f"{file}, line {error.lineno}: {error.message}"
+    except RecursionError:
+        problem = f"{file}: it nests too deeply"
+    else:
+        return
+    reporter.error(
+        _PATH, problem, "What a template may hold: docs/compliance.md", reason="template"
+    )
 
 
 def template_of(config: ComplianceConfig, files: ReferencedFiles) -> str | None:

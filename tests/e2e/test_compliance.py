@@ -59,7 +59,11 @@ def test_what_it_says_of_the_system_is_in_the_history(
 
 @pytest.mark.parametrize(
     ("template", "said"),
-    [("{% if %}", "mine.md, line 1"), (None, '"mine.md" does not exist')],
+    [
+        ("{% if %}", "mine.md, line 1"),
+        ("{{ " + "(" * 5_000, "mine.md: it nests too deeply"),
+        (None, '"mine.md" does not exist'),
+    ],
 )
 def test_a_template_that_is_none_is_an_error_before_the_run(
     workspace: Workspace, server: LoopbackServer, template: str | None, said: str
