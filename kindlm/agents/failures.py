@@ -17,7 +17,16 @@ from kindlm.retry_after import retry_after
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import unreachable_reason
 
-__all__ = ["Who", "bad_option", "failed", "of_network", "of_reply", "of_status", "of_timeout"]
+__all__ = [
+    "Who",
+    "bad_option",
+    "failed",
+    "of_network",
+    "of_reply",
+    "of_report",
+    "of_status",
+    "of_timeout",
+]
 
 _QUOTED_CHARACTERS = 200
 _QUOTED_LINES = 3
@@ -124,6 +133,18 @@ def of_reply(who: Who, reason: str, body: str, status: int | None = None) -> Kin
         f"{who.title} sent an answer that cannot be used ({who.quote(reason)})"
         + (f": {said}" if said else ""),
         "Check the agent's `endpoint`, and where its answer holds the text: `responsePath`",
+        status=status,
+        body=body,
+    )
+
+
+def of_report(who: Who, said: str, body: str, status: int | None = None) -> KindlmError:
+    """Return the error of an agent that answered, and says that it failed."""
+    return failed(
+        who,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{who.title} reported an error: {who.quote(said)}",
+        "Look for it in the log of the agent",
         status=status,
         body=body,
     )

@@ -4,7 +4,7 @@
 |---|---|
 | `message` | `{"message", "conversation_id"}`: the agent remembers the conversation |
 | `messages` | `{"messages": [{"role", "content"}]}`: all that was said, the system text first |
-| `query` | `{"query", "context", "enable_tracing"}`, what was said before in `context` |
+| `query` | `{"query", "context", "enable_tracing"}`; `context` has what was said before, too |
 
 In a `body` template, `{{message}}`, `{{messages}}`, `{{conversation_id}}` and `{{system}}` stand
 for values: a string that is one placeholder becomes the value itself, inside a longer string texts
@@ -24,6 +24,8 @@ from kindlm.transcript import Message, Role
 __all__ = [
     "PLACEHOLDERS",
     "REQUESTS",
+    "context_with_history",
+    "form_warnings",
     "last_user_text",
     "make_body",
     "placeholders",
@@ -50,16 +52,24 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
     if form == "messages":
         return {"messages": [_said(message) for message in _spoken(request)]}
     if form == "query":
-        return {"query": text, "context": _history(request), "enable_tracing": True}
+        return {"query": text, "context": context_with_history(request), "enable_tracing": True}
     return {"message": text, "conversation_id": request.conversation}
 
 
-def request_warnings(request: AgentRequest, form: str, template: Any = None) -> tuple[str, ...]:
+def form_warnings(request: AgentRequest, form: str, template: Any = None) -> tuple[str, ...]:
     """Return what of the request this form of body cannot say."""
     if template is None:
-        says_system = form == "messages"
+        says_system, says_context = form == "messages", form == "query"
     else:
         says_system = not {"messages", "system"}.isdisjoint(placeholders(template))
+        says_context = False
+    return request_warnings(request, says_system=says_system, says_context=says_context)
+
+
+def request_warnings(
+    request: AgentRequest, *, says_system: bool, says_context: bool = True
+) -> tuple[str, ...]:
+    """Return what of the request is not sent, where not all of it is."""
     warnings = []
     if _system(request) and not says_system:
         warnings.append(
@@ -67,6 +77,8 @@ def request_warnings(request: AgentRequest, form: str, template: Any = None) -> 
         )
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
+    if request.context and not says_context:
+        warnings.append("the context was not sent: only agents with `request: query` get one")
     return tuple(warnings)
 
 
@@ -74,6 +86,14 @@ def last_user_text(request: AgentRequest) -> str:
     """Return the message that is to be answered."""
     users = [message.text for message in request.messages if message.role is Role.USER]
     return users[-1] if users else ""
+
+
+def context_with_history(request: AgentRequest) -> dict[str, Any]:
+    """Return the context of the message, with what was said before where anything was."""
+    talk = [message for message in _spoken(request) if message.role is not Role.SYSTEM]
+    earlier = [_said(message) for message in talk[:-1]]
+    history = {"conversation_history": earlier} if earlier else {}
+    return {**(request.context or {}), **history}
 
 
 def placeholders(template: Any) -> Iterator[str]:
@@ -99,12 +119,6 @@ def _said(message: Message) -> dict[str, str]:
 def _system(request: AgentRequest) -> str:
     texts = [message.text for message in request.messages if message.role is Role.SYSTEM]
     return "\n\n".join(texts)
-
-
-def _history(request: AgentRequest) -> dict[str, Any]:
-    talk = [message for message in _spoken(request) if message.role is not Role.SYSTEM]
-    earlier = [_said(message) for message in talk[:-1]]
-    return {"conversation_history": earlier} if earlier else {}
 
 
 def _fill(template: Any, values: dict[str, Any]) -> Any:

@@ -120,7 +120,8 @@ class PythonAgent:
                 return Err(failures.of_timeout(self._who, request.timeout_s))
             return Err(_crashed(self._who, raised))
         latency_ms = (time.perf_counter() - begun) * 1000
-        warnings = request_warnings(request, "messages" if self._wants_request() else "message")
+        gets_all = self._wants_request()
+        warnings = request_warnings(request, says_system=gets_all, says_context=gets_all)
         return self._reply(said, latency_ms, warnings)
 
     async def _ask(self, request: AgentRequest) -> Any:

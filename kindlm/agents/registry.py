@@ -27,7 +27,11 @@ _COMMAND = "kindlm.agents.command:command_agent"
 _MAKERS = {
     "http": "kindlm.agents.http_agent:http_agent",
     "python": "kindlm.agents.python_agent:python_agent",
+    "streaming": "kindlm.agents.streaming:streaming_agent",
+    "tapescope": "kindlm.agents.streaming:streaming_agent",
 }
+_OTHER_NAMES = {"jsonl": "tapescope"}
+"""Names that test cases of EvalView use besides."""
 
 ADAPTERS = tuple(sorted(_MAKERS))
 """The adapters that a configuration can name."""
@@ -52,7 +56,10 @@ def make_agent(
         The agent, not yet opened; or the error of an adapter that is not known
         (PROVIDER_NOT_FOUND), or of options that it does not take (CONFIG_VALIDATION_ERROR).
     """
-    where = _COMMAND if isinstance(target, Command) else _MAKERS.get(target.adapter)
+    if isinstance(target, Command):
+        where: str | None = _COMMAND
+    else:
+        where = _MAKERS.get(_OTHER_NAMES.get(target.adapter, target.adapter))
     if where is None:
         assert isinstance(target, AgentTarget)
         hint = hint_for(target.adapter, ADAPTERS, "Known")

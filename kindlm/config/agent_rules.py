@@ -18,6 +18,8 @@ __all__ = ["OPTIONS", "OPTION_NAMES", "check_agents"]
 OPTIONS = {
     "http": ("headers", "request", "body", "responsePath", "toolCallsPath"),
     "python": ("path", "responsePath", "toolCallsPath"),
+    "streaming": ("headers",),
+    "tapescope": ("headers",),
 }
 """What `adapter` can be, and the keys that it takes beside those of all agents."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -143,6 +144,26 @@ def test_a_query_has_what_was_said_before_in_its_context(talk, http, ask):
             "enable_tracing": True,
         },
     ]
+
+
+def test_a_query_has_the_context_of_its_message(talk, http, ask):
+    first = replace(ask(FIRST), context={"user": 7})
+    second = replace(ask(FIRST, ANSWER, SECOND), context={"conversation_history": [], "plan": None})
+    _, server = talk(http({"response": "ok"}), requests=[first, second], request="query")
+    contexts = [request.body["context"] for request in server.received]
+    assert contexts[0] == {"user": 7}
+    assert contexts[1]["plan"] is None
+    assert [said["content"] for said in contexts[1]["conversation_history"]] == ["one", "ok"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"request": "messages"}, {"request": "query", "body": {"q": "{{message}}"}}]
+)
+def test_a_context_that_is_not_sent_is_told_of(talk, http, ask, success, options):
+    request = replace(ask(FIRST), context={"user": 7})
+    (result,), server = talk(http({"message": "ok"}), requests=[request], **options)
+    assert success(result).warnings[0].startswith("the context was not sent")
+    assert "user" not in server.received[0].body
 
 
 @pytest.mark.parametrize("form", ["message", "query"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.agents.registry import make_agent
+from kindlm.agents.registry import ADAPTERS, make_agent
 from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
 
@@ -33,7 +33,8 @@ def test_an_unknown_adapter_gets_the_nearest(refused):
 
 
 def test_an_adapter_that_resembles_none_gets_all(refused):
-    assert refused("carrier-pigeon").hint == "Known: http, python"
+    assert refused("carrier-pigeon").hint == f"Known: {', '.join(ADAPTERS)}"
+    assert {"http", "python", "streaming", "tapescope"} <= set(ADAPTERS)
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/", "http://", "http://[bad", "", "x\n"])

@@ -1,0 +1,258 @@
+"""What the events of a stream mean: text in pieces or whole, tool calls, their results, usage.
+
+An event is an object with a `type`, and what it says under `data` or beside the type:
+
+| type | what it says | effect |
+|---|---|---|
+| `token` | `token` | is the next piece of the text |
+| `final_message`, `message_complete` | `text` or `content` | is the whole text so far |
+| `tool_call` | `name`, `args`, `id` | a tool is called |
+| `tool_result` | `result`, `success`, `error`, `id`, `name` | answers a call |
+| `step_narration` | `text`, `toolName` | a tool was called that says no more than this |
+| `usage` | `input_tokens`, `output_tokens`, `cost` | all of them are added up |
+| `error` | `error` or `message` | the agent failed |
+| `start`, `status`, `thinking`, `step_start`, `step_complete`, `metadata` | | says nothing |
+| any other | `text`, `message`, `content` or `data` | is the next piece of the text |
+
+A result belongs to the call with its id, else to the first unanswered one with its name, else, if
+it names none, to the first unanswered one. A narration that begins with "Step" is no call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kindlm.agents.json_values import lookup
+from kindlm.agents.reply_reading import (
+    MAX_TOKENS,
+    Told,
+    UnreadableReply,
+    read_cost,
+    read_model,
+    read_usage,
+)
+from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.transcript import ToolCall, ToolUse, Usage
+
+__all__ = ["MAX_EVENTS", "AgentFailed", "Heard", "Piece", "hear"]
+
+MAX_EVENTS = 100_000
+"""A stream with more events is none of an answer."""
+
+Piece: TypeAlias = Mapping[str, Any] | str
+"""An event, or a text that is no event."""
+
+_SILENT = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
+_WHOLE = frozenset({"final_message", "message_complete"})
+_TEXTS = ("text", "message", "content", "data")
+_IDS = ("id", "tool_call_id", "call_id", "toolCallId")
+_NAMES = ("name", "tool", "tool_name", "toolName")
+_ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
+_RESULTS = ("result", "output", "response")
+_UNKNOWN = "unknown"
+
+
+class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
+    """The agent says that it failed, in these words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a stream says, and what was odd about it."""
+
+    told: Told
+    warnings: tuple[str, ...] = ()
+
+
+def hear(pieces: Iterable[Piece]) -> Heard:
+    """Put a stream together; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
+    draft = _Draft()
+    for number, piece in enumerate(pieces, start=1):
+        if number > MAX_EVENTS:
+            raise UnreadableReply(f"it has more than {MAX_EVENTS:,} events")
+        if isinstance(piece, str):
+            draft.texts.append(piece)
+        else:
+            draft.add(piece, number)
+    return draft.finished()
+
+
+@dataclass(slots=True)
+class _Made:
+    """A tool call, and its answer once there is one."""
+
+    call: ToolCall
+    response: Any = None
+    is_answered: bool = False
+
+
+class _Calls:
+    """The calls of a stream, found by their ids, or in order while they wait for a result."""
+
+    def __init__(self) -> None:
+        self.made: list[_Made] = []
+        self._by_id: dict[str, _Made] = {}
+        self._waiting: deque[_Made] = deque()
+        self._waiting_by_name: defaultdict[str, deque[_Made]] = defaultdict(deque)
+
+    def add(self, name: str, call_id: str | None, arguments: Any) -> _Made:
+        """Take a call; one without an id gets one that nothing refers to."""
+        made = _Made(tool_call(call_id or f"tool-{len(self.made)}", name, arguments))
+        self.made.append(made)
+        if call_id is not None:
+            self._by_id.setdefault(call_id, made)
+        self._waiting.append(made)
+        self._waiting_by_name[name].append(made)
+        return made
+
+    def find(self, call_id: str | None, name: str | None) -> _Made | None:
+        """Return the call that a result belongs to."""
+        if call_id in self._by_id:
+            return self._by_id[call_id]
+        waiting = self._waiting if name is None else self._waiting_by_name[name]
+        while waiting and waiting[0].is_answered:
+            waiting.popleft()
+        return waiting[0] if waiting else None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An answer in the making."""
+
+    texts: list[str] = field(default_factory=list)
+    calls: _Calls = field(default_factory=_Calls)
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    model: str | None = None
+    lost: int = 0
+
+    def add(self, event: Mapping[str, Any], number: int) -> None:
+        """Take one event."""
+        kind, said = event.get("type"), _said(event)
+        match kind:
+            case "token":
+                self.texts.append(_text(said, ("token", "text", "content"), number) or "")
+            case "tool_call":
+                self._call(said)
+            case "tool_result":
+                self._answer(said)
+            case "step_narration":
+                self._narrate(said, number)
+            case "usage":
+                self._count(event, said)
+            case "error":
+                raise AgentFailed(_error_text(event, said))
+            case _ if isinstance(kind, str) and kind in _WHOLE:
+                whole = _text(said, ("text", "content"), number)
+                self.texts = self.texts if whole is None else [whole]
+            case _ if isinstance(kind, str) and kind in _SILENT:
+                pass
+            case _:
+                self.texts.append(_any_text(event))
+        if kind not in ("tool_call", "tool_result"):
+            self.model = read_model(said) or read_model(event) or self.model
+
+    def finished(self) -> Heard:
+        """Return the whole."""
+        uses = tuple(ToolUse(made.call, made.response, AGENT_RULE) for made in self.calls.made)
+        told = Told(
+            "".join(self.texts), uses, _bounded(self.usage), _finite(self.cost_usd), self.model
+        )
+        if not self.lost:
+            return Heard(told)
+        return Heard(told, (f"results of tools that belong to no call: {self.lost}",))
+
+    def _call(self, said: Mapping[str, Any]) -> None:
+        arguments = next((said[key] for key in _ARGUMENTS if key in said), None)
+        self.calls.add(_first_text(said, _NAMES) or _UNKNOWN, _first_text(said, _IDS), arguments)
+
+    def _answer(self, said: Mapping[str, Any]) -> None:
+        made = self.calls.find(_first_text(said, _IDS), _first_text(said, _NAMES))
+        if made is None:
+            self.lost += 1
+            return
+        made.response, made.is_answered = _response(said), True
+
+    def _narrate(self, said: Mapping[str, Any], number: int) -> None:
+        text, tool = _text(said, ("text",), number) or "", _first_text(said, _NAMES)
+        if tool is None or text.startswith("Step"):
+            return
+        made = self.calls.add(tool, None, None)
+        made.response, made.is_answered = text, True
+
+    def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+        usage = read_usage({"usage": said})
+        self.usage = Usage(
+            _sum(self.usage.input_tokens, usage.input_tokens),
+            _sum(self.usage.output_tokens, usage.output_tokens),
+        )
+        cost = read_cost(said)
+        self.cost_usd = _sum(self.cost_usd, read_cost(event) if cost is None else cost)
+
+
+def _said(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    data = event.get("data")
+    return data if isinstance(data, dict) else event
+
+
+def _text(said: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:
+    """Return the text under the first of some keys, None if there is nothing there."""
+    for key in keys:
+        value = said.get(key)
+        if isinstance(value, str):
+            return value
+        if value is not None:
+            raise UnreadableReply(f"`{key}` of event {number} is no text")
+    return None
+
+
+def _any_text(event: Mapping[str, Any]) -> str:
+    values = (event.get(key) for key in _TEXTS)
+    texts = (value.get("text") if isinstance(value, dict) else value for value in values)
+    return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def _first_text(said: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    return next((said[key] for key in keys if isinstance(said.get(key), str) and said[key]), None)
+
+
+def _response(said: Mapping[str, Any]) -> Any:
+    """Return what a tool answered; of one that failed, what it says of that."""
+    result = next((said[key] for key in _RESULTS if key in said), None)
+    error = said.get("error")
+    if not error and said.get("success") is not False:
+        return result
+    failure = {"error": error or "the agent says that the tool failed"}
+    return failure if result is None else {**failure, "result": result}
+
+
+def _error_text(event: Mapping[str, Any], said: Mapping[str, Any]) -> str:
+    for part in (event, said):
+        for path in ("error.message", "error", "message"):
+            found = lookup(part, path)
+            if isinstance(found, str) and found:
+                return found
+    return "no explanation"
+
+
+def _sum(before: Any, more: Any) -> Any:
+    """Add what is known."""
+    return before if more is None else more if before is None else before + more
+
+
+def _bounded(usage: Usage) -> Usage:
+    """Return a usage without counts beyond all that is counted."""
+    return Usage(
+        *(
+            None if count is None or count > MAX_TOKENS else count
+            for count in (usage.input_tokens, usage.output_tokens)
+        )
+    )
+
+
+def _finite(cost: float | None) -> float | None:
+    return cost if cost is None or math.isfinite(cost) else None

@@ -1,0 +1,170 @@
+"""One agent's HTTP conversation: JSON goes by POST, and what comes back is read to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+
+from kindlm.agents import failures
+from kindlm.agents.http_pool import shared_pool
+from kindlm.agents.http_target import HttpTarget
+from kindlm.errors import Err, ErrorCode, Ok, Result
+from kindlm.http_client import UNREACHABLE, ClientPool
+
+__all__ = ["EVENT_STREAM", "MAX_BODY_BYTES", "HttpExchange", "HttpReply"]
+
+MAX_BODY_BYTES = 10_000_000
+EVENT_STREAM = "text/event-stream"
+
+_STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
+_MAX_REDIRECTS = 5
+_KEEPS_METHOD = frozenset({307, 308})
+_DEFAULT_HEADERS = {
+    "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
+    "content-type": "application/json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """What was answered with success; `kind` is its media type, without parameters."""
+
+    status: int
+    kind: str
+    text: str
+    latency_ms: float
+
+
+class HttpExchange:
+    """Posts to one agent, as `async with`. Each conversation has cookies of its own.
+
+    `accept` is said where the user's headers do not say what is accepted.
+    """
+
+    def __init__(self, target: HttpTarget, accept: str | None = None) -> None:
+        self._target = target
+        self._cookies = httpx.Cookies()
+        self._stack = AsyncExitStack()
+        self._pool: ClientPool | None = None
+        written = {name.lower(): value for name, value in target.headers.items()}
+        ours = {} if accept is None else {"accept": accept}
+        self._headers = _DEFAULT_HEADERS | ours | written
+
+    async def __aenter__(self) -> Self:
+        """Take a share in the connections; they are made with the first message."""
+        self._pool = await self._stack.enter_async_context(shared_pool())
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Give the share back; the last one closes the connections."""
+        await self._stack.aclose()
+
+    async def post(self, body: Any, timeout_s: float, url: str | None = None) -> Result[HttpReply]:
+        """Post a JSON value to the endpoint, or to a `url` of the same server.
+
+        Returns:
+            The answer; or the error of a status that is no success, of an answer that has more
+            than `MAX_BODY_BYTES`, or of none within `timeout_s`, which covers the whole exchange.
+        """
+        who = self._target.who
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._post(body, url or self._target.endpoint)
+        except TimeoutError:
+            return Err(failures.of_timeout(who, timeout_s))
+        except _TooLong:
+            message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
+            return Err(failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
+        except UNREACHABLE as error:
+            return Err(failures.of_network(who, self._target.endpoint, error))
+        latency_ms = (time.perf_counter() - started) * 1000
+        if not 200 <= answer.status < 300:
+            return Err(failures.of_status(who, answer.status, answer.headers, answer.text))
+        return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms))
+
+    async def _post(self, body: Any, url: str) -> _Answer:
+        assert self._pool is not None, "use it as `async with`"
+        # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+        content = json.dumps(body, separators=(",", ":")).encode("ascii")
+        with self._pool.borrow() as client:
+            return await self._exchange(client, url, content)
+
+    async def _exchange(self, client: httpx.AsyncClient, to: str, content: bytes) -> _Answer:
+        url: httpx.URL | str = to
+        for _ in range(_MAX_REDIRECTS):
+            sent = client.build_request(
+                "POST", url, content=content, headers=self._headers, cookies=self._cookies
+            )
+            got = await client.send(sent, stream=True)
+            try:
+                if "set-cookie" in got.headers:
+                    self._cookies.extract_cookies(got)
+                moved = _same_place(got)
+                if moved is None:
+                    return await _read_body(got)
+                await got.aread()  # so that the connection can be used again
+                url = moved
+            finally:
+                await got.aclose()
+        return _Answer(got.status_code, got.headers, "", "")
+
+
+class _TooLong(Exception):  # noqa: N818 - it names what arrived
+    """A body that is longer than any answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An HTTP answer of any status, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    kind: str
+    text: str
+
+
+async def _read_body(response: httpx.Response) -> _Answer:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    response.encoding = _charset(response)
+    size, pieces, tail = 0, list[str](), "\n"
+    async for piece in response.aiter_text():
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise _TooLong
+        pieces.append(piece)
+        tail = tail[-len("\ndata: [DONE]\n") :] + piece
+        if kind == EVENT_STREAM and _STREAM_END.search(tail):
+            break  # servers may leave the connection open
+    return _Answer(response.status_code, response.headers, kind, "".join(pieces))
+
+
+def _charset(response: httpx.Response) -> str:
+    """Return the encoding that an answer names, if it can be used for text."""
+    named = response.charset_encoding or "utf-8"
+    try:
+        b"\xff".decode(named, "replace")
+    except (LookupError, ValueError):  # Python has codecs that decode no text, or not all of it
+        return "utf-8"
+    return named
+
+
+def _same_place(response: httpx.Response) -> httpx.URL | None:
+    """Return where a request is to be repeated as it is: at the same server, else nowhere.
+
+    The request holds what is meant for one server alone: the user's message and credentials.
+    """
+    if response.status_code not in _KEEPS_METHOD or response.next_request is None:
+        return None
+    here, there = response.request.url, response.next_request.url
+    if (here.scheme, here.host, here.port) != (there.scheme, there.host, there.port):
+        return None
+    return there

@@ -1,0 +1,331 @@
+"""Agents that answer with streams of events, over real sockets: good, odd, broken and hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from kindlm.agents.registry import make_agent
+from kindlm.errors import ErrorCode
+from kindlm.ports import AgentRequest
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+
+TOKEN = "tok-planted-0123456789"
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n"
+
+
+@pytest.fixture
+def talk(make, ask, peer):
+    """Send requests to an agent whose server gives these answers; return results and server."""
+
+    def talk(*answers, requests=None, headers=None, adapter="tapescope", **options):
+        async def run():
+            async with peer(*answers) as server:
+                url = server.url + "/chat"
+                target = AgentTarget("shop", adapter, url, headers or {}, options)
+                async with make(target) as agent:
+                    results = [await agent.send(request) for request in requests or [ask()]]
+                return results, server
+
+        return asyncio.run(run())
+
+    return talk
+
+
+@pytest.fixture
+def hear(talk, http):
+    """Return what comes of one stream: events are written as lines, texts as they are."""
+
+    def hear(*lines, kind=NDJSON, **options):
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        (result,), _ = talk(http("\n".join(texts), kind=kind), **options)
+        return result
+
+    return hear
+
+
+def event(kind, **data):
+    return {"type": kind, "data": data}
+
+
+class TestRequests:
+    def test_a_message_goes_with_what_the_protocol_has_besides(self, talk, http):
+        _, server = talk(http("hi"))
+        assert server.received[0].body == {
+            "message": "Hello",
+            "prompt": "Hello",
+            "route": "conversational",
+            "userId": "test-user",
+        }
+        assert server.received[0].path == "/chat"
+
+    def test_the_context_is_beside_it_and_what_was_said_before(self, talk, http):
+        said = (Message(Role.USER, "one"), Message(Role.ASSISTANT, "ok"), Message(Role.USER, "two"))
+        context = {"userId": "u7", "plan": {"tier": 1}}
+        _, server = talk(http("hi"), requests=[AgentRequest("c", said, 20.0, context)])
+        assert server.received[0].body == {
+            "message": "two",
+            "prompt": "two",
+            "route": "conversational",
+            "userId": "u7",
+            "plan": {"tier": 1},
+            "conversation_history": [
+                {"role": "user", "content": "one"},
+                {"role": "assistant", "content": "ok"},
+            ],
+        }
+
+    def test_the_system_text_is_not_sent_and_there_is_a_warning(self, talk, http, ask, success):
+        request = ask(Message(Role.SYSTEM, "Be kind."), Message(Role.USER, "one"))
+        (result,), server = talk(http("hi"), requests=[request])
+        assert "kind" not in json.dumps(server.received[0].body)
+        assert "system prompt" in success(result).warnings[0]
+
+    def test_the_users_headers_are_sent(self, talk, http):
+        _, server = talk(http("hi"), headers={"Authorization": f"Bearer {TOKEN}"})
+        assert server.received[0].headers["authorization"] == f"Bearer {TOKEN}"
+        assert "application/x-ndjson" in server.received[0].headers["accept"]
+
+    @pytest.mark.parametrize("adapter", ["tapescope", "jsonl", "streaming"])
+    def test_all_names_mean_the_same(self, hear, success, adapter):
+        assert success(hear(event("token", token="hi"), adapter=adapter)).text == "hi"
+
+    @pytest.mark.parametrize("options", [{"streaming": "yes"}, {"mode": "x"}])
+    def test_options_that_mean_nothing_are_refused(self, options, failure):
+        target = AgentTarget("shop", "streaming", "http://127.0.0.1:1", options=options)
+        error = failure(make_agent(target, environ={}, root=Path()))
+        assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+
+
+class TestEvents:
+    def test_a_whole_conversation(self, hear, success):
+        reply = success(
+            hear(
+                event("tool_call", name="x", args={"a": 1}),
+                event("tool_result", result="ok"),
+                event("usage", input_tokens=1000, output_tokens=500),
+                event("token", token="He"),
+                "plain words",
+                event("message_complete", content="Final"),
+                {"type": "weird", "text": " tail"},
+            )
+        )
+        assert reply.text == "Final tail"
+        assert reply.tool_uses == (ToolUse(ToolCall("tool-0", "x", {"a": 1}), "ok", "agent"),)
+        assert reply.usage == Usage(1000, 500)
+        assert reply.reported_cost_usd is None
+
+    def test_parallel_results_belong_to_the_calls_with_their_ids(self, hear, success):
+        reply = success(
+            hear(
+                event("tool_call", id="1", name="a"),
+                event("tool_call", id="2", name="b"),
+                event("tool_result", id="2", result="rb"),
+                event("tool_result", id="1", result="ra"),
+            )
+        )
+        assert [use.response for use in reply.tool_uses] == ["ra", "rb"]
+
+    def test_without_ids_to_those_with_their_names(self, hear, success):
+        calls = [event("tool_call", name=name) for name in "aba"]
+        results = [event("tool_result", name=name, result=n) for n, name in enumerate("baa")]
+        reply = success(hear(*calls, *results))
+        assert [use.response for use in reply.tool_uses] == [1, 0, 2]
+
+    def test_without_names_to_the_first_that_waits(self, hear, success):
+        calls = [event("tool_call", name=name) for name in "ab"]
+        results = [event("tool_result", result=n) for n in "xy"]
+        assert [use.response for use in success(hear(*calls, *results)).tool_uses] == ["x", "y"]
+
+    def test_a_result_of_no_call_is_told_of(self, hear, success):
+        reply = success(hear(event("tool_result", result=1), event("token", token="x")))
+        assert reply.tool_uses == ()
+        assert "belong to no call" in reply.warnings[0]
+
+    @pytest.mark.parametrize("result", [0, "", False, [], None])
+    def test_an_empty_answer_is_an_answer(self, hear, success, result):
+        reply = success(hear(event("tool_call", name="a"), event("tool_result", result=result)))
+        assert reply.tool_uses[0].response == result
+
+    def test_a_tool_that_failed_says_so(self, hear, success):
+        failed = [
+            event("tool_result", success=False, error="E"),
+            event("tool_result", success=False, result=7),
+        ]
+        reply = success(hear(*[event("tool_call", name="a")] * 2, *failed))
+        assert [use.response for use in reply.tool_uses] == [
+            {"error": "E"},
+            {"error": "the agent says that the tool failed", "result": 7},
+        ]
+
+    def test_usage_and_cost_are_added_up_and_the_model_is_known(self, hear, success):
+        reply = success(
+            hear(
+                event("usage", input_tokens=10, cost=0.25, model="m-1"),
+                event("usage", input_tokens=5, output_tokens=2, cost=0.5),
+                event("token", token="x"),
+            )
+        )
+        assert (reply.usage, reply.reported_cost_usd, reply.model) == (Usage(15, 2), 0.75, "m-1")
+
+    def test_more_than_can_be_counted_is_unknown(self, hear, success):
+        huge = event("usage", input_tokens=2**53 - 1, cost=1e308)
+        reply = success(hear(huge, huge, event("token", token="x")))
+        assert (reply.usage.input_tokens, reply.reported_cost_usd) == (None, None)
+
+    def test_what_says_nothing_is_no_answer(self, hear, success):
+        reply = success(hear({"type": "start"}, event("status", text="busy"), {"type": "thinking"}))
+        assert (reply.text, reply.tool_uses) == ("", ())
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            {"type": "error", "error": "Boom"},
+            {"type": "error", "message": "Boom"},
+            {"type": "error", "error": {"message": "Boom"}},
+            event("error", message="Boom"),
+        ],
+    )
+    def test_an_error_is_no_answer(self, hear, failure, error):
+        found = failure(hear(event("token", token="so far"), error))
+        assert found.code is ErrorCode.PROVIDER_API_ERROR
+        assert found.message == "Agent 'shop' reported an error: Boom"
+        assert not found.details["retryable"]
+
+
+class TestFrames:
+    def test_frames_with_types_inside(self, hear, success):
+        lines = ["event: message", 'data: {"type":"token",', 'data: "data":{"token":"Hel"}}', ""]
+        end = ['data: {"type":"token","data":{"token":"lo"}}', "", "data: [DONE]", "", "data: no"]
+        assert success(hear(*lines, *end, kind=SSE)).text == "Hello"
+
+    def test_the_name_of_a_frame_is_its_type(self, hear, success):
+        frames = ["event: tool_call", 'data: {"name": "a"}', "", "event: token", "data: hi"]
+        reply = success(hear(*frames, kind=SSE, adapter="streaming"))
+        assert (reply.text, reply.tool_uses[0].call.name) == ("hi", "a")
+
+    def test_bare_data_is_text(self, hear, success):
+        assert success(hear("data: Hel", "", 'data: "lo"', "", kind=SSE)).text == "Hello"
+
+    def test_frames_are_known_without_their_media_type(self, hear, success):
+        assert success(hear('data: {"type":"token","token":"hi"}', kind="text/plain")).text == "hi"
+
+    def test_an_error_frame_is_no_answer(self, hear, failure):
+        assert "Boom" in failure(hear("event: error", "data: Boom", kind=SSE)).message
+
+    def test_an_open_connection_ends_with_the_stream(self, talk, success):
+        stream = b'data: {"type":"token","token":"hi"}\n\ndata: [DONE]\n\n'
+        size = str(len(stream) + 1000).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: "
+        (result,), _ = talk(head + size + b"\r\n\r\n" + stream, adapter="streaming")
+        assert success(result).text == "hi"
+
+
+class TestWholeAnswers:
+    def test_without_streaming_the_answer_is_one_value(self, hear, success):
+        body = {"response": "hi", "steps": [{"tool": "a", "output": 0}], "tokens": 7, "cost": 0.5}
+        reply = success(hear(body, kind="application/json", streaming=False))
+        assert (reply.text, reply.tool_uses[0].response) == ("hi", 0)
+        assert (reply.usage.output_tokens, reply.reported_cost_usd) == (7, 0.5)
+
+    def test_it_must_be_one(self, hear, failure):
+        assert "no JSON" in failure(hear("{", streaming=False)).message
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            ('{"type": "token", "data"', "line 2 is no JSON"),
+            ("{", "line 2 is no JSON"),
+            ('{"a":' * 100_000, "line 2 is no JSON: it is nested too deeply"),
+            ('{"type": "usage", "data": {"input_tokens": NaN}}', "NaN is not a JSON number"),
+            ('{"type": "token", "data": {"token": 5}}', "`token` of event 2 is no text"),
+            ('{"type": "final_message", "data": {"text": ["a"]}}', "`text` of event 2 is no text"),
+        ],
+    )
+    def test_what_is_broken_is_no_answer(self, hear, failure, line, said):
+        error = failure(hear(event("token", token="so far"), line))
+        assert error.code is ErrorCode.PROVIDER_API_ERROR
+        assert said in error.message
+
+    def test_wrong_types_elsewhere_are_not_taken(self, hear, success):
+        reply = success(
+            hear(
+                event("tool_call", name=5, args="no JSON", id=7),
+                event("usage", input_tokens="many", output_tokens=-1, cost="free"),
+                {"type": 5, "data": "x"},
+                {"type": "token", "data": None, "token": "y"},
+                {"type": "final_message"},
+            )
+        )
+        assert reply.text == "xy"
+        assert reply.tool_uses[0].call == ToolCall("tool-0", "unknown", {}, malformed="no JSON")
+        assert reply.usage == Usage()
+
+    def test_a_stream_without_an_end_is_cut_off(self, talk, failure, monkeypatch):
+        monkeypatch.setattr("kindlm.agents.http_exchange.MAX_BODY_BYTES", 100_000)
+        head = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+        chunk = b"10000\r\n" + b"\x00" * 65_536 + b"\r\n"
+        (result,), _ = talk(head + chunk * 3)
+        assert "sent more than" in failure(result).message
+
+    def test_too_many_events_are_none(self, hear, failure, monkeypatch):
+        monkeypatch.setattr("kindlm.agents.agent_events.MAX_EVENTS", 3)
+        assert "more than 3 events" in failure(hear(*[event("token", token="x")] * 4)).message
+
+    def test_many_results_are_found_quickly(self, hear, success):
+        calls = [event("tool_call", name="a") for _ in range(20_000)]
+        results = [event("tool_result", name="a", result=n) for n in range(20_000)]
+        reply = success(hear(*calls, *results))
+        assert [use.response for use in reply.tool_uses] == list(range(20_000))
+
+    def test_a_stream_that_is_cut_off_is_no_answer(self, talk, failure):
+        chunk = b'21\r\n{"type":"token","token":"so far"}\n\r\n'
+        answer = HEAD + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n" + chunk
+        (result,), _ = talk(answer + b"zz\r\n")
+        error = failure(result)
+        assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
+        assert error.details["retryable"]
+
+    def test_silence_is_a_timeout(self, talk, ask, failure):
+        waiting = HEAD + b'content-length: 999\r\n\r\n{"type":"token","token":"so far"}\n'
+        (result,), _ = talk(waiting, requests=[ask(timeout_s=0.2)])
+        assert failure(result).code is ErrorCode.PROVIDER_TIMEOUT
+
+    def test_a_refused_connection_is_a_network_error(self, make, ask, failure):
+        async def run():
+            target = AgentTarget("shop", "streaming", "http://127.0.0.1:1/")
+            async with make(target) as agent:
+                return await agent.send(ask())
+
+        assert failure(asyncio.run(run())).code is ErrorCode.PROVIDER_NETWORK_ERROR
+
+    @pytest.mark.parametrize(("status", "retryable"), [(500, True), (400, False)])
+    def test_a_status_says_what_went_wrong(self, talk, http, failure, status, retryable):
+        (result,), _ = talk(http({"error": "no such agent"}, status=status))
+        error = failure(result)
+        assert (error.details["status"], error.details["retryable"]) == (status, retryable)
+        assert "no such agent" in error.message
+
+    def test_nothing_is_carried_to_another_host(self, talk, http, peer, failure):
+        elsewhere = {"Location": "http://127.0.0.2:9/steal"}
+        (result,), server = talk(http("", status=307, headers=elsewhere), headers={"X-Key": TOKEN})
+        assert "redirects to http://127.0.0.2:9/steal" in failure(result).message
+        assert len(server.received) == 1
+
+    def test_what_is_secret_is_in_no_error(self, talk, http, failure):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        for answer in (
+            http({"type": "error", "error": f"bad {TOKEN}"}, kind=NDJSON),
+            http('{"x": ' + TOKEN, kind=NDJSON),
+            http({"error": f"bad {TOKEN}"}, status=401),
+        ):
+            (result,), _ = talk(answer, headers=headers)
+            assert TOKEN not in repr(failure(result))
