@@ -58,9 +58,21 @@ def test_its_figures_are_drawn_over_the_runs_that_count(ask: Any, recorded: Any)
     page = ask(address()).text
     charts = re.findall(r"<svg class=\"trend\".*?</svg>", page, flags=re.DOTALL)
     assert len(charts) == 4
-    assert all(chart.count("<circle") == 2 for chart in charts)
+    assert all(chart.count('class="mark ') == 2 for chart in charts)
     assert "Latency 100 ms to 900 ms, now 900 ms; drawn from 0 to 900 ms" in text_of(page)
     assert "cccc4444" not in "".join(charts)
+
+
+def test_how_a_run_ended_is_told_by_shapes_and_words_besides_colours(
+    ask: Any, recorded: Any
+) -> None:
+    marks = re.findall(
+        r'<path class="mark (\w+)" d="([^"]+)"><title>([^<]+)</title>', ask(address()).text
+    )
+    (good,) = {shape for mood, shape, _ in marks if mood == "good"}
+    (bad,) = {shape for mood, shape, _ in marks if mood == "bad"}
+    assert good != bad
+    assert {mood: ": failed, " in name for mood, _, name in marks} == {"good": False, "bad": True}
 
 
 @pytest.mark.parametrize(("runs", "said"), [(50, False), (51, True)])
