@@ -317,6 +317,8 @@ def test_a_template_that_fails_is_named_with_its_limit(writer: Any, make: Any) -
         '{"config": []}',
         '{"config": {"compliance": [1]}}',
         '{"config": {"compliance": {"metadata": ["x"], "framework": ["y"]}}}',
+        '{"config": {"compliance": {"metadata": {"systemName": [{}], "operator": 7.5}}}}',
+        '{"config": {"compliance": {"metadata": {"riskLevel": "\\ud800", "systemName": false}}}}',
         '{"config": {"compliance": {"framework": "custom"}}, "reportTemplate": 7}',
     ],
 )
@@ -325,7 +327,7 @@ def test_a_configuration_of_any_origin_is_read(
 ) -> None:
     writer.suite(tests=[make.planned()], config=recorded_config)
     writer.execution(assertions=(make.passed(),))
-    assert written(writer.finish()).startswith("# Test evidence for support\n")
+    assert written(writer.finish()).startswith("# Test evidence for ")
 
 
 @pytest.mark.parametrize(
