@@ -98,6 +98,17 @@ def test_repeats_are_one_click_away(ask: Any, failing: Any) -> None:
     assert 'rel="prev"' not in ask("execution/aaaa2222-1").text
 
 
+def test_one_that_goes_on_is_shown_as_far_as_it_is(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333", planned=2)
+    writer.suite(tests=[make.planned(repeat=2)])
+    writer.execution(repeat=1, assertions=(make.passed(),))
+    writer.execution(repeat=2, finished=False)
+    writer.leave()
+    going_on, done = (ask(f"execution/bbbb3333-{number}") for number in (2, 1))
+    assert "not finished greets gpt" in text_of(going_on.text)
+    assert 'aria-label="repeat 2, not finished"' in done.text
+
+
 def test_there_is_no_such_execution(ask: Any, failing: Any) -> None:
     assert ask("execution/aaaa2222-9").status_code == 404
     assert ask("execution/~27~3Bx").status_code == 404
