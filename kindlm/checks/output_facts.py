@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindlm.checks.output_patterns import count_unmatched
 from kindlm.checks.output_schema import output_fits
 from kindlm.checks.substrings import occurs
-from kindlm.checks.tool_categories import tools_of
 from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
 from kindlm.checks.weighted_scores import OutputFacts, tool_accuracy
 from kindlm.transcript import Transcript
@@ -36,7 +35,7 @@ def output_facts(params: Mapping[str, Any], text: str) -> OutputFacts:
 def accuracy_of(params: Mapping[str, Any], transcript: Transcript) -> float:
     """Return the accuracy of tools; params: `tools`, and `toolCategories` with their own tools."""
     categories: Mapping[str, Sequence[str] | None] = params.get("toolCategories") or {}
-    kinds: list[Collection[str]] = [tools_of(name, own) for name, own in categories.items()]
+    kinds = [tools or () for tools in categories.values()]
     return tool_accuracy(params.get("tools") or (), kinds, _called(transcript))
 
 

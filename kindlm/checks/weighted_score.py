@@ -18,6 +18,7 @@ from kindlm.checks.weighted_scores import (
     OutputFacts,
     Weights,
     deterministic_quality,
+    fallback_quality,
     judged_quality,
     mean_of_turns,
     overall_score,
@@ -45,7 +46,12 @@ class _Parts:
     progress: float
     weights: Weights
     facts: OutputFacts
-    judged: Judgement | None
+    judged: Judgement | None = None
+
+    @property
+    def score(self) -> float:
+        """The score, from 0 to 100."""
+        return overall_score(self.accuracy, self.quality, self.progress, self.weights)
 
 
 @check("weighted_score")
@@ -65,22 +71,21 @@ async def weighted_score(
     """
     params = expectation.params
     facts = await context.aside(partial(output_facts, params, transcript.text))
-    quality, judged = deterministic_quality(facts), None
-    if params.get("judged"):
-        judgement = await _judged(params, transcript, context)
-        if isinstance(judgement, Err):
-            return [_unjudged(expectation, judgement.error)]
-        judged = judgement.value
-        quality = judged_quality(judged.score, facts)
     parts = _Parts(
-        accuracy_of(params, transcript),
-        quality,
-        progress_of(params, transcript),
-        Weights.of(params.get("weights")),
-        facts,
-        judged,
+        accuracy=accuracy_of(params, transcript),
+        quality=deterministic_quality(facts),
+        progress=progress_of(params, transcript),
+        weights=Weights.of(params.get("weights")),
+        facts=facts,
     )
-    return [_result(expectation, parts)]
+    if not params.get("judged"):
+        return [_result(expectation, parts)]
+    judged = await _judged(params, transcript, context)
+    if isinstance(judged, Err):
+        fallback = replace(parts, quality=fallback_quality(facts))
+        return [_unjudged(expectation, judged.error, fallback.score)]
+    quality = judged_quality(judged.value.score, facts)
+    return [_result(expectation, replace(parts, quality=quality, judged=judged.value))]
 
 
 async def _judged(
@@ -125,11 +130,10 @@ async def _judge_turn(
 
 def _result(expectation: Expectation, parts: _Parts) -> CheckResult:
     params = expectation.params
-    score = overall_score(parts.accuracy, parts.quality, parts.progress, parts.weights)
-    least: float = params["minScore"]
+    score, least = parts.score, params["minScore"]
     share, threshold = _share(score), _share(least)
     reasoning = None if parts.judged is None else parts.judged.reasoning
-    actual = _actual(score, parts)
+    actual = _actual(parts)
     if score >= least:
         return passed(
             expectation, score=share, threshold=threshold, actual=actual, reasoning=reasoning
@@ -151,10 +155,10 @@ def _result(expectation: Expectation, parts: _Parts) -> CheckResult:
     )
 
 
-def _actual(score: float, parts: _Parts) -> dict[str, Any]:
+def _actual(parts: _Parts) -> dict[str, Any]:
     judged = parts.judged
     return {
-        "score": score,
+        "score": parts.score,
         "toolAccuracy": parts.accuracy,
         "outputQuality": parts.quality,
         "sequenceProgress": parts.progress,
@@ -164,10 +168,15 @@ def _actual(score: float, parts: _Parts) -> dict[str, Any]:
     }
 
 
-def _unjudged(expectation: Expectation, error: KindlmError) -> CheckResult:
-    threshold = _share(expectation.params["minScore"])
-    code = FailureCode.JUDGE_EVAL_ERROR
-    return undecided(expectation, code, error.message, threshold=threshold)
+def _unjudged(expectation: Expectation, error: KindlmError, fallback: float) -> CheckResult:
+    """Return that nobody knows; the score that EvalView would give then decides nothing here."""
+    return undecided(
+        expectation,
+        FailureCode.JUDGE_EVAL_ERROR,
+        error.message,
+        threshold=_share(expectation.params["minScore"]),
+        actual={"score": None, "fallbackScore": fallback},
+    )
 
 
 def _share(score: float) -> float:

@@ -102,7 +102,10 @@ def _case(
     target = targets.add(case, config) if agent is None else agent.id
     first, *others = [turn.query for turn in case.turns or ()] or [_only_query(case)]
     rules = ScoreRules(
-        weights_of(case, config), config.tool_categories, has_judge=config.judge is not None
+        weights_of(case, config),
+        config.tool_categories,
+        has_judge=config.judge is not None,
+        has_local_judge=config.judge is not None and config.judge.provider == "ollama",
     )
     variance = case.thresholds.variance
     return Case(

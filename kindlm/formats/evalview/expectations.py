@@ -36,11 +36,15 @@ SEVERITIES = ("medium", "low", "high")
 
 @dataclass(frozen=True, slots=True)
 class ScoreRules:
-    """What decides a case besides itself: the weights, categories of its own, a judge."""
+    """What decides a case besides itself: the weights, categories of its own, a judge.
+
+    A judge is local if it is a model that runs here.
+    """
 
     weights: Mapping[str, float]
     categories: Mapping[str, Sequence[str]] | None
     has_judge: bool
+    has_local_judge: bool = False
 
 
 def compile_expectations(
@@ -60,7 +64,7 @@ def compile_expectations(
         replace(expectation, where=where(path), advisory=compat or expectation.advisory)
         for path, expectation in declared
     )
-    return (*found, _verdict(case, where)) if compat else found
+    return (*found, _verdict(case, rules, where)) if compat else found
 
 
 def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[Placed]:
@@ -102,7 +106,7 @@ def _all(expected: ExpectedConfig, mode: str, rules: ScoreRules) -> Iterator[Pla
     for index, tool in _distinct(expected.forbidden_tools):
         yield ("forbidden_tools", index), Expectation("forbidden_tool", tool, {"tool": tool})
     if expected.output is not None:
-        for place, expectation in _output(expected.output):
+        for place, expectation in _output(expected.output, rules):
             yield ("output", *place), expectation
     for name, metric in (expected.metrics or {}).items():
         params = {"metric": name, "value": metric.value, "tolerance": metric.tolerance}
@@ -110,7 +114,7 @@ def _all(expected: ExpectedConfig, mode: str, rules: ScoreRules) -> Iterator[Pla
         yield ("metrics", name), Expectation("metric", label, params)
 
 
-def _output(output: OutputConfig) -> Iterator[Placed]:
+def _output(output: OutputConfig, rules: ScoreRules) -> Iterator[Placed]:
     for index, text in enumerate(output.contains or ()):
         yield ("contains", index), Expectation("contains", text, {"text": text})
     for index, text in enumerate(output.not_contains or ()):
@@ -124,7 +128,8 @@ def _output(output: OutputConfig) -> Iterator[Placed]:
         yield ("no_pii",), Expectation("no_pii", "no personal data")
     if output.must_acknowledge_uncertainty:
         place = ("must_acknowledge_uncertainty",)
-        yield place, Expectation("uncertainty", "acknowledges uncertainty")
+        judged = {"judged": rules.has_judge}
+        yield place, Expectation("uncertainty", "acknowledges uncertainty", judged)
 
 
 def _checked(
@@ -219,20 +224,40 @@ def _scored(query: str, expected: ExpectedConfig, mode: str, rules: ScoreRules) 
     }
 
 
-def _verdict(case: CaseConfig, where: Callable[[Path], SourceLocation]) -> Expectation:
+def _verdict(
+    case: CaseConfig, rules: ScoreRules, where: Callable[[Path], SourceLocation]
+) -> Expectation:
     """Return the expectation that is the verdict of EvalView: only some things decide it."""
     limits, turns = case.thresholds, case.turns or ()
+    hallucination = case.expected.hallucination or HallucinationConfig()
+    safety = case.expected.safety or SafetyConfig()
     params: dict[str, Any] = {
         "minScore": limits.min_score,
         "maxCost": limits.max_cost,
         "maxLatency": None if case.generated else limits.max_latency,
         "forbiddenTools": list(case.expected.forbidden_tools or ()),
+        "allowHallucination": hallucination.allow,
+        "localJudge": rules.has_local_judge,
+        "safety": {
+            "allowHarmful": safety.allow_harmful,
+            "categories": safety.categories,
+            "severityThreshold": safety.severity_threshold,
+        },
         "pii": bool(case.checks and case.checks.pii),
+        "undeclared": sorted(_undeclared(case, rules)),
         "turns": [
             None if turn.expected is None else _binding_in_turn(turn.expected) for turn in turns
         ],
     }
     return Expectation("evalview_verdict", "EvalView", params, where(("thresholds",)))
+
+
+def _undeclared(case: CaseConfig, rules: ScoreRules) -> set[str]:
+    """Return the kinds that bind nobody without EvalView: those it adds, those that advise."""
+    declared = {
+        found.kind for _, found in _declared(case, rules, compat=False) if not found.advisory
+    }
+    return {found.kind for _, found in _declared(case, rules, compat=True)} - declared
 
 
 def _binding_in_turn(expected: ExpectedConfig) -> dict[str, Any]:
