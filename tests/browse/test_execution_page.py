@@ -109,6 +109,14 @@ def test_one_that_goes_on_is_shown_as_far_as_it_is(ask: Any, history: Any, make:
     assert 'aria-label="repeat 2, not finished"' in done.text
 
 
+def test_one_that_was_skipped_says_that_nothing_was_said(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned(skip=True)])
+    writer.execution(status=make.SKIPPED)
+    writer.finish()
+    assert "Conversation Nothing was said." in text_of(ask("execution/bbbb3333-1").text)
+
+
 def test_there_is_no_such_execution(ask: Any, failing: Any) -> None:
     assert ask("execution/aaaa2222-9").status_code == 404
     assert ask("execution/~27~3Bx").status_code == 404

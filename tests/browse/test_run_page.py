@@ -134,6 +134,7 @@ def test_what_waits_and_what_runs_is_told(ask: Any, history: Any, make: Any) -> 
     assert "tests 3: 1 passed, 2 pending" in text
     assert "executions 3: 1 passed, 1 running, 1 pending" in text
     assert re.search(r"begun running.* waits pending", text)
+    assert "support kindlm.yaml · so far" in text
     assert "skipped" not in text
 
 

@@ -93,8 +93,9 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
         yield "Answers", f"{execution.answers:,}"
         if execution.latency_ms:
             yield "Time of answers", duration(execution.latency_ms)
-    if execution.input_tokens is not None:
-        tokens = f"{execution.input_tokens:,} in, {execution.output_tokens or 0:,} out"
+    # Of one that errored before any answer there is nothing to tell.
+    if execution.input_tokens or execution.output_tokens:
+        tokens = f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
         yield "Tokens", tokens
     if execution.cost_then_usd is not None:
         yield "Cost when recorded", money(execution.cost_then_usd)
