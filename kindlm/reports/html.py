@@ -6,7 +6,7 @@ from typing import TextIO
 
 from kindlm.history.run_view import RunView
 from kindlm.reports.pages.document import render
-from kindlm.reports.pages.report_page import ReportLinks, report_page
+from kindlm.reports.pages.report_page import report_page
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["REPORT"]
@@ -18,7 +18,7 @@ class _HtmlReport:
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
         """Write the report; it has no options."""
         del options
-        out.writelines(render(report_page(view), ReportLinks()))
+        out.writelines(render(*report_page(view)))
 
 
 REPORT = _HtmlReport()

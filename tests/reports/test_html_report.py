@@ -63,12 +63,20 @@ def test_what_is_said_again_stands_in_it_once(recorded: Any) -> None:
     assert page.count("whole text</a>") == 3
 
 
-def test_a_thousand_executions_stay_below_two_megabytes(history: Any, make: Any) -> None:
+def places_and_links(page: str) -> tuple[set[str], set[str]]:
+    links = set(re.findall(r'href="#([^"]*)"', page)) - {"content"}
+    return set(re.findall(r'\sid="([^"]+)"', page)), links
+
+
+@pytest.mark.parametrize("failing", [20, 100])
+def test_a_thousand_executions_stay_below_two_megabytes(
+    history: Any, make: Any, failing: int
+) -> None:
     writer = history.run("bbbb3333")
     writer.suite(tests=[make.planned(f"t{n}", repeat=10) for n in range(100)])
     for number in range(100):
         for repeat in range(1, 11):
-            check = make.failed() if number < 20 else make.passed()
+            check = make.failed() if number < failing else make.passed()
             writer.execution(
                 f"t{number}",
                 repeat=repeat,
@@ -80,9 +88,52 @@ def test_a_thousand_executions_stay_below_two_megabytes(history: Any, make: Any)
     assert 500_000 < len(page.encode()) < 2_000_000
     whole = set(re.findall(r'<div id="bbbb3333-(\d+)"', page))
     named = set(re.findall(r'<p class="x" id="bbbb3333-(\d+)"', page))
-    assert {str(number) for number in range(1, 201)} <= whole, "all that failed are there"
+    assert {str(number) for number in range(1, 201)} <= whole, "many that failed are there"
     assert named, "the others are named where they find no room"
     assert whole | named == {str(number) for number in range(1, 1_001)}
+    assert f"{len(named):,} are only named" in text_of(page)
+
+
+def test_so_many_executions_that_they_are_only_counted_stay_below_two_megabytes(
+    history: Any, make: Any
+) -> None:
+    writer = history.run("dddd5555")
+    writer.suite(tests=[make.planned(f"t{n}", repeat=100) for n in range(40)])
+    for number in range(40):
+        for repeat in range(1, 101):
+            writer.execution(
+                f"t{number}",
+                repeat=repeat,
+                output=f"{number} {repeat} " + "word " * 700,
+                assertions=(make.failed(message=f"{number} {repeat}: it is not so."),),
+            )
+    page = written(writer.finish())
+    assert 1_500_000 < len(page.encode()) < 2_000_000
+    places, links = places_and_links(page)
+    assert links <= places
+    shown = sum(place.startswith("dddd5555-") for place in places)
+    left_out = 4_000 - shown
+    assert left_out > 0
+    assert f"and {left_out:,} more, of which {left_out:,} failed." in text_of(page)
+
+
+def test_what_finds_no_room_is_named_and_nothing_refers_to_its_texts(
+    history: Any, make: Any
+) -> None:
+    writer = history.run("eeee6666")
+    writer.suite(tests=[make.planned(repeat=3)])
+    texts = [f"{number} " + "word " * 700 for number in range(560)]
+    for repeat, said in enumerate((texts[:400], texts[400:], texts[400:410]), start=1):
+        writer.execution(
+            repeat=repeat,
+            tools=tuple(("lookup", {"order": number}, text) for number, text in enumerate(said)),
+            assertions=(make.failed(),),
+        )
+    page = written(writer.finish())
+    assert len(page.encode()) < 2_000_000
+    assert re.findall(r'<p class="x" id="eeee6666-(\d+)"', page) == ["2"]
+    places, links = places_and_links(page)
+    assert links <= places
 
 
 def test_what_agents_wrote_is_text(history: Any, make: Any) -> None:

@@ -6,7 +6,7 @@ What is said again and again, such as a system text, stands in it once; other pl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
@@ -18,19 +18,25 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.pages.conversation import attempts_of
-from kindlm.reports.pages.document import Document, render_fragment
+from kindlm.reports.pages.document import Document, render_fragment, render_part
 from kindlm.reports.pages.evidence import excerpts_of
-from kindlm.reports.pages.links import NoLinks
+from kindlm.reports.pages.links import Links, NoLinks
 from kindlm.reports.pages.run_page import SIGNS, STATUS_MOODS, run_document
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["ReportLinks", "report_page"]
+__all__ = ["report_page"]
 
 _BYTES = 1_700_000
-"""From so many bytes on, executions that passed are only named: the file has to open quickly."""
+"""From so many bytes on, executions are only named: the file has to open quickly."""
 
 _MOST_BYTES = 1_900_000
 """From so many on, they are only counted."""
+
+_OVERVIEW_BYTES = 700_000
+"""So many the tests, the verdict and the totals of the run may take of it."""
+
+_OVERVIEWS = ((300, 100), (100, 30), (50, 10), (20, 5), (10, 1))
+"""How many tests are listed, with how many repeats of each: the first that is small enough."""
 
 _REPEATED = 160
 """Shorter texts are written again where they occur again."""
@@ -38,31 +44,57 @@ _REPEATED = 160
 _OPENED = 3
 """So many executions that failed are unfolded from the start."""
 
+_WRONG = (Status.FAILED, Status.ERRORED)
 
-class ReportLinks(NoLinks):
+
+class _FileLinks(NoLinks):
     """The links of the file: executions are places in it."""
 
-    def execution(self, execution: str) -> str:
-        """Return where an execution stands in the file."""
-        return f"#{execution}"
+    def __init__(self, there: Container[str]) -> None:
+        self._there = there
+
+    def execution(self, execution: str) -> str | None:
+        """Return where an execution stands in the file, None if it does not."""
+        return f"#{execution}" if execution in self._there else None
 
 
-def report_page(view: RunView) -> Document:
-    """Return the page of a recorded run with all its executions."""
-    whole = run_document(view)
-    pieces = _Pieces(view)
-    return replace(
-        whole,
+def report_page(view: RunView) -> tuple[Document, Links]:
+    """Return the page of a recorded run with its executions, and where its links lead."""
+    overview, size = _overview(view)
+    pieces = _Pieces(view, size)
+    written = list(pieces)
+    tests = [test.counts for test in view.tests()]
+    document = replace(
+        overview,
         template="report.html",
         values={
-            **whole.values,
+            **overview.values,
             "running": False,
-            "executions": pieces,
-            "left_out": lambda: pieces.left_out,
+            "executions": written,
+            "named": pieces.named,
+            "left_out": sum(counts.total for counts in tests) - len(pieces.there),
+            "left_out_failed": sum(counts.failed + counts.errored for counts in tests)
+            - pieces.wrong,
         },
-        styles=(*whole.styles, "report"),
+        styles=(*overview.styles, "report"),
         scripts=(),
     )
+    return document, _FileLinks(pieces.there)
+
+
+def _overview(view: RunView) -> tuple[Document, int]:
+    """Return the page without its executions, and how many bytes of the file it takes at most."""
+    for rows, repeats in _OVERVIEWS:
+        document = run_document(view, rows=rows, repeats=repeats)
+        size = len(render_part(document, _FileLinks(_Everything())).encode())
+        if size <= _OVERVIEW_BYTES:
+            break
+    return document, size
+
+
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +107,41 @@ class _Once:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Writes the executions one by one; `left_out` counts those that are not even named."""
+    """Writes the executions one by one, until the file, of which `size` is taken, is full.
+
+    `there` are those that were written, `named` of them in a line, and `wrong` did not pass.
+    """
 
     view: RunView
-    left_out: int = 0
-    _written: int = 0
+    size: int
+    named: int = 0
+    wrong: int = 0
+    there: set[str] = field(default_factory=set)
     _texts: set[str] = field(default_factory=set)
+    _new: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Markup]:
-        opened = 0
         for execution in self._in_order():
-            wrong = execution.status in (Status.FAILED, Status.ERRORED)
-            if self._written > _MOST_BYTES and not wrong:
-                self.left_out += 1
-                continue
-            if self._written > _BYTES and not wrong:
-                piece = _named(execution)
-            else:
-                piece = self._piece(execution, opened=wrong and opened < _OPENED)
-            opened += wrong
-            self._written += len(piece.encode())
+            whole = self._whole(execution) if self.size <= _BYTES else None
+            piece = _named(execution) if whole is None else whole
+            self.size += len(piece.encode())
+            if self.size > _MOST_BYTES:
+                break
+            self.there.add(execution.id)
+            self.named += whole is None
+            self.wrong += execution.status in _WRONG
             yield piece
+
+    def _whole(self, execution: ExecutionView) -> Markup | None:
+        """Return an execution with all that is shown of it, None if that finds no room."""
+        self._new.clear()
+        opened = execution.status in _WRONG and self.wrong < _OPENED
+        piece = self._piece(execution, opened=opened)
+        if self.size + len(piece.encode()) <= _MOST_BYTES:
+            return piece
+        # Nothing may refer to the texts in it: they are not in the file.
+        self._texts.difference_update(self._new)
+        return None
 
     def _in_order(self) -> Iterator[ExecutionView]:
         for wrong in (True, False):
@@ -103,7 +149,7 @@ class _Pieces:
                 if wrong and not (test.counts.failed or test.counts.errored):
                     continue
                 for execution in self.view.executions(test):
-                    if (execution.status in (Status.FAILED, Status.ERRORED)) is wrong:
+                    if (execution.status in _WRONG) is wrong:
                         yield execution
 
     def _piece(self, execution: ExecutionView, *, opened: bool) -> Markup:
@@ -141,7 +187,9 @@ class _Pieces:
             return _Once(known=False, id=None)
         identity = "t" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
         known = identity in self._texts
-        self._texts.add(identity)
+        if not known:
+            self._texts.add(identity)
+            self._new.append(identity)
         return _Once(known, identity)
 
 

@@ -25,6 +25,9 @@ SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
 _ROWS = 300
 """So many tests stand on one page, those that failed first."""
 
+_REPEATS = 100
+"""So many repeats of a test on a target stand there."""
+
 _EXPLAINED = 50
 """So many cells say why they failed; the others lead to their executions."""
 
@@ -47,10 +50,12 @@ def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> D
     return run_document(RunView(db, found.value), page_number(query.get("page")))
 
 
-def run_document(view: RunView, page: int = 1) -> Document:
-    """Return the page of a run that is recorded."""
+def run_document(
+    view: RunView, page: int = 1, *, rows: int = _ROWS, repeats: int = _REPEATS
+) -> Document:
+    """Return the page of a run that is recorded: so many tests, with so many repeats of each."""
     status = view.status
-    grid = read_grid(view, limit=_ROWS, offset=(page - 1) * _ROWS)
+    grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
     explained = iter(range(_EXPLAINED))
     reasons = {
         (row.suite, row.name, target): findings_of(view, cell.test)
@@ -74,7 +79,8 @@ def run_document(view: RunView, page: int = 1) -> Document:
             "before": view.run_before,
             "grid": grid,
             "page": page,
-            "rows": _ROWS,
+            "rows": rows,
+            "repeats": repeats,
             "projects": {suite.name: suite.project or "" for suite in view.suites},
             "reasons": reasons,
             "signs": SIGNS,
