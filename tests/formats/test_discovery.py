@@ -9,7 +9,7 @@ import pytest
 
 from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.formats.discovery import Discovery, discover
+from kindlm.formats.discovery import Discovery, Found, discover
 
 SUITE = "kindlm: 1\nproject: shop\n"
 
@@ -144,3 +144,63 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         assert isinstance(discover(tmp_path), Err)
     finally:
         closed.chmod(0o700)
+
+
+CASE = "name: a\ninput: {query: x}\nexpected: {}\nthresholds: {min_score: 1}\n"
+LISTED = "# cases\n- name: a\n  input: {query: x}\n  thresholds: {min_score: 1}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", CASE),
+        ("a.yml", CASE.replace("input: {query: x}", "turns:\n- query: x\n")),
+        ("a.yaml", f"\ufeff---\n{CASE}---\n{CASE}"),
+        ("a.yaml", LISTED),
+        ("a.yaml", f"---\n{LISTED}"),
+        ("a.yaml", LISTED.replace("\n", "\n  ").replace("# cases", "# cases\n")),
+        ("a.yaml", LISTED.replace("- ", "-   ").replace("  i", "    i").replace("  t", "    t")),
+        ("a.yaml", '{"name": "a", "input": {"query": "x"}, "thresholds": {"min_score": 1}}'),
+        ("a.yaml", '[{"input": {"query": "x"}, "thresholds": {"min_score": 1}}]'),
+        ("a.yaml", CASE.replace("{query: x}", "[unclosed")),
+        ("a.toml", "name = 'a'\ninput.query = 'x'\nthresholds = {min_score = 1}\n"),
+        ("a.toml", "[[turns]]\nquery = 'x'\n[ thresholds ]\nmin_score = 1\n"),
+    ],
+)
+def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, text: str) -> None:
+    file = write(tmp_path / name, text)
+    assert held(tmp_path) == Discovery((Found(file, "evalview"),))
+    assert held(file) == Discovery((Found(file, "evalview"),))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "turns:\n- says: hi\nthresholds: {min_score: 1}\n"),
+        ("a.yaml", "meta:\n  input: x\n  thresholds: 1\n"),
+        ("a.toml", "[tool.x]\ninput = 1\n"),
+        ("a.toml", "[models]\n[tests]\n"),
+        (".evalview.yaml", CASE),
+        (".evalview.toml", "input.query = 'x'\nthresholds.min_score = 1\n"),
+    ],
+)
+def test_what_is_no_case_of_evalview_is_none(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path / name, text)
+    assert held(tmp_path).found == ()
+
+
+def test_the_configuration_of_evalview_is_no_case(tmp_path: Path) -> None:
+    file = write(tmp_path / ".evalview" / "config.yaml", CASE)
+    assert held(file.parent).found == ()
+    assert isinstance(discover(file), Err)
+
+
+def test_a_case_that_was_named_is_one_although_its_thresholds_are_missing(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", CASE.replace("thresholds", "treshholds"))
+    assert held(tmp_path) == Discovery((), (file,))
+    assert held(file) == Discovery((Found(file, "evalview"),))
+
+
+def test_a_suite_is_a_suite_whatever_else_it_has(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", SUITE + CASE)
+    assert held(file) == Discovery((Found(file, "kindlm"),))

@@ -1,0 +1,261 @@
+"""Reading files of EvalView cases: what is wrong is told with its line, and the others run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Load = Callable[..., Any]
+
+TOML = """\
+# A case
+name = "capital"
+tags = [ "b",
+  "a" ]
+
+[input]
+query = '''
+[expected]
+What = "is" the capital?'''
+
+[input.context]
+"a key" = {b = 1}
+
+[expected]
+tools = ["search"]
+output.contains = ["Paris"]
+
+[thresholds]
+min_score = 70
+
+[adapter_config]
+timeout = 2.5
+
+[[tools]]
+name = "search"
+
+[[tools]]
+name = "fetch"
+input_schema = {type = "object"}
+"""
+
+
+def names(suite: Any) -> list[str]:
+    return [case.name for case in suite.cases]
+
+
+def test_a_list_and_several_documents_hold_several_cases(load: Load, case_text: str) -> None:
+    listed = "".join(
+        f"- {line}" if number == 0 else f"  {line}"
+        for number, line in enumerate(case_text.splitlines(keepends=True))
+    )
+    several = "\n---\n".join(case_text.replace("capital", f"doc {n}", 1) for n in (1, 2))
+    suite = load({"a.yaml": listed, "b.yml": f"---\n{several}\n---\n"}).only
+    assert names(suite) == ["capital", "doc 1", "doc 2"]
+    assert [case.where.line for case in suite.cases] == [1, 2, 9]
+    assert suite.name == "tests"
+    assert suite.front_end == "evalview"
+
+
+def test_toml_says_the_same_as_yaml(load: Load) -> None:
+    loaded = load({"case.toml": TOML, ".evalview/config.toml": 'endpoint = "http://a/b"\n'})
+    case = loaded.case
+    assert case.prompt.user == '[expected]\nWhat = "is" the capital?'
+    assert case.tags == ("a", "b")
+    assert case.agent.timeout_ms == 2500
+    assert case.contexts[0]["a key"] == {"b": 1}
+    assert [tool["name"] for tool in case.contexts[0]["tools"]] == ["search", "fetch"]
+    places = {found.kind: found.where.line for found in case.expectations}
+    assert places == {"tool_called": 15, "contains": 16, "weighted_score": 19}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "path"),
+    [
+        ("min_score = 70", "min_score = 700", 19, "thresholds.min_score"),
+        ("timeout = 2.5", "timeout = -1", 22, "adapter_config.timeout"),
+        ('name = "fetch"', "name = 1", 28, "tools[1].name"),
+        ("{b = 1}", "{b = inf}", 12, ""),
+        ("[thresholds]", "[thresholds", 18, ""),
+        ('["search"]', "[1]", 15, "expected.tools[0]"),
+    ],
+)
+def test_an_error_in_toml_has_its_line(
+    load: Load, before: str, after: str, line: int, path: str
+) -> None:
+    loaded = load({"case.toml": TOML.replace(before, after)})
+    assert ("case.toml", line, path) in loaded.lines("error")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "path"),
+    [
+        ("tools: [search]", "tools: search", 3, "expected.tools"),
+        ("tools: [search]", "output: {contains: Paris}", 3, "expected.output.contains"),
+        ("tools: [search]", "hallucination: {confidence_threshold: 1.5}", 3,
+         "expected.hallucination.confidence_threshold"),
+        ("tools: [search]", "metrics: {cost: {value: 1}}", 3, "expected.metrics.cost.tolerance"),
+        ("min_score: 70", "min_score: true", 4, "thresholds.min_score"),
+        ("min_score: 70", "min_score: 70, weights: {tool_accuracy: 0.9}", 4, "thresholds.weights"),
+        ("min_score: 70", "min_score: 70, variance: {runs: 1}", 4, "thresholds.variance.runs"),
+        ("expected:", "turns: [{query: a}]\nexpected:", 3, "turns"),
+        ("name: capital", "name: \"  \"", 1, "name"),
+        ("name: capital", 'name: "a\\nb"', 1, "name"),
+        ("endpoint:", "adapter: htpp\nendpoint:", 5, "adapter"),
+        ("endpoint:", "adapter: goose\nendpoint:", 5, "adapter"),
+        ("endpoint:", "adapter: anthropic #", 5, "adapter"),
+        ("endpoint: http", "endpoint: htp", 5, "endpoint"),
+        ("endpoint:", "mocks: {tool_mocks: [{tool: a}]}\nendpoint:", 5, "mocks.tool_mocks[0]"),
+        ("endpoint:", "#", 1, "endpoint"),
+        ("tools: [search]", "output: {json_schema: {type: strin}}", 3,
+         "expected.output.json_schema"),
+    ],
+)  # fmt: skip
+def test_an_error_has_its_line_and_field(
+    load: Load, case_text: str, before: str, after: str, line: int, path: str
+) -> None:
+    loaded = load(case_text.replace(before, after, 1))
+    assert loaded.lines("error") == [("case.yaml", line, path)]
+    assert loaded.broken == ["case.yaml"]
+
+
+def test_the_others_of_a_folder_run_beside_a_bad_file(load: Load, case_text: str) -> None:
+    broken = case_text.replace("capital", "other").replace("tools: [", "tools: [[")
+    loaded = load({"a.yaml": case_text, "b.yaml": broken})
+    (suite,) = loaded.suites
+    assert names(suite) == ["capital"]
+    assert loaded.broken == ["b.yaml"]
+
+
+def test_unknown_keys_are_warnings_and_errors_where_one_is_strict(
+    load: Load, case_text: str
+) -> None:
+    text = case_text.replace("min_score: 70", "min_score: 70, max_latencey: 5") + "extra: {a: 1}\n"
+    loaded = load(text)
+    assert loaded.lines("warning") == [
+        ("case.yaml", 4, "thresholds.max_latencey"),
+        ("case.yaml", 6, "extra"),
+    ]
+    hints = [found.error.hint for found in loaded.diagnostics]
+    assert hints[0] == 'Did you mean "max_latency"?'
+    assert names(loaded.only) == ["capital"]
+    strict = load(text, strict=True)
+    assert len(strict.lines("error")) == 2
+    assert not strict.suites
+
+
+def test_a_misspelt_key_that_has_to_be_there_is_an_error(load: Load, case_text: str) -> None:
+    loaded = load(case_text.replace("min_score", "min_scor"))
+    assert loaded.lines("error") == [("case.yaml", 4, "thresholds.min_score")]
+    assert not loaded.suites
+
+
+def test_names_may_hold_what_can_be_shown(load: Load, case_text: str) -> None:
+    name = "Größe — a/b + \U0001f600"
+    assert load(case_text.replace("capital", name)).case.name == name
+
+
+def test_a_name_that_is_there_twice_names_both_places(load: Load, case_text: str) -> None:
+    loaded = load({"a.yaml": case_text, "b.yaml": f"# second\n{case_text}"})
+    (error,) = loaded.diagnostics
+    assert "a.yaml:1:1" in error.error.message
+    assert (Path(error.error.where.file).name, error.error.where.line) == ("b.yaml", 2)
+    assert names(loaded.suites[0]) == ["capital"]
+    assert loaded.broken == ["b.yaml"]
+
+
+def test_a_variable_without_a_value_is_told_with_its_line_for_its_file_alone(
+    load: Load, case_text: str
+) -> None:
+    other = case_text.replace("capital", "other").replace("[search]", '["${TOOL}"]')
+    loaded = load({"a.yaml": case_text, "b.yaml": other})
+    assert loaded.lines("error") == [("b.yaml", 3, "expected.tools[0]")]
+    assert "TOOL" in loaded.diagnostics[0].error.message
+    assert names(loaded.suites[0]) == ["capital"]
+
+
+def test_files_that_are_too_large_or_too_deep_are_refused(load: Load, case_text: str) -> None:
+    large = case_text + "#" * (1 << 20)
+    deep = case_text + "meta: " + "[" * 5000 + "]" * 5000
+    toml = TOML + "\n[meta]\na = " + "[" * 5000 + "]" * 5000
+    loaded = load({"a.yaml": large, "b.yaml": deep, "c.toml": toml})
+    assert loaded.broken == ["a.yaml", "b.yaml", "c.toml"]
+    assert [found.error.details["reason"] for found in loaded.diagnostics] == ["limit"] * 3
+
+
+def test_a_credential_that_is_written_out_is_not_shown(load: Load, case_text: str) -> None:
+    headers = 'adapter_config: {headers: {Authorization: "Bearer abcdefgh12345"}, timeout: abc}\n'
+    (error,) = load(case_text + headers).diagnostics
+    assert error.path == "adapter_config.timeout"
+    assert "abcdefgh12345" not in str(error.source_line)
+
+
+CONFIG = ".evalview/config.yaml"
+
+
+def test_what_a_project_has_in_common_is_taken_from_its_configuration(
+    load: Load, case_text: str
+) -> None:
+    config = """\
+adapter: langgraph
+endpoint: http://127.0.0.1:8/threads
+timeout: 12.5
+headers: {X-Team: a, X-Kind: b}
+model: {name: gpt-x, pricing: {input_per_1m: 1, output_per_1m: 2, cached_per_1m: 0.5}}
+scoring: {weights: {tool_accuracy: 0.5, output_quality: 0.3}}
+retry: {max_retries: 5, base_delay: 1.0}
+judge: {provider: openai, model: gpt-judge, base_url: "http://127.0.0.1:7/v1"}
+tool_categories: {lookup: [search, find]}
+allow_private_urls: true
+monitor: {interval: 5}
+moniter: 1
+"""
+    text = case_text.replace("tools: [search]", "tool_categories: [lookup]")
+    text = text.replace(
+        "endpoint: http://127.0.0.1:9/ask", "adapter_config: {headers: {x-kind: c}}"
+    )
+    loaded = load({CONFIG: config, "case.yaml": text})
+    suite, case = loaded.only, loaded.case
+    assert loaded.lines("warning") == [("config.yaml", 7, "retry.base_delay"),
+                                       ("config.yaml", 12, "moniter")]  # fmt: skip
+    assert (case.agent.adapter, case.agent.endpoint) == ("langgraph", "http://127.0.0.1:8/threads")
+    assert case.agent.headers == {"X-Team": "a", "x-kind": "c"}
+    assert (suite.timeout_ms, suite.retries) == (12_500, 5)
+    assert suite.prices["gpt-x"].output_usd == 2
+    judge = suite.judge()
+    assert (judge.model, suite.providers[judge.provider].base_url) == (
+        "gpt-judge",
+        "http://127.0.0.1:7/v1",
+    )
+    category, score = case.expectations
+    assert category.params == {"category": "lookup", "tools": ["search", "find"]}
+    assert score.params["weights"] == {
+        "tool_accuracy": 0.5,
+        "output_quality": 0.3,
+        "sequence_correctness": 0.2,
+    }
+    assert score.params["judged"] is True
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ("adapter: http\ntimeout: soon\n", 2),
+        ("adapter: mcp\n", 1),
+        ("judge: {provider: gemini, model: x}\n", 1),
+        ("endpoint: ${NOWHERE}\n", 1),
+        ("adapter: [\n", 2),
+        ("- a\n", 1),
+    ],
+)
+def test_an_error_of_the_configuration_keeps_its_cases_from_running(
+    load: Load, case_text: str, config: str, line: int
+) -> None:
+    other = case_text.replace("capital", "other")
+    loaded = load({CONFIG: config, "a.yaml": case_text, "b.yaml": other})
+    assert [(name, at) for name, at, _ in loaded.lines("error")] == [("config.yaml", line)]
+    (skipped,) = loaded.all
+    assert (skipped.suite, skipped.tests) == (None, 2)
