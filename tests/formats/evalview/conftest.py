@@ -110,7 +110,7 @@ def agent() -> Iterator[Agent]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             asked.append(body)
-            headers.append(dict(self.headers))
+            headers.append({name.lower(): value for name, value in self.headers.items()})
             call = {"name": "search", "arguments": {"q": body["query"]}, "result": "found"}
             reply = {"response": f"You asked: {body['query']}", "tool_calls": [call], "cost": 0.01}
             data = json.dumps(reply).encode()

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.formats.recognition import looks_like_tests, recognised
 
-KEYS = (
-    "name input query context turns expected tools tool_categories tool_sequence output contains "
-    "regex_patterns json_schema metrics value tolerance hallucination check safety categories "
-    "thresholds min_score max_cost weights tool_accuracy variance runs adapter endpoint model "
-    "adapter_config timeout headers tags mocks tool_mocks tool returns checks difficulty extra"
-).split()
+KEYS = [
+    *("name", "input", "query", "context", "turns", "expected", "tools", "tool_categories"),
+    *("tool_sequence", "output", "contains", "regex_patterns", "json_schema", "metrics", "value"),
+    *("tolerance", "hallucination", "check", "safety", "categories", "thresholds", "min_score"),
+    *("max_cost", "weights", "tool_accuracy", "variance", "runs", "adapter", "endpoint", "model"),
+    *("adapter_config", "timeout", "headers", "tags", "mocks", "tool_mocks", "tool", "returns"),
+    *("checks", "difficulty", "judge", "provider", "retry", "pricing", "scoring", "extra"),
+]
 
 SCALARS = (
     st.none()

@@ -153,6 +153,7 @@ def test_no_value_of_a_variable_is_in_what_is_recorded_and_all_are_there_at_run_
     bound = bind_suite(suite, environ=environ, ports={})
     assert isinstance(bound, Ok)
     (case,) = bound.value.cases
+    assert case.agent is not None
     assert case.prompt.user == "Find the ${SUBJECT} {{env.X}}"
     assert case.agent.headers == {"X-API-Key": SECRET}
     (score,) = [found for found in case.expectations if found.kind == "weighted_score"]
