@@ -21,11 +21,11 @@ it names none, to the first unanswered one. A narration that begins with "Step" 
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from kindlm.agents.call_matching import Calls
 from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import (
     MAX_TOKENS,
@@ -35,8 +35,8 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.tool_entries import AGENT_RULE, tool_call
-from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.agents.tool_entries import failed_tool
+from kindlm.transcript import Usage
 
 __all__ = ["MAX_EVENTS", "AgentFailed", "Heard", "Piece", "hear"]
 
@@ -82,49 +82,11 @@ def hear(pieces: Iterable[Piece]) -> Heard:
 
 
 @dataclass(slots=True)
-class _Made:
-    """A tool call, and its answer once there is one."""
-
-    call: ToolCall
-    response: Any = None
-    is_answered: bool = False
-
-
-class _Calls:
-    """The calls of a stream, found by their ids, or in order while they wait for a result."""
-
-    def __init__(self) -> None:
-        self.made: list[_Made] = []
-        self._by_id: dict[str, _Made] = {}
-        self._waiting: deque[_Made] = deque()
-        self._waiting_by_name: defaultdict[str, deque[_Made]] = defaultdict(deque)
-
-    def add(self, name: str, call_id: str | None, arguments: Any) -> _Made:
-        """Take a call; one without an id gets one that nothing refers to."""
-        made = _Made(tool_call(call_id or f"tool-{len(self.made)}", name, arguments))
-        self.made.append(made)
-        if call_id is not None:
-            self._by_id.setdefault(call_id, made)
-        self._waiting.append(made)
-        self._waiting_by_name[name].append(made)
-        return made
-
-    def find(self, call_id: str | None, name: str | None) -> _Made | None:
-        """Return the call that a result belongs to."""
-        if call_id in self._by_id:
-            return self._by_id[call_id]
-        waiting = self._waiting if name is None else self._waiting_by_name[name]
-        while waiting and waiting[0].is_answered:
-            waiting.popleft()
-        return waiting[0] if waiting else None
-
-
-@dataclass(slots=True)
 class _Draft:
     """An answer in the making."""
 
     texts: list[str] = field(default_factory=list)
-    calls: _Calls = field(default_factory=_Calls)
+    calls: Calls = field(default_factory=Calls)
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
@@ -158,9 +120,12 @@ class _Draft:
 
     def finished(self) -> Heard:
         """Return the whole."""
-        uses = tuple(ToolUse(made.call, made.response, AGENT_RULE) for made in self.calls.made)
         told = Told(
-            "".join(self.texts), uses, _bounded(self.usage), _finite(self.cost_usd), self.model
+            "".join(self.texts),
+            self.calls.uses,
+            _bounded(self.usage),
+            _finite(self.cost_usd),
+            self.model,
         )
         if not self.lost:
             return Heard(told)
@@ -175,14 +140,13 @@ class _Draft:
         if made is None:
             self.lost += 1
             return
-        made.response, made.is_answered = _response(said), True
+        made.answer(_response(said))
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:
         text, tool = _text(said, ("text",), number) or "", _first_text(said, _NAMES)
         if tool is None or text.startswith("Step"):
             return
-        made = self.calls.add(tool, None, None)
-        made.response, made.is_answered = text, True
+        self.calls.add(tool, None, None).answer(text)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         usage = read_usage({"usage": said})
@@ -224,10 +188,7 @@ def _response(said: Mapping[str, Any]) -> Any:
     """Return what a tool answered; of one that failed, what it says of that."""
     result = next((said[key] for key in _RESULTS if key in said), None)
     error = said.get("error")
-    if not error and said.get("success") is not False:
-        return result
-    failure = {"error": error or "the agent says that the tool failed"}
-    return failure if result is None else {**failure, "result": result}
+    return failed_tool(error, result) if error or said.get("success") is False else result
 
 
 def _error_text(event: Mapping[str, Any], said: Mapping[str, Any]) -> str:

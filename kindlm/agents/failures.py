@@ -31,6 +31,9 @@ __all__ = [
 _QUOTED_CHARACTERS = 200
 _QUOTED_LINES = 3
 _HIDDEN = "[hidden]"
+_WHERE_THE_TEXT_IS = (
+    "Check the agent's `endpoint`, and where its answer holds the text: `responsePath`"
+)
 # Locks that timed out (409) and what says to come back are worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
@@ -124,7 +127,9 @@ def of_network(who: Who, endpoint: str, error: BaseException) -> KindlmError:
     )
 
 
-def of_reply(who: Who, reason: str, body: str, status: int | None = None) -> KindlmError:
+def of_reply(
+    who: Who, reason: str, body: str, status: int | None = None, hint: str = _WHERE_THE_TEXT_IS
+) -> KindlmError:
     """Return the error of an answer that came whole and cannot be used."""
     said = who.quote(body)
     return failed(
@@ -132,7 +137,7 @@ def of_reply(who: Who, reason: str, body: str, status: int | None = None) -> Kin
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title} sent an answer that cannot be used ({who.quote(reason)})"
         + (f": {said}" if said else ""),
-        "Check the agent's `endpoint`, and where its answer holds the text: `responsePath`",
+        hint,
         status=status,
         body=body,
     )

@@ -15,7 +15,7 @@ from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse
 from kindlm.wording import count, shown
 
-__all__ = ["AGENT_RULE", "call_warnings", "read_tool_uses", "tool_call"]
+__all__ = ["AGENT_RULE", "call_warnings", "failed_tool", "read_tool_uses", "tool_call"]
 
 AGENT_RULE = "agent"
 """Who answered the calls: the agent ran its tools itself."""
@@ -50,6 +50,12 @@ def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
     if isinstance(parsed, dict):
         return ToolCall(call_id, name, parsed)
     return ToolCall(call_id, name, {}, malformed=text)
+
+
+def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
+    """Return the answer of a tool that failed, with what it gave all the same."""
+    failure = {"error": error or "the agent says that the tool failed"}
+    return failure if result is None else {**failure, "result": result}
 
 
 def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:

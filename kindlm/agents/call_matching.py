@@ -1,0 +1,72 @@
+"""Which call of a tool an answer belongs to, where calls and answers are told one after another."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import Any
+
+from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.transcript import ToolCall, ToolUse
+
+__all__ = ["Calls", "Made"]
+
+
+@dataclass(slots=True)
+class Made:
+    """A tool call, and its answer once there is one."""
+
+    call: ToolCall
+    response: Any = None
+    is_answered: bool = False
+
+    def answer(self, response: Any) -> None:
+        """Take the answer."""
+        self.response, self.is_answered = response, True
+
+
+class Calls:
+    """Calls in their order, found by their ids, or in order while they wait for an answer."""
+
+    def __init__(self) -> None:
+        self.made: list[Made] = []
+        self._by_id: dict[str, Made] = {}
+        self._waiting: deque[Made] = deque()
+        self._waiting_by_name: defaultdict[str, deque[Made]] = defaultdict(deque)
+
+    @property
+    def uses(self) -> tuple[ToolUse, ...]:
+        """All calls with their answers, which the agent gave itself."""
+        return tuple(ToolUse(made.call, made.response, AGENT_RULE) for made in self.made)
+
+    def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
+        """Take a call; one without an id gets one that nothing refers to."""
+        made = Made(tool_call(call_id or f"tool-{len(self.made)}", name, arguments))
+        self.made.append(made)
+        if call_id is not None and self._is_free(call_id):
+            self._by_id[call_id] = made
+        self._waiting.append(made)
+        self._waiting_by_name[name].append(made)
+        return made
+
+    def by_id(self, call_id: str) -> Made | None:
+        """Return the call with an id."""
+        return self._by_id.get(call_id)
+
+    def find(self, call_id: str | None, name: str | None) -> Made | None:
+        """Return the call that an answer belongs to.
+
+        That is the one with its id, else the first unanswered one with its name, else, if it
+        names none, the first unanswered one.
+        """
+        if call_id in self._by_id:
+            return self._by_id[call_id]
+        waiting = self._waiting if name is None else self._waiting_by_name[name]
+        while waiting and waiting[0].is_answered:
+            waiting.popleft()
+        return waiting[0] if waiting else None
+
+    def _is_free(self, call_id: str) -> bool:
+        """Tell whether an id is new, or of a call that is done: some agents use ids again."""
+        earlier = self._by_id.get(call_id)
+        return earlier is None or earlier.is_answered
