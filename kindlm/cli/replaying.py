@@ -40,7 +40,7 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
         or_fail(read_source(db, run))
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
-    loaded = or_fail(load_paths(options.paths, project.root))
+    loaded = or_fail(load_paths(options.paths, project.root, is_run=False))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rich.console import Console
 
@@ -78,7 +78,9 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.mode == "imported":
         fail([_no_files(source)], console)
-    loaded = or_fail(load_paths(options.paths or files_of(source, project.root), project.root))
+    loaded = or_fail(
+        load_paths(options.paths or files_of(source, project.root), project.root, is_run=False)
+    )
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     rescoring = or_fail(rescoring_of(source, loaded, project, options, console))
@@ -101,7 +103,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = or_fail(as_recorded(options, unfinished, project.root))
         source = or_fail(read_source(db, derived_from, options.suite))
-    loaded = or_fail(load_paths(options.paths, project.root))
+    loaded = or_fail(load_paths(options.paths, project.root, is_run=False))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     request = or_fail(rescoring_of(source, loaded, project, options, console)).request
@@ -169,7 +171,7 @@ def rescoring_of(
             replace(
                 request.value,
                 suites=[with_repeats(now, repeats) for now, _ in pairs],
-                skipped=[each for each in loaded.skipped if each.path in _paths(source)],
+                skipped=[each for each in loaded.skipped if _is_of(each.path, source)],
                 selection=Selection(only=frozenset(only)),
                 options=_recorded(loaded, project, options),
                 derived=Derived(
@@ -222,6 +224,12 @@ def files_of(source: SourceRun, root: Path) -> tuple[Path, ...]:
 
 def _paths(source: SourceRun) -> Mapping[str, None]:
     return dict.fromkeys(suite.path for suite in source.suites)
+
+
+def _is_of(file: str, source: SourceRun) -> bool:
+    """Tell whether a file is a suite of a run, or one of the files of a folder that is."""
+    paths = _paths(source)
+    return file in paths or PurePosixPath(file).parent.as_posix() in paths
 
 
 def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:

@@ -108,7 +108,7 @@ def _rescore_one(
 def _request(
     source: SourceRun, project: Project, options: TestOptions, console: Console
 ) -> Result[Rescoring]:
-    loaded = load_paths(options.paths or files_of(source, project.root), project.root)
+    loaded = load_paths(options.paths or files_of(source, project.root), project.root, is_run=False)
     if isinstance(loaded, Err):
         return loaded
     return rescoring_of(source, loaded.value, project, options, console)

@@ -58,10 +58,13 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     )
 
 
-def load_paths(paths: Sequence[Path], root: Path, *, strict: bool = False) -> Result[Loaded]:
+def load_paths(
+    paths: Sequence[Path], root: Path, *, strict: bool = False, is_run: bool = True
+) -> Result[Loaded]:
     """Load all suites that the paths hold; an error only if a path itself is of no use.
 
-    Where one is `strict`, unknown keys are errors in all formats.
+    Where one is `strict`, unknown keys are errors in all formats. Where nothing `is_run`, since
+    what was said is recorded, what is needed to call agents need not be there.
     """
     files: dict[Path, Found] = {}
     ignored: list[Path] = []
@@ -77,7 +80,8 @@ def load_paths(paths: Sequence[Path], root: Path, *, strict: bool = False) -> Re
         return Err(_no_tests(paths))
     folders = list(dict.fromkeys(item.path.parent for item in files.values()))
     environ = run_environment([*folders, root], os.environ)
-    loaded = _distinct(list(_load(list(files.values()), root, environ, strict=strict)))
+    around = Surroundings(root, project_name(root), environ, strict=strict, is_run=is_run)
+    loaded = _distinct(list(_load(list(files.values()), around)))
     _remember_secrets(environ, loaded)
     return Ok(
         Loaded(
@@ -92,19 +96,16 @@ def load_paths(paths: Sequence[Path], root: Path, *, strict: bool = False) -> Re
     )
 
 
-def _load(
-    found: Sequence[Found], root: Path, environ: Mapping[str, str], *, strict: bool
-) -> Iterator[LoadedSuite]:
+def _load(found: Sequence[Found], around: Surroundings) -> Iterator[LoadedSuite]:
     """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder."""
-    around = Surroundings(root, project_name(root), environ, strict=strict)
-    configs = EvalviewConfigs(root, environ, strict=strict)
+    configs = EvalviewConfigs(around.root, around.environ, around.strict, around.is_run)
     folders: dict[Path, list[Path]] = {}
     for item in found:
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
     for item in found:
         if item.front_end == "kindlm":
-            yield load_suite(item.path, root=root)
+            yield load_suite(item.path, root=around.root)
         elif (files := folders.pop(item.path.parent.resolve(), None)) is not None:
             folder = item.path.parent
             yield from load_folder(folder, files, configs.of(folder), around)

@@ -48,6 +48,7 @@ class EvalviewConfigs:
     root: Path
     environ: Mapping[str, str]
     strict: bool = False
+    is_run: bool = True
     _loaded: dict[Path, LoadedConfig] = field(default_factory=dict)
 
     def of(self, folder: Path) -> LoadedConfig:
@@ -56,11 +57,15 @@ class EvalviewConfigs:
         if file is None:
             return LoadedConfig(ProjectConfig())
         if file not in self._loaded:
-            self._loaded[file] = load_config(file, self.environ, strict=self.strict)
+            self._loaded[file] = load_config(
+                file, self.environ, strict=self.strict, is_run=self.is_run
+            )
         return self._loaded[file]
 
 
-def load_config(file: Path, environ: Mapping[str, str], *, strict: bool) -> LoadedConfig:
+def load_config(
+    file: Path, environ: Mapping[str, str], *, strict: bool, is_run: bool
+) -> LoadedConfig:
     """Load a configuration. Never raises for what a user did: see the diagnostics."""
     data = read_bytes(file)
     if isinstance(data, Err):
@@ -74,7 +79,7 @@ def load_config(file: Path, environ: Mapping[str, str], *, strict: bool) -> Load
     if document is None:
         return LoadedConfig(ProjectConfig(), file, tuple(whole.diagnostics))
     reporter = Reporter(str(file), document)
-    config = _fitted(document.value, environ, reporter, strict=strict)
+    config = _fitted(document.value, environ, reporter, strict=strict, is_run=is_run)
     if config is not None:
         check_project(config, reporter)
         _warn_of_pace(config, reporter)
@@ -89,14 +94,14 @@ def _first(documents: Document) -> Document | None:
 
 
 def _fitted(
-    value: Any, environ: Mapping[str, str], reporter: Reporter, *, strict: bool
+    value: Any, environ: Mapping[str, str], reporter: Reporter, *, strict: bool, is_run: bool
 ) -> ProjectConfig | None:
     if not isinstance(value, dict):
         reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`",
                        reason="schema")  # fmt: skip
         return None
     reporter.hide(header_secrets(section(value, "headers")))
-    if not has_all(value, environ, reporter):
+    if not has_all(value, environ, reporter, is_run=is_run):
         return None
     return fit(ProjectConfig, expand(value, environ), reporter, tolerant=not strict)
 

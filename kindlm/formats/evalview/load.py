@@ -29,13 +29,17 @@ _MOST_CASES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What decides how cases are loaded, besides their files."""
+    """What decides how cases are loaded, besides their files.
+
+    `is_run` tells whether agents are to be called, with all variables that that takes.
+    """
 
     root: Path
     project: str
     environ: Mapping[str, str]
     strict: bool = False
     compat: bool = False
+    is_run: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ def _checked(
         reporter.error((), message, "Begin with `name:`", reason="schema")
         return None
     reporter.hide(header_secrets(section(value, "adapter_config", "headers")))
-    if not has_all(value, around.environ, reporter):
+    if not has_all(value, around.environ, reporter, is_run=around.is_run):
         return None
     case = fit(CaseConfig, expand(value, around.environ), reporter, tolerant=not around.strict)
     if case is not None:

@@ -33,10 +33,17 @@ _NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_
 _ADDRESSES = frozenset({"endpoint", "headers", "adapter_config"})
 
 
-def has_all(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool:
-    """Report each variable without a value where it is written; tell whether there is none."""
+def has_all(
+    value: Any, environ: Mapping[str, str], reporter: Reporter, *, is_run: bool = True
+) -> bool:
+    """Report each variable without a value where it is written; tell whether there is none.
+
+    Where nothing `is_run`, those that are filled in at run time need no value.
+    """
     complete = True
     for path, text in texts(value, ()):
+        if not is_run and _form(path) is not None:
+            continue
         names = _VARIABLE.findall(text)
         if _form(path) == ADDRESS:
             names += _PLACEHOLDER.findall(text)

@@ -170,3 +170,17 @@ def test_strict_takes_unknown_keys_for_errors(tmp_path: Path, agent: Any, test: 
     assert code == 1
     assert not agent.asked[1:]
     assert "a" not in statuses(report).get("tests", {})
+
+
+def test_what_was_recorded_is_checked_again_without_what_agents_are_called_with(
+    tmp_path: Path, agent: Any, test: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_URL", agent.url)
+    write(tmp_path, "tests/a.yaml", single("a") + "endpoint: ${AGENT_URL}\n")
+    write(tmp_path, "tests/b.yaml", single("b") + "endpoint: ${AGENT_URL}\n")
+    assert test("tests")[0] == 0
+    monkeypatch.delenv("AGENT_URL")
+    assert run(["rescore", "-q"]) == 0
+    write(tmp_path, "tests/b.yaml", single("b") + "endpoint: [\n")
+    assert run(["rescore", "-q"]) == 1
+    assert len(agent.asked) == 2
