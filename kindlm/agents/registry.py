@@ -26,11 +26,12 @@ Maker: TypeAlias = Callable[[Any, Mapping[str, str], Path], Result[Agent]]
 _COMMAND = "kindlm.agents.command:command_agent"
 _MAKERS = {
     "http": "kindlm.agents.http_agent:http_agent",
+    "openai-assistants": "kindlm.agents.openai_assistants:assistants_agent",
     "python": "kindlm.agents.python_agent:python_agent",
     "streaming": "kindlm.agents.streaming:streaming_agent",
     "tapescope": "kindlm.agents.streaming:streaming_agent",
 }
-_OTHER_NAMES = {"jsonl": "tapescope"}
+_OTHER_NAMES = {"jsonl": "tapescope", "openai-assistant": "openai-assistants"}
 """Names that test cases of EvalView use besides."""
 
 ADAPTERS = tuple(sorted(_MAKERS))

@@ -17,6 +17,7 @@ __all__ = ["OPTIONS", "OPTION_NAMES", "check_agents"]
 
 OPTIONS = {
     "http": ("headers", "request", "body", "responsePath", "toolCallsPath"),
+    "openai-assistants": ("headers",),
     "python": ("path", "responsePath", "toolCallsPath"),
     "streaming": ("headers",),
     "tapescope": ("headers",),

@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from kindlm.testing.app import App
 from kindlm.testing.http1 import HttpConnection
@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from kindlm.testing.http1 import HttpAnswer, HttpRequest
+
+
+class Handler(Protocol):
+    """Answers requests, each as soon as it is there."""
+
+    def handle(self, request: HttpRequest) -> HttpAnswer:
+        """The answer to a request."""
+        ...
+
 
 @contextlib.asynccontextmanager
-async def listening(app: App, host: str, port: int) -> AsyncIterator[int]:
+async def listening(app: Handler, host: str, port: int) -> AsyncIterator[int]:
     """Serves the app while the context is open; yields the port.
 
     Raises:

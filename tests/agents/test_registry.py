@@ -34,7 +34,7 @@ def test_an_unknown_adapter_gets_the_nearest(refused):
 
 def test_an_adapter_that_resembles_none_gets_all(refused):
     assert refused("carrier-pigeon").hint == f"Known: {', '.join(ADAPTERS)}"
-    assert {"http", "python", "streaming", "tapescope"} <= set(ADAPTERS)
+    assert {"http", "openai-assistants", "python", "streaming", "tapescope"} <= set(ADAPTERS)
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/", "http://", "http://[bad", "", "x\n"])
