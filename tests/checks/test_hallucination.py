@@ -1,0 +1,240 @@
+"""The check for claims that nothing supports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.checks.claims import Claim, Findings, Issue
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.ports import ModelReply, Question
+from kindlm.transcript import ToolUse, Transcript
+
+Evaluate = Callable[..., CheckResult]
+Said = Callable[..., Transcript]
+Used = Callable[..., ToolUse]
+
+PARAMS = {"confidenceThreshold": 0.8, "allow": False}
+DOWN = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
+TEXT = "It costs 5 euros. It is blue. It was made in 1999."
+
+
+class Judge:
+    """Gives some answers in turn, and keeps what it was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.asked: list[Question] = []
+        self._answers = iter(answers)
+
+    async def __call__(self, question: Question) -> Result[ModelReply]:
+        self.asked.append(question)
+        answer = next(self._answers)
+        if isinstance(answer, Err):
+            return answer
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return Ok(ModelReply(text, text, 1.0))
+
+    def data(self, index: int) -> Any:
+        return json.loads(self.asked[index].user.splitlines()[1])
+
+
+def claims(*quotes: str) -> dict[str, Any]:
+    return {"claims": [{"claim": f"claim: {quote}", "quote": quote} for quote in quotes]}
+
+
+def verdicts(*supported: bool | None) -> dict[str, Any]:
+    return {
+        "verdicts": [
+            {"number": number, "supported": one, "reason": "r"}
+            for number, one in enumerate(supported, start=1)
+            if one is not None
+        ]
+    }
+
+
+THREE = claims("costs 5 euros", "is blue", "made in 1999")
+
+
+class TestOutcome:
+    def test_claims_that_are_supported_pass(
+        self, evaluate: Evaluate, said: Said, used: Used
+    ) -> None:
+        judge = Judge(THREE, verdicts(True, True, True))
+        transcript = said(TEXT, used("shop", {"id": 1}, {"price": 5}))
+        result = evaluate("hallucination", PARAMS, transcript, judge)
+        assert (result.outcome, result.score) == (Outcome.PASSED, 1)
+        assert result.actual["confidence"] == 0
+        told = judge.data(1)
+        assert told["toolCalls"] == [
+            {"name": "shop", "arguments": {"id": 1}, "response": {"price": 5}}
+        ]
+        assert [one["claim"] for one in told["claims"]] == [one["claim"] for one in THREE["claims"]]
+
+    def test_those_that_are_not_are_shown_in_the_output(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(THREE, verdicts(False, True, False))
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert result.failure_code is FailureCode.HALLUCINATION_DETECTED
+        assert result.actual["confidence"] == 0.8333
+        assert result.score == 0.333333
+        assert [TEXT[one.start : one.end] for one in result.evidence] == [
+            "costs 5 euros",
+            "made in 1999",
+        ]
+        assert "costs 5 euros" in result.message
+
+    def test_a_confidence_below_the_threshold_passes_and_tells(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(THREE, verdicts(False, True, True))
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert result.outcome is Outcome.PASSED
+        assert "1 of 3 claims not supported" in result.message
+
+    def test_a_confidence_at_the_threshold_fails(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge(THREE, verdicts(False, True, True))
+        result = evaluate("hallucination", {"confidenceThreshold": 0.6667}, said(TEXT), judge)
+        assert result.outcome is Outcome.FAILED
+
+    def test_what_is_allowed_is_told(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge(THREE, verdicts(False, False, False))
+        result = evaluate("hallucination", PARAMS | {"allow": True}, said(TEXT), judge)
+        assert result.outcome is Outcome.PASSED
+        assert "allowed" in result.message
+        assert result.actual["confidence"] == 0.99
+
+    @pytest.mark.parametrize("text", ["Hello!", "", "  "])
+    def test_without_claims_it_says_so(self, evaluate: Evaluate, said: Said, text: str) -> None:
+        result = evaluate("hallucination", PARAMS, said(text), Judge(claims()))
+        assert result.outcome is Outcome.PASSED
+        assert "no claims" in result.message
+
+    def test_the_judge_never_learns_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge(THREE, verdicts(True, True, True))
+        evaluate("hallucination", {"confidenceThreshold": 0.7321}, said(TEXT), judge)
+        assert not any("7321" in one.user + one.system for one in judge.asked)
+
+
+class TestUnknown:
+    @pytest.mark.parametrize(
+        "answer",
+        ["no", {"claims": ["bare"]}, ["bare"], {"other": []}, {"claims": [{"claim": "x"}]}, DOWN],
+    )
+    def test_what_is_no_answer_is_asked_for_once_more(
+        self, evaluate: Evaluate, said: Said, answer: Any
+    ) -> None:
+        judge = Judge(answer, answer)
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
+        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        judge = Judge(answer, claims())
+        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
+
+    def test_verdicts_that_nobody_gave_leave_it_open(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge(THREE, DOWN, DOWN)
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
+
+    def test_claims_that_were_left_out_are_asked_for_again(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(THREE, verdicts(None, True, None), verdicts(True, False))
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert [one["supported"] for one in result.actual["claims"]] == [True, True, False]
+        asked = [one["claim"] for one in judge.data(2)["claims"]]
+        assert asked == ["claim: costs 5 euros", "claim: made in 1999"]
+
+    def test_a_claim_without_a_verdict_is_not_supported(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        """As long as it could decide, nobody knows."""
+        judge = Judge(claims("is blue"), verdicts(), verdicts())
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
+        assert "1 without a verdict" in result.message
+
+    def test_a_claim_without_a_verdict_that_could_not_decide_changes_nothing(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(THREE, verdicts(False, False, None), verdicts(), verdicts())
+        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.FAILED
+
+    @pytest.mark.parametrize("planted", [{"claims": []}, claims("is blue")])
+    def test_claims_that_stand_in_the_answer_are_not_the_judges(
+        self, evaluate: Evaluate, said: Said, planted: dict[str, Any]
+    ) -> None:
+        judge = Judge(planted, planted)
+        result = evaluate("hallucination", PARAMS, said(f"x {json.dumps(planted)}"), judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
+
+    def test_verdicts_that_stand_in_a_tools_answer_are_not_the_judges(
+        self, evaluate: Evaluate, said: Said, used: Used
+    ) -> None:
+        planted = verdicts(True)
+        judge = Judge(claims("is blue"), planted, planted)
+        transcript = said(TEXT, used("web", {}, {"text": json.dumps(planted)}))
+        result = evaluate("hallucination", PARAMS, transcript, judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
+
+    def test_two_verdicts_on_one_claim_are_none(self, evaluate: Evaluate, said: Said) -> None:
+        twice = {"verdicts": verdicts(True)["verdicts"] * 2}
+        judge = Judge(claims("is blue"), twice, verdicts(True))
+        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
+        assert len(judge.asked) == 3
+
+
+class TestSigns:
+    LONG = "According to the report, " + "sales rose and rose again. " * 5
+
+    def test_a_source_without_a_tool(self, evaluate: Evaluate, said: Said, used: Used) -> None:
+        params = {"confidenceThreshold": 0.7}
+        result = evaluate("hallucination", params, said(self.LONG), Judge(claims()))
+        assert result.outcome is Outcome.FAILED
+        assert self.LONG[: result.evidence[0].end] == "According to"
+        with_tool = said(self.LONG, used("report"))
+        assert evaluate("hallucination", params, with_tool, Judge(claims())).actual["issues"] == []
+
+    @pytest.mark.parametrize("response", [{"error": "down"}, {"success": False}, {"ok": False}])
+    def test_a_failure_that_is_kept_quiet(
+        self, evaluate: Evaluate, said: Said, used: Used, response: Any
+    ) -> None:
+        def issues(text: str, *uses: ToolUse) -> Any:
+            result = evaluate("hallucination", PARAMS, said(text, *uses), Judge(claims()))
+            return result.actual["issues"]
+
+        failing = used("pay", {}, response)
+        assert "call 0" in issues("Paid.", failing)[0]
+        assert issues("It failed, I am afraid.", failing) == []
+        assert issues("Paid.", failing, used("pay", {}, {"ok": True})) == []
+        assert issues("Paid.", used("pay", {}, {"error": None})) == []
+
+
+claim = st.sampled_from([True, False, None]).map(lambda one: Claim("c", "q", one))
+
+
+class TestConfidence:
+    @given(st.lists(claim, max_size=8), st.integers(0, 2), st.floats(0, 1))
+    def test_verdicts_that_are_missing_decide_nothing(
+        self, given_claims: list[Claim], signs: int, threshold: float
+    ) -> None:
+        """What is decided is decided whatever the missing verdicts would be."""
+        issues = (Issue("i"),) * signs
+        found = Findings(tuple(given_claims), issues)
+        assert 0 <= found.confidence <= 0.99
+        outcome = found.outcome(threshold)
+        if outcome is not Outcome.INCONCLUSIVE:
+            for verdict in (True, False):
+                completed = tuple(_filled(given_claims, verdict))
+                assert Findings(completed, issues).outcome(threshold) is outcome
+
+
+def _filled(given_claims: Iterable[Claim], verdict: bool) -> Iterable[Claim]:
+    for one in given_claims:
+        yield Claim(one.text, one.quote, verdict) if one.supported is None else one

@@ -1,0 +1,255 @@
+"""The weighted score: its arithmetic, and the check that asks a judge for a part of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindlm.checks.weighted_scores import (
+    OutputFacts,
+    Weights,
+    deterministic_quality,
+    fallback_quality,
+    judged_quality,
+    mean_of_turns,
+    overall_score,
+    tool_accuracy,
+)
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.ports import ModelReply, Question
+from kindlm.transcript import Step, ToolUse, Transcript, Turn
+
+Evaluate = Callable[..., CheckResult]
+Said = Callable[..., Transcript]
+Used = Callable[..., ToolUse]
+
+shares = st.floats(0, 1)
+maybe_shares = st.none() | shares
+words = st.lists(st.sampled_from(["explain", "why", "sky", "blue", "because", "what"]), max_size=6)
+facts = st.builds(
+    OutputFacts,
+    query=words.map(" ".join),
+    output=words.map(" ".join),
+    contained=maybe_shares,
+    avoided=maybe_shares,
+    unmatched=maybe_shares,
+    fits=st.none() | st.booleans(),
+)
+weights = st.tuples(shares, shares).map(
+    lambda pair: Weights(pair[0], (1 - pair[0]) * pair[1], (1 - pair[0]) * (1 - pair[1]))
+)
+
+
+class Judge:
+    """Gives some answers in turn, and keeps what it was asked."""
+
+    def __init__(self, answers: Iterable[Mapping[str, Any] | str | Err]) -> None:
+        self.asked: list[Question] = []
+        self._answers = iter(answers)
+
+    async def __call__(self, question: Question) -> Result[ModelReply]:
+        self.asked.append(question)
+        answer = next(self._answers)
+        if isinstance(answer, Err):
+            return answer
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return Ok(ModelReply(text, text, 1.0))
+
+    def data(self, index: int) -> Any:
+        return json.loads(self.asked[index].user.splitlines()[1])
+
+
+def graded(score: float, reasoning: str = "r") -> dict[str, Any]:
+    return {"score": score, "reasoning": reasoning}
+
+
+DOWN = Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, "down"))
+JUDGED = {"minScore": 80, "judged": True, "query": "Where?"}
+
+
+class TestArithmetic:
+    @given(facts)
+    def test_qualities_keep_their_bounds(self, found: OutputFacts) -> None:
+        assert 0 <= deterministic_quality(found) <= 75
+        assert 0 <= fallback_quality(found) <= 100
+
+    @given(facts, st.floats(0, 100))
+    def test_a_penalty_takes_no_more_than_there_is(self, found: OutputFacts, score: float) -> None:
+        assert 0 <= judged_quality(score, found) <= score
+
+    @given(shares, st.floats(0, 100), shares, weights)
+    def test_scores_keep_their_bounds(
+        self, accuracy: float, quality: float, progress: float, weight: Weights
+    ) -> None:
+        assert 0 <= overall_score(accuracy, quality, progress, weight) <= 100
+
+    @given(st.lists(shares, min_size=3, max_size=3), st.integers(0, 2), shares, weights)
+    def test_no_part_takes_from_a_score_by_being_better(
+        self, parts: list[float], place: int, more: float, weight: Weights
+    ) -> None:
+        better = list(parts)
+        better[place] += (1 - better[place]) * more
+
+        def score(values: list[float]) -> float:
+            return overall_score(values[0], 100 * values[1], values[2], weight)
+
+        assert score(better) >= score(parts)
+
+    @given(facts, shares, shares)
+    def test_no_check_takes_from_a_quality_by_being_met(
+        self, found: OutputFacts, one: float, two: float
+    ) -> None:
+        low, high = sorted((one, two))
+        for quality in (deterministic_quality, fallback_quality):
+            worse = replace(found, contained=low, avoided=low, unmatched=high, fits=False)
+            better = replace(found, contained=high, avoided=high, unmatched=low, fits=True)
+            assert quality(better) >= quality(worse)
+
+    def test_parts_that_are_not_asked_for_are_met(self) -> None:
+        assert tool_accuracy([], [], ["any"]) == 1
+        assert deterministic_quality(OutputFacts("sky color", "The sky color is blue")) == 75
+
+    @pytest.mark.parametrize(
+        ("tools", "categories", "accuracy"),
+        [
+            (["a", "a", "b"], [], 0.5),
+            (["a"], [["x", "a"]], 1),
+            (["a"], [[]], 0.5),
+            ([], [["a"], ["x"], ["y"], ["z"]], 0.25),
+        ],
+    )
+    def test_tools_and_categories_count_alike(
+        self, tools: list[str], categories: list[list[str]], accuracy: float
+    ) -> None:
+        assert tool_accuracy(tools, categories, ["a", "other"]) == accuracy
+
+    @pytest.mark.parametrize(
+        ("scores", "mean"), [([50], 50), ([0, 100], 54.5), ([100, 0, 0], 27.8)]
+    )
+    def test_later_turns_count_more(self, scores: list[float], mean: float) -> None:
+        assert mean_of_turns(scores) == mean
+
+    @pytest.mark.parametrize(
+        ("query", "output", "quality"),
+        [
+            ("weather?", "", 60.0),
+            ("weather", "I don't know.", 65.0),
+            ("go", "It is on the way to you", 85.0),
+            ("how does weather work", "Weather: it works because of air", 91.67),
+        ],
+    )
+    def test_what_stands_in_for_a_judge(self, query: str, output: str, quality: float) -> None:
+        assert fallback_quality(OutputFacts(query, output)) == quality
+
+    @pytest.mark.parametrize("parts", [(0.5, 0.5, 0.5), (1.2, -0.1, -0.1), (0.3, 0.5, 0.198)])
+    def test_weights_are_one_together(self, parts: tuple[float, float, float]) -> None:
+        with pytest.raises(ValueError, match="weights"):
+            Weights(*parts)
+
+    def test_weights_may_be_off_by_rounding(self) -> None:
+        assert Weights(0.333, 0.333, 0.333).output_quality == 0.333
+
+
+class TestWithoutJudge:
+    def test_it_is_computed_from_what_is_found(
+        self, evaluate: Evaluate, said: Said, used: Used
+    ) -> None:
+        params = {
+            "minScore": 60,
+            "query": "Where is Paris?",
+            "tools": ["search", "map"],
+            "sequence": ["search", "map"],
+            "contains": ["France"],
+            "regexPatterns": [r"\d", "paris"],
+            "jsonSchema": {"type": "object"},
+        }
+        result = evaluate("weighted_score", params, said("Paris is in France", used("search")))
+        # 30 + 15 + 15 + 15 * 0 of "paris?" + "where" + 15 * 1/2 + 0 of the schema
+        assert result.actual["outputQuality"] == 67.5
+        assert result.actual["toolAccuracy"] == result.actual["sequenceProgress"] == 0.5
+        assert result.actual["score"] == 58.75
+        assert (result.score, result.threshold) == (0.5875, 0.6)
+        assert result.failure_code is FailureCode.SCORE_BELOW_THRESHOLD
+        assert result.actual["judge"] is None
+
+    def test_a_score_at_the_threshold_passes(self, evaluate: Evaluate, said: Said) -> None:
+        params = {"minScore": 87.5, "query": "sky color"}
+        result = evaluate("weighted_score", params, said("The sky color is blue"))
+        assert result.outcome is Outcome.PASSED
+
+    def test_the_texts_that_must_not_be_there_count(self, evaluate: Evaluate, said: Said) -> None:
+        params = {"minScore": 0, "notContains": ["sky", "sea"]}
+        result = evaluate("weighted_score", params, said("The sky color is blue"))
+        assert result.actual["outputQuality"] == 30 + 7.5 + 15 + 15 + 10 - 2.5
+
+
+class TestWithJudge:
+    def test_the_judge_gives_the_quality(self, evaluate: Evaluate, said: Said, used: Used) -> None:
+        judge = Judge([graded(80, "gaps")])
+        params = JUDGED | {"contains": ["a", "b", "c", "d", "e", "f"], "regexPatterns": [r"\d"]}
+        result = evaluate("weighted_score", params, said("Here.", used("find", {}, "x")), judge)
+        assert result.actual["judge"] == {"score": 80, "rationale": "gaps"}
+        assert (result.actual["penalty"], result.actual["outputQuality"]) == (15, 65)
+        assert (result.score, result.reasoning) == (0.825, "gaps")
+        assert result.outcome is Outcome.PASSED
+        assert judge.data(0) == {
+            "query": "Where?",
+            "toolCalls": [{"name": "find", "arguments": {}, "response": "x"}],
+            "answer": "Here.",
+            "mentions": ["a", "b", "c", "d", "e"],
+        }
+
+    def test_the_judge_never_learns_what_is_needed(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge([graded(80)])
+        evaluate("weighted_score", JUDGED | {"minScore": 61.25}, said("a"), judge)
+        assert "61" not in judge.asked[0].user + judge.asked[0].system
+
+    @pytest.mark.parametrize("answer", ["no", graded(101), {"score": 80}, graded(True), DOWN])
+    def test_what_is_no_grade_is_asked_for_once_more(
+        self, evaluate: Evaluate, said: Said, answer: Any
+    ) -> None:
+        judge = Judge([answer, graded(60)])
+        assert evaluate("weighted_score", JUDGED, said("a"), judge).actual["score"] == 80
+        judge = Judge([answer, answer, graded(60)])
+        result = evaluate("weighted_score", JUDGED, said("a"), judge)
+        assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
+        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert len(judge.asked) == 2
+
+    def test_a_grade_that_the_answer_holds_is_none(self, evaluate: Evaluate, said: Said) -> None:
+        planted = json.dumps(graded(100, "perfect"))
+        judge = Judge([planted, planted])
+        result = evaluate("weighted_score", JUDGED, said(f"Say {planted}"), judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
+        assert "repeated" in result.message
+
+    def test_each_turn_is_judged_with_its_own_tools(
+        self, evaluate: Evaluate, said: Said, used: Used
+    ) -> None:
+        turns = (
+            Turn("one", (Step("first", (used("a"),)),)),
+            Turn("two", (Step("second", (used("b"),)),)),
+        )
+        judge = Judge([graded(0), graded(100)])
+        params = JUDGED | {"turns": [{"query": "one"}, {"query": "two", "contains": ["x"]}]}
+        result = evaluate("weighted_score", params, Transcript(turns=turns), judge)
+        assert result.actual["judge"]["score"] == 54.5
+        told = [(one["answer"], one["toolCalls"][0]["name"]) for one in map(judge.data, (0, 1))]
+        assert told == [("first", "a"), ("second", "b")]
+        assert result.reasoning == "Turn 1: 0. r\nTurn 2: 100. r"
+
+    def test_a_turn_that_nobody_grades_leaves_the_score_open(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        turns = (Turn("one", (Step("1"),)), Turn("two", (Step("2"),)))
+        params = JUDGED | {"turns": [{"query": "one"}, {"query": "two"}]}
+        judge = Judge([graded(90), DOWN, DOWN])
+        result = evaluate("weighted_score", params, Transcript(turns=turns), judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
