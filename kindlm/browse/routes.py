@@ -17,6 +17,7 @@ from datasette.utils import tilde_decode  # type: ignore[import-untyped]
 from datasette.utils.asgi import Response  # type: ignore[import-untyped]
 
 from kindlm.browse.addresses import PREFIX, Addresses
+from kindlm.browse.configuration import regression_threshold
 from kindlm.browse.ours import histories, is_history, may_read
 from kindlm.errors import Err
 from kindlm.history.read_models import read_model_problem
@@ -34,11 +35,16 @@ __all__ = ["ROUTES", "Asked"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked of a page: what its address names, the query after it, and of which file."""
+    """What was asked of a page: what its address names, the query after it, and of which file.
+
+    `regression_threshold` is how far a mean score may fall before that is a regression, None for
+    the default.
+    """
 
     name: str
     query: Mapping[str, str]
     history: Path
+    regression_threshold: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +86,10 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answ
     sides = find_sides(db, before or None, after or None, lambda _: None)
     if isinstance(sides, Err):
         return Answer(diff_choice_page(read_diff_form(db, before, after), sides.error), 404)
+    options = DiffOptions.of_project(asked.regression_threshold)
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else None)
-    return diff_page(compare_runs(db, *sides.value, DiffOptions()), form)
+    return diff_page(compare_runs(db, *sides.value, options), form)
 
 
 def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
@@ -125,7 +132,8 @@ def _view(page: Page) -> Any:
             return _response(Answer(refusal, 403), NoLinks())
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
-        asked = Asked(tilde_decode(found.get("name") or ""), query, path)
+        threshold = regression_threshold(datasette, database)
+        asked = Asked(tilde_decode(found.get("name") or ""), query, path, threshold)
         links = Addresses(datasette, database)
         part = query.get("part") is not None
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from kindlm.browse.descriptions import DATABASE, INSTANCE
+from kindlm.browse.configuration import configured
+from kindlm.browse.descriptions import DATABASE
 from kindlm.browse.hosts import only_for
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
@@ -55,8 +56,11 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
     return Err(_not_listening(host if port is None else f"{host}:{port}", failure))
 
 
-def make_datasette(database: Path) -> Datasette:
-    """Return a Datasette on the file, which sees what is appended while it runs."""
+def make_datasette(database: Path, regression_threshold: float | None = None) -> Datasette:
+    """Return a Datasette on the file, which sees what is appended while it runs.
+
+    `regression_threshold` is that of the project, None for the default.
+    """
     from datasette import handle_exception  # type: ignore[import-untyped]
     from datasette.app import Datasette
     from datasette.database import Database  # type: ignore[import-untyped]
@@ -71,7 +75,7 @@ def make_datasette(database: Path) -> Datasette:
     # texts of the history would be in the terminal. And it fails where no page has the address.
     handle_exception.rich = None
     settings = {"sql_time_limit_ms": _SQL_LIMIT_MS, "suggest_facets": False}
-    datasette = Datasette(metadata=INSTANCE, settings=settings)
+    datasette = Datasette(settings=settings, **configured(regression_threshold))
     found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
     datasette.add_database(found, name=DATABASE)
     return datasette

@@ -143,8 +143,7 @@ class _Comparer:
 
 
 def _options_of_diff(database: Path | None) -> DiffOptions:
-    threshold = or_fail(regression_threshold(existing_history(database).root))
-    return DiffOptions() if threshold is None else DiffOptions(regression_threshold=threshold)
+    return DiffOptions.of_project(or_fail(regression_threshold(existing_history(database).root)))
 
 
 def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:

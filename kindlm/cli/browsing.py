@@ -13,6 +13,7 @@ from kindlm.browse.hosts import LOOPBACK_NAMES
 from kindlm.browse.server import listen, make_datasette, serve
 from kindlm.cli.console import note, warn
 from kindlm.cli.history import existing_history, open_history, or_fail, project_here
+from kindlm.recording.project import regression_threshold
 from kindlm.reports.printed_json import printed_json
 
 __all__ = ["browse", "print_metadata"]
@@ -31,7 +32,8 @@ def print_metadata(database: Path | None) -> None:
 def browse(database: Path | None, host: str, port: int | None, *, opened: bool) -> None:
     """Serve the history until Ctrl-C; with `opened`, show it in the web browser."""
     with open_history(database):
-        path = existing_history(database).database
+        project = existing_history(database)
+    threshold = or_fail(regression_threshold(project.root))
     listening = or_fail(listen(host, port))
     shown = f"[{host}]" if ":" in host else host
     address, bound_port = listening.getsockname()[:2]
@@ -54,4 +56,4 @@ def browse(database: Path | None, host: str, port: int | None, *, opened: bool) 
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     with listening:
-        serve(make_datasette(path), listening, tell, names)
+        serve(make_datasette(project.database, threshold), listening, tell, names)

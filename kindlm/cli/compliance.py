@@ -16,6 +16,7 @@ from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance.pdf import pdf_of, require_pdf
 from kindlm.reports.compliance.report import REPORT, document_of
+from kindlm.reports.registry import ReportOptions
 
 __all__ = ["check_pdf", "write_documents", "write_pdf"]
 
@@ -39,7 +40,7 @@ def check_pdf(
 
 
 def write_documents(
-    request: RunRequest, view: RunView, *, wanted: bool
+    request: RunRequest, view: RunView, options: ReportOptions, *, wanted: bool
 ) -> Iterator[Path | KindlmError | str]:
     """Write a document for each suite that has `compliance` enabled, or for all that are wanted.
 
@@ -54,7 +55,7 @@ def write_documents(
             continue
         folder = _USUAL_FOLDER if settings is None else settings.output_dir
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{_file_name(suite)}"
-        document = document_of(view, suite.id)
+        document = document_of(view, suite.id, options)
         if document.problem is not None:
             yield document.problem
         try:
@@ -68,9 +69,9 @@ def write_documents(
             yield file
 
 
-def write_pdf(view: RunView, file: Path) -> KindlmError | None:
+def write_pdf(view: RunView, file: Path, options: ReportOptions) -> KindlmError | None:
     """Write the documents of all suites as one PDF; return why that could not be done."""
-    documents = "\n\n".join(document_of(view, suite.id).text for suite in view.suites)
+    documents = "\n\n".join(document_of(view, suite.id, options).text for suite in view.suites)
     pdf = pdf_of(documents, view.info.finished_at or view.info.started_at)
     if isinstance(pdf, Err):
         return pdf.error

@@ -225,12 +225,16 @@ def report_run(
         errors = write_reports(reporters, view, look)
         show(errors, console)
         tell_github(view, look, os.environ, console)
-        errors += _write_compliance(request, view, options, console)
+        errors += _write_compliance(request, view, options, look, console)
         return 0 if view.passed and not errors else 1
 
 
 def _write_compliance(
-    request: RunRequest, view: RunView, options: TestOptions, console: Console
+    request: RunRequest,
+    view: RunView,
+    options: TestOptions,
+    look: ReportOptions,
+    console: Console,
 ) -> list[KindlmError]:
     """Write the compliance documents that are wanted; return what could not be written."""
     enabled = any(suite.compliance and suite.compliance.enabled for suite in request.suites)
@@ -240,14 +244,14 @@ def _write_compliance(
     from kindlm.cli.compliance import write_documents, write_pdf
 
     errors: list[KindlmError] = []
-    for written in write_documents(request, view, wanted=options.compliance):
+    for written in write_documents(request, view, look, wanted=options.compliance):
         if isinstance(written, KindlmError):
             errors.append(written)
         elif isinstance(written, str):
             warn(written, "What a template may do: docs/compliance.md", console)
         elif options.warnings:
             note(f"Compliance report: {_shown(written)}", console)
-    if options.pdf is not None and (error := write_pdf(view, options.pdf)) is not None:
+    if options.pdf is not None and (error := write_pdf(view, options.pdf, look)) is not None:
         errors.append(error)
     show(errors, console)
     return errors

@@ -147,8 +147,7 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     before = view.run_before
     if before is None:
         return
-    threshold = options.regression_threshold
-    asked = DiffOptions() if threshold is None else DiffOptions(regression_threshold=threshold)
+    asked = DiffOptions.of_project(options.regression_threshold)
     diff = compare_runs(view.db, before, view.id, asked)
     headline = headline_of(diff)
     yield f"\n#### Since run {code(before)}: {SIGNS[headline.good]} {headline.word}\n\n"

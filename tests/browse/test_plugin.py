@@ -7,6 +7,7 @@ import os
 import sqlite3
 from contextlib import closing
 from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,33 @@ def get(datasette: Datasette, path: str) -> Any:
         return await datasette.client.get(path)
 
     return asyncio.run(answer())
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ({}, "REGRESSED"),
+        ({"regression_threshold": 0.1}, "REGRESSED"),
+        ({"regression_threshold": 0.5}, "UNCHANGED"),
+        ({"regression_threshold": 5}, "REGRESSED"),
+        ({"regression_threshold": "much"}, "REGRESSED"),
+        ("nothing", "REGRESSED"),
+    ],
+)
+def test_a_drop_of_scores_is_measured_by_what_the_plugin_is_configured_to(
+    history: Any, make: Any, said: Any, verdict: str
+) -> None:
+    for run, score in (("aaaa2222", 0.95), ("bbbb3333", 0.75)):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned(repeat=12)])
+        for repeat in range(1, 13):
+            check = make.passed("judge", "is kind", score=score, threshold=0.5)
+            writer.execution(repeat=repeat, assertions=(check,))
+        writer.finish()
+    where = "config" if "config" in signature(Datasette).parameters else "metadata"
+    datasette = Datasette([str(history.path)], **{where: {"plugins": {"kindlm": said}}})
+    path = f"/-/kindlm/{history.path.stem}/diff?before=aaaa2222&after=bbbb3333"
+    assert f"<title>{verdict}: " in get(datasette, path).text
 
 
 def test_datasette_finds_it_by_its_entry_point() -> None:

@@ -111,6 +111,22 @@ def test_the_history_is_there_to_read(browsing: Browsing) -> None:
     assert '<a href="/-/kindlm/kindlm/execution/k3f9x2ab-2">k3f9x2ab-2</a>' in log
 
 
+def test_comparisons_are_made_with_the_threshold_of_the_project(
+    here: Path, recorded: Any, make: Any, request: pytest.FixtureRequest
+) -> None:
+    for run, score in (("aaaa2222", 0.95), ("bbbb3333", 0.75)):
+        writer = recorded.run(run)
+        writer.suite(tests=[make.planned(repeat=12)])
+        for repeat in range(1, 13):
+            check = make.passed("judge", "is kind", score=score, threshold=0.5)
+            writer.execution(repeat=repeat, assertions=(check,))
+        writer.finish()
+    here.joinpath("kindlm.toml").write_text("[diff]\nregressionThreshold = 0.5\n", encoding="utf-8")
+    browsing: Browsing = request.getfixturevalue("browsing")
+    page = browsing.page("/-/kindlm/kindlm/diff?before=aaaa2222&after=bbbb3333")
+    assert "<title>UNCHANGED: " in page
+
+
 def test_pages_of_other_sites_can_not_read_it(browsing: Browsing) -> None:
     for path in (START_PAGE, "/kindlm/runs.json", "/"):
         answer = browsing.client.get(path, headers={"host": "evil.example:8001"})

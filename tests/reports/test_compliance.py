@@ -53,11 +53,11 @@ def recorded(writer: Any, make: Any) -> Any:
     return writer.finish()
 
 
-def written(view: Any) -> str:
+def written(view: Any, **options: Any) -> str:
     found = find_report("compliance")
     assert isinstance(found, Ok)
     out = io.StringIO()
-    found.value.write(view, out, ReportOptions())
+    found.value.write(view, out, ReportOptions(**options))
     return out.getvalue()
 
 
@@ -147,6 +147,23 @@ def test_baseline_changes_and_reviews_are_told(history: Any, recorded: Any, make
     said = section(document, "What people said")
     assert "**pass** by bob" in said
     assert "It &#42;was&#42; kind." in said
+
+
+@pytest.mark.parametrize(("threshold", "verdict"), [(0.1, "REGRESSED"), (0.5, "UNCHANGED")])
+def test_it_stands_beside_the_accepted_run_by_the_threshold_of_the_project(
+    history: Any, make: Any, threshold: float, verdict: str
+) -> None:
+    for run, score in (("aaaa2222", 0.95), ("bbbb3333", 0.75)):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned(repeat=12)], config=config())
+        for repeat in range(1, 13):
+            check = make.passed("judge", "is kind", score=score, threshold=0.5)
+            writer.execution(repeat=repeat, assertions=(check,))
+        view = writer.finish()
+    accepted = BaselineSet(project="shop", suite="support", run="aaaa2222", label="", by="ann@x")
+    history.log.append("journal/j", [new_event(accepted)])
+    document = written(view, regression_threshold=threshold)
+    assert verdict in section(document, "Beside the accepted run")
 
 
 def test_what_agents_and_users_wrote_is_text(history: Any, make: Any) -> None:

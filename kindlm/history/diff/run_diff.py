@@ -47,11 +47,23 @@ REGRESSION_THRESHOLD = 0.05
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """What is compared and what fails. `test` is a part of a test's or a suite's name, any case."""
+    """What is compared and what fails. `test` is a part of a test's or a suite's name, any case.
+
+    Tests that are named so are judged as some of all. Of a comparison of one `suite`, by its name,
+    the other suites have no part at all: it is that of two runs of this suite alone.
+    """
 
     fail_on: FailOn = FailOn.DEFAULT
     test: str | None = None
     regression_threshold: float = REGRESSION_THRESHOLD
+    suite: str | None = None
+
+    @classmethod
+    def of_project(cls, regression_threshold: float | None) -> DiffOptions:
+        """Return the usual options with the threshold of a project, the default one for None."""
+        if regression_threshold is None:
+            return cls()
+        return cls(regression_threshold=regression_threshold)
 
 
 class _Read(NamedTuple):
@@ -205,11 +217,16 @@ class RunDiff:
 
     @cached_property
     def _suites_before(self) -> tuple[Suite, ...]:
-        return read_suites(self._db, self.before.runs)
+        return self._suites(self.before)
 
     @cached_property
     def _suites_after(self) -> tuple[Suite, ...]:
-        return read_suites(self._db, self.after.runs)
+        return self._suites(self.after)
+
+    def _suites(self, side: RunView) -> tuple[Suite, ...]:
+        wanted = self.options.suite
+        suites = read_suites(self._db, side.runs)
+        return tuple(suite for suite in suites if wanted is None or suite.name == wanted)
 
     @cached_property
     def _added(self) -> dict[QualifiedName, AddedRepeats]:

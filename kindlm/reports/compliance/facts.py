@@ -85,8 +85,14 @@ SELECT e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by", v
 """
 
 
-def read_facts(view: RunView, suite: SuiteView) -> dict[str, Any]:
-    """Return everything that a template can say of a suite of a run."""
+def read_facts(
+    view: RunView, suite: SuiteView, regression_threshold: float | None = None
+) -> dict[str, Any]:
+    """Return everything that a template can say of a suite of a run.
+
+    `regression_threshold` is how far a mean score may fall below that of the accepted run before
+    that is a regression, None for the default.
+    """
     db = view.db
     compliance = _section(_config(db, suite), "config", "compliance")
     metadata = _section(compliance, "metadata")
@@ -136,7 +142,7 @@ def read_facts(view: RunView, suite: SuiteView) -> dict[str, Any]:
         "totals": [{"name": name, "value": value} for name, value in totals_of(view)],
         "checks": checks,
         "guardrails": [each for each in checks if each["kind"] in _GUARDING],
-        "baseline": _baseline(db, view, suite),
+        "baseline": _baseline(db, view, suite, DiffOptions.of_project(regression_threshold)),
         "history": _history(db, view, suite),
         "reviews": [
             {**dict(row), "passed": bool(row["passed"])}
@@ -196,7 +202,9 @@ def _test(test: TestView) -> dict[str, Any]:
     }
 
 
-def _baseline(db: sqlite3.Connection, view: RunView, suite: SuiteView) -> dict[str, Any] | None:
+def _baseline(
+    db: sqlite3.Connection, view: RunView, suite: SuiteView, asked: DiffOptions
+) -> dict[str, Any] | None:
     """Return how the run stands beside the accepted one, None where none is set."""
     found = active_baseline(db, view.info.project, suite.name)
     if found is None:
@@ -206,7 +214,7 @@ def _baseline(db: sqlite3.Connection, view: RunView, suite: SuiteView) -> dict[s
         return {**facts, "verdict": "this run is the baseline", "reasons": []}
     if not found.here:
         return {**facts, "verdict": "its run is not in this history", "reasons": []}
-    diff = compare_runs(db, found.run, view.group or view.id, DiffOptions())
+    diff = compare_runs(db, found.run, view.group or view.id, asked)
     headline = headline_of(diff)
     return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
 

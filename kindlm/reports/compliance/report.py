@@ -12,21 +12,21 @@ from kindlm.reports.registry import ReportOptions
 __all__ = ["REPORT", "document_of"]
 
 
-def document_of(view: RunView, suite: str) -> Document:
+def document_of(view: RunView, suite: str, options: ReportOptions) -> Document:
     """Return the document of one suite of a run, by the suite's id."""
     (found,) = (each for each in view.suites if each.id == suite)
-    return write_document(read_facts(view, found), template_of(view, found))
+    facts = read_facts(view, found, options.regression_threshold)
+    return write_document(facts, template_of(view, found))
 
 
 class _ComplianceReport:
     name = "compliance"
 
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the documents one after the other; there are no options."""
-        del options
+        """Write the documents one after the other."""
         for number, suite in enumerate(view.suites):
             out.write("\n" if number else "")
-            out.write(document_of(view, suite.id).text)
+            out.write(document_of(view, suite.id, options).text)
 
 
 REPORT = _ComplianceReport()
