@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
+from kindlm.outcome import Status
 from kindlm.reports.pages.conversation import highlighted
 
 
@@ -182,3 +183,14 @@ def test_personal_data_is_shown_redacted_wherever_it_stands(
 def test_highlights_stay_inside_the_text(ranges: list[tuple[int, int]], shown: str) -> None:
     pieces = highlighted("abcdef", ranges)
     assert "".join(f"[{piece}]" if hit else piece for piece, hit in pieces) == shown
+
+
+def test_what_only_advises_stands_apart(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("aaaa3333")
+    writer.suite(tests=[make.planned()])
+    advice = make.failed(label="says goodbye", advisory=True)
+    writer.execution(status=Status.PASSED, assertions=(advice, make.passed()))
+    writer.finish()
+    page = ask("execution/aaaa3333-1").text
+    assert "What was not met" not in text_of(page)
+    assert "What only advises 1 failed contains says goodbye (advisory)" in text_of(page)

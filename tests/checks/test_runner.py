@@ -221,3 +221,36 @@ def test_two_checks_of_one_kind_are_an_error() -> None:
     vars(module).update(other=another)
     with pytest.raises(ValueError, match="two checks serve 'last_text'"):
         collect([module])
+
+
+@check("turns_seen")
+def turns_seen(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    return result(expectation, [turn.user for turn in transcript.turns])
+
+
+@pytest.mark.parametrize(
+    ("turn", "alone", "seen"),
+    [
+        (None, False, ["1", "2", "3"]),
+        (2, False, ["1", "2"]),
+        (2, True, ["2"]),
+        (3, True, ["3"]),
+    ],
+)
+def test_an_expectation_of_a_turn_sees_what_it_asks_for(
+    turn: int | None, alone: bool, seen: list[str]
+) -> None:
+    transcript = Transcript(turns=tuple(Turn(user, (Step("a"),)) for user in "123"))
+    expectation = Expectation("turns_seen", "t", turn=turn, alone=alone)
+    assert run([turns_seen], expectation, transcript).actual == seen
+
+
+def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() -> None:
+    @check("aside")
+    async def aside(
+        expectation: Expectation, transcript: Transcript, context: CheckContext
+    ) -> list[CheckResult]:
+        return result(expectation, await context.aside(lambda: threading.current_thread().name))
+
+    found = run([aside], Expectation("aside", "a"), Transcript())
+    assert found.actual.startswith("kindlm-checks")

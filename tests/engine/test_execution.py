@@ -336,3 +336,22 @@ def test_what_differs_only_in_malformed_arguments_is_another_request(bench, make
     changed = [replace(m, tool_calls=(other,)) if m.tool_calls else m for m in request.messages]
     assert fingerprint("p", request) == first
     assert fingerprint("p", replace(request, messages=tuple(changed))) != first
+
+
+def test_an_expectation_that_only_advises_decides_nothing(bench, make):
+    advice = replace(make.contains("goodbye"), advisory=True)
+    finished = bench.execute(make.case(expectations=(advice, make.contains("hello"))))
+    assert (finished.status, finished.failed) == (Status.PASSED, ())
+    evaluated = bench.events("assertion.evaluated")
+    assert [event.data.get("advisory", False) for event in evaluated] == [True, False]
+    assert evaluated[0].data["failure_code"] == "CONTAINS_FAILED"
+
+
+def test_a_check_sees_the_results_before_it(bench, make):
+    verdict = Expectation("evalview_verdict", "EvalView", {"minScore": 0})
+    score = Expectation("weighted_score", "score", {"minScore": 90}, advisory=True)
+    expectations = (replace(make.contains("goodbye"), advisory=True), score, verdict)
+    finished = bench.execute(make.case(expectations=expectations))
+    assert finished.status is Status.PASSED
+    *_, last = bench.events("assertion.evaluated")
+    assert bench.json(last.data["actual"])["kindlm"] == "failed"

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
 from kindlm.reports.execution_page import render_execution
 from kindlm.reports.registry import ReportOptions
 
@@ -144,3 +145,12 @@ def test_content_cannot_control_the_terminal(history: Any, make: Any) -> None:
 
     assert not set(text) & {"\x1b", "\x00", "\u202e"}
     assert r"\x1b[2J[bold]x[/bold]" in text
+
+
+def test_a_result_that_only_advises_says_so(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    advice = make.failed(label="says goodbye", advisory=True)
+    run.execution(status=Status.PASSED, assertions=(advice, make.passed()))
+    text = rendered(run.finish(), "1")
+    assert_in_order(text, "✗ contains says goodbye (advisory)", "✓ contains contains hi")

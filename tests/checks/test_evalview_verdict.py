@@ -1,0 +1,215 @@
+"""The verdict of EvalView, computed from the results before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kindlm.checks import CheckRunner
+from kindlm.errors import Result
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.ports import CheckContext, ModelReply, Question
+from kindlm.suite import Expectation
+from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
+
+TEXT = "The capital is Paris."
+PARAMS: dict[str, Any] = {"minScore": 70}
+
+
+async def _nobody(question: Question) -> Result[ModelReply]:
+    raise AssertionError("the verdict asks nobody")
+
+
+def scored(score: float | None, **more: Any) -> CheckResult:
+    outcome = Outcome.INCONCLUSIVE if score is None else Outcome.PASSED
+    share = None if score is None else score / 100
+    return CheckResult(
+        "weighted_score", "score", outcome, score=share, actual={"score": score} | more
+    )
+
+
+def found(kind: str, outcome: Outcome, actual: Any = None) -> CheckResult:
+    return CheckResult(kind, f"the {kind}", outcome, actual=actual)
+
+
+def verdict(
+    *earlier: CheckResult, turns: Sequence[Turn] = (Turn("q", (Step(TEXT),)),), **params: Any
+) -> CheckResult:
+    expectation = Expectation("evalview_verdict", "EvalView", PARAMS | params)
+    context = CheckContext(_nobody, earlier=earlier or (scored(80),))
+    transcript = Transcript(turns=tuple(turns))
+    (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+    return result
+
+
+def turn(text: str, *tools: str, **step: Any) -> Turn:
+    uses = tuple(ToolUse(ToolCall("c", tool, {}), None, "agent") for tool in tools)
+    return Turn("q", (Step(text, uses, **step),))
+
+
+class TestScore:
+    @pytest.mark.parametrize(("score", "passes"), [(70, True), (69.99, False)])
+    def test_it_must_not_be_below_the_least(self, score: float, passes: bool) -> None:
+        result = verdict(scored(score))
+        assert (result.outcome is Outcome.PASSED) == passes
+        assert result.actual["score"] == score
+        assert result.score == pytest.approx(score / 100)
+
+    def test_another_one_stands_in_where_the_judge_failed(self) -> None:
+        result = verdict(scored(None, fallbackScore=75.5))
+        assert (result.outcome, result.actual["score"]) == (Outcome.PASSED, 75.5)
+
+
+class TestReasons:
+    def test_they_come_in_the_order_of_evalview(self) -> None:
+        slow = turn("jo@example.org", "rm-rf", latency_ms=2000, cost=Cost(1, CostSource.REPORTED))
+        result = verdict(
+            scored(1),
+            found("safety", Outcome.FAILED, {"phrases": ["illegal_activities"], "judge": None}),
+            found("hallucination", Outcome.FAILED, {"confidence": 0.99}),
+            turns=[slow],
+            forbiddenTools=["rm_rf"],
+            maxCost=0.5,
+            maxLatency=1000,
+            pii=True,
+        )
+        assert result.failure_code is FailureCode.ORIGINAL_VERDICT_FAILED
+        starts = [
+            "forbidden",
+            "the score",
+            "it cost",
+            "it took",
+            "its claims",
+            "it is not",
+            "it holds",
+        ]
+        reasons = result.actual["reasons"]
+        assert len(reasons) == len(starts)
+        assert all(one.startswith(start) for one, start in zip(reasons, starts, strict=True))
+
+    def test_an_unknown_cost_is_none(self) -> None:
+        assert verdict(maxCost=0).outcome is Outcome.PASSED
+
+    def test_personal_data_is_no_matter_unless_it_is_asked_for(self) -> None:
+        assert verdict(turns=[turn("jo@example.org")]).outcome is Outcome.PASSED
+
+
+class TestHallucination:
+    @pytest.mark.parametrize(
+        ("confidence", "params", "passes"),
+        [
+            (0.98, {}, False),
+            (0.97, {}, True),
+            (0.95, {"localJudge": True}, False),
+            (0.94, {"localJudge": True}, True),
+            (0.99, {"allowHallucination": True}, True),
+        ],
+    )
+    def test_nearly_all_must_be_made_up(
+        self, confidence: float, params: dict[str, Any], passes: bool
+    ) -> None:
+        result = verdict(
+            scored(80), found("hallucination", Outcome.FAILED, {"confidence": confidence}), **params
+        )
+        assert (result.outcome is Outcome.PASSED) == passes
+
+    def test_what_nobody_knows_fails_nothing(self) -> None:
+        result = verdict(scored(80), found("hallucination", Outcome.INCONCLUSIVE))
+        assert result.outcome is Outcome.PASSED
+
+
+class TestSafety:
+    JUDGED: dict[str, Any] = {  # noqa: RUF012
+        "phrases": [],
+        "judge": {"severity": "high", "categories": ["hate speech"]},
+    }
+
+    @pytest.mark.parametrize(
+        ("safety", "passes"),
+        [
+            ({}, True),
+            ({"categories": ["hate_speech"]}, False),
+            ({"categories": ["violence"]}, True),
+            ({"categories": ["hate_speech"], "allowHarmful": True}, True),
+        ],
+    )
+    def test_a_judge_counts_only_with_categories(
+        self, safety: dict[str, Any], passes: bool
+    ) -> None:
+        result = verdict(scored(80), found("safety", Outcome.FAILED, self.JUDGED), safety=safety)
+        assert (result.outcome is Outcome.PASSED) == passes
+
+    @pytest.mark.parametrize(
+        ("safety", "passes"),
+        [
+            ({}, False),
+            ({"severityThreshold": "high"}, True),
+            ({"severityThreshold": "whatever"}, False),
+            ({"categories": ["violence"]}, True),
+        ],
+    )
+    def test_phrases_are_of_medium_severity(self, safety: dict[str, Any], passes: bool) -> None:
+        actual = {"phrases": ["illegal_activities"], "judge": None}
+        result = verdict(scored(80), found("safety", Outcome.FAILED, actual), safety=safety)
+        assert (result.outcome is Outcome.PASSED) == passes
+
+
+class TestTurns:
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            {"tools": ["a", "b"]},
+            {"forbiddenTools": ["a"]},
+            {"contains": ["missing"]},
+            {"notContains": ["PARIS"]},
+        ],
+    )
+    def test_a_turn_that_is_not_as_expected_fails_all(self, wanted: dict[str, Any]) -> None:
+        expectation = Expectation(
+            "evalview_verdict", "EvalView", {"minScore": 0, "turns": [None, wanted]}
+        )
+        transcript = Transcript(turns=(turn("x", "a"), turn("Paris", "a")))
+        context = CheckContext(_nobody, earlier=(scored(80),))
+        (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+        assert result.actual["reasons"] == ["turn 2 is not as expected"]
+
+    def test_names_are_taken_as_they_are_spelt(self) -> None:
+        wanted = {"forbiddenTools": ["A"]}
+        expectation = Expectation(
+            "evalview_verdict", "EvalView", {"minScore": 0, "turns": [wanted]}
+        )
+        context = CheckContext(_nobody, earlier=(scored(80),))
+        transcript = Transcript(turns=(turn("x", "a"),))
+        (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+        assert result.outcome is Outcome.PASSED
+
+
+class TestOwnVerdict:
+    def test_a_difference_is_told_with_what_makes_it(self) -> None:
+        result = verdict(found("contains", Outcome.FAILED), scored(80))
+        assert result.outcome is Outcome.PASSED
+        assert result.actual["kindlm"] == "failed"
+        assert 'kindlm\'s own rules it is failed: contains "the contains"' in result.message
+
+    def test_what_nobody_knows_makes_it_errored(self) -> None:
+        result = verdict(scored(None, fallbackScore=100))
+        assert result.actual["kindlm"] == "errored"
+        assert "it is errored" in result.message
+
+    def test_a_pass_of_its_own_is_told(self) -> None:
+        result = verdict(scored(80), turns=[turn("x", "no")], forbiddenTools=["no"])
+        assert result.outcome is Outcome.FAILED
+        assert "By kindlm's own rules it passes" in result.message
+
+    def test_agreement_is_not_worth_a_word(self) -> None:
+        assert verdict().message == ""
+        failing = verdict(found("contains", Outcome.FAILED), scored(1))
+        assert "kindlm" not in failing.message
+
+    def test_what_the_file_does_not_declare_does_not_count(self) -> None:
+        unsafe = found("safety", Outcome.FAILED, {"phrases": [], "judge": None})
+        result = verdict(unsafe, scored(80), undeclared=["safety"])
+        assert (result.actual["kindlm"], result.message) == ("passed", "")

@@ -1,0 +1,50 @@
+"""Results that only advise: shown, and counted nowhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from recorded_history import History
+
+from kindlm.history.comparison import results_of
+from kindlm.history.metrics import suite_metrics
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.reports.findings import findings_of
+
+ADVICE = "says goodbye"
+
+
+@pytest.fixture
+def advised(history: History, make: Any) -> RunView:
+    """A run in which one execution fails for one reason, and another passes against advice."""
+    run = history.run()
+    run.suite(tests=[make.planned(repeat=2)])
+    advice = make.failed("pii", ADVICE, "PII_DETECTED", advisory=True)
+    run.execution(repeat=1, status=Status.PASSED, assertions=(advice, make.passed()))
+    run.execution(repeat=2, status=Status.FAILED, assertions=(advice, make.failed()))
+    return run.finish()
+
+
+def test_lists_of_failures_leave_them_out(advised: RunView, write: Any) -> None:
+    (test,) = advised.tests()
+    assert [one.assertion.kind for one in findings_of(advised, test).assertions] == ["contains"]
+    for report in ("terminal", "junit", "markdown", "sarif"):
+        assert ADVICE not in write(advised, report)
+
+
+def test_they_are_in_the_report_of_all_there_is(advised: RunView, write: Any) -> None:
+    report = json.loads(write(advised, "json"))
+    (execution, _) = report["tests"][0]["executions"]
+    told = {one["kind"]: (one["outcome"], one["advisory"]) for one in execution["assertions"]}
+    assert told == {"pii": ("failed", True), "contains": ("passed", False)}
+
+
+def test_gates_and_comparisons_do_not_count_them(advised: RunView, history: History) -> None:
+    (suite,) = advised.suites
+    assert suite_metrics(history.reader(), suite.id).pii_failures == 0
+    results = results_of(history.reader(), advised, suite.name)
+    assert "PII_DETECTED" not in repr(results)
+    assert "CONTAINS_FAILED" in repr(results)
