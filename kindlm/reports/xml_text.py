@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ class XmlWriter:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         # The type stubs know of binary streams only; a text stream is written to as it is.
-        stream: Any = out
+        stream: Any = _Text(out)
         self._generator = XMLGenerator(stream, encoding="utf-8", short_empty_elements=True)
         self._depth = 0
         self._generator.startDocument()
@@ -65,3 +66,13 @@ class XmlWriter:
 
     def _indent(self) -> None:
         self._generator.ignorableWhitespace("\n" + "  " * self._depth if self._depth else "")
+
+
+class _Text(io.TextIOBase):
+    """A stream that `XMLGenerator` knows to take texts: one of another class gets bytes of it."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        return self._out.write(text)

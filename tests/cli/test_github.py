@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,6 +128,21 @@ def test_a_report_for_machines_is_alone_on_standard_output(kindlm: Any, step: Pa
     (test,) = json.loads(outcome.out)["tests"]
     assert test["executions"][0]["output"] == HOSTILE
     assert len(commands_in(outcome.err)) == 2
+
+
+@pytest.mark.parametrize("command", [("test", "--reporter"), ("report", "--format")])
+def test_every_format_is_written_to_standard_output(
+    kindlm: Any, step: Path, command: tuple[str, str]
+) -> None:
+    kindlm("test", "-q")
+    for form in ("terminal", "json", "junit", "markdown", "html", "sarif", "compliance"):
+        outcome = kindlm(*command, form)
+        assert outcome.code == (1 if command[0] == "test" else 0)
+        assert "kindlm itself failed" not in outcome.err
+        assert outcome.out
+        if form == "junit":
+            root = ET.fromstring(outcome.out)
+            assert root.get("failures") == "1"
 
 
 def test_without_github_nothing_is_annotated_or_written_out(
