@@ -7,7 +7,7 @@ recorder that fit these protocols, and imports none of the modules that implemen
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self, TypeVar
 
@@ -300,7 +300,8 @@ class AgentRequest:
 class AgentReply:
     """What an agent answered: its text, the tools it says it called, and the body as received.
 
-    `recorded` is set if the answer is one of an earlier run.
+    `reported` are numbers that it tells of its answer, by name. `recorded` is set if the answer is
+    one of an earlier run.
     """
 
     text: str
@@ -312,6 +313,7 @@ class AgentReply:
     model: str | None = None
     warnings: tuple[str, ...] = ()
     recorded: Provenance | None = None
+    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 class Agent(Protocol):

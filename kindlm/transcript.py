@@ -8,8 +8,8 @@ turn, and `prefix` gives back what it was after an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -152,7 +152,8 @@ class Message:
 class Step:
     """One answer of the target within a turn. Latency is in milliseconds, of the answer alone.
 
-    `recorded` tells that the answer is one of an earlier run, and was paid for then.
+    `reported` are numbers that an agent tells of its answer, by name. `recorded` tells that the
+    answer is one of an earlier run, and was paid for then.
     """
 
     text: str
@@ -163,6 +164,7 @@ class Step:
     finish_reason: FinishReason | None = None
     model: str | None = None
     recorded: bool = False
+    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
+from kindlm.agents.reported_numbers import read_numbers
 from kindlm.agents.tool_entries import call_warnings, read_tool_uses
 from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
@@ -57,7 +58,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a reply says. `is_whole` tells that its text is all of it, for want of a better one."""
+    """What a reply says. `is_whole` tells that its text is all of it, for want of a better one.
+
+    `numbers` are what else it tells of itself, by name.
+    """
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
@@ -65,6 +69,7 @@ class Told:
     cost_usd: float | None = None
     model: str | None = None
     is_whole: bool = False
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_reply(value: Any, reading: Reading) -> Told:
@@ -78,6 +83,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
         cost_usd=read_cost(value, entries),
         model=read_model(value),
         is_whole=text is None and isinstance(value, dict),
+        numbers=read_numbers(value),
     )
 
 
@@ -94,6 +100,7 @@ def agent_reply(
         reported_cost_usd=told.cost_usd,
         model=told.model,
         warnings=(*warnings, *call_warnings(told.tool_uses)),
+        reported=told.numbers,
     )
 
 

@@ -48,12 +48,15 @@ KNOWN_METRICS: Mapping[str, Callable[[Transcript], float | None]] = MappingProxy
 def metric(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The metric `metric` is `value`, give or take `tolerance`.
 
-    What nobody reported is not known, and neither is a metric that is none of `KNOWN_METRICS`.
+    It is one of `KNOWN_METRICS`, or a number that the agent told of its last answer that it told
+    one of by this name. What nobody reported is not known.
     """
     name: str = expectation.params["metric"]
     value, tolerance = expectation.params["value"], expectation.params["tolerance"]
     known = KNOWN_METRICS.get(name)
     actual = None if known is None else known(transcript)
+    if actual is None:
+        actual = _reported(name, transcript)
     if actual is None:
         code = FailureCode.ASSERTION_EVAL_ERROR
         return [undecided(expectation, code, _unknown(name, is_known=known is not None))]
@@ -69,6 +72,11 @@ def metric(expectation: Expectation, transcript: Transcript) -> list[CheckResult
             actual=actual,
         )
     ]
+
+
+def _reported(name: str, transcript: Transcript) -> float | None:
+    told = [step.reported[name] for step in transcript.steps if name in step.reported]
+    return told[-1] if told else None
 
 
 def _unknown(name: str, *, is_known: bool) -> str:

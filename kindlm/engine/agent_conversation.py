@@ -149,6 +149,7 @@ class AgentConversation:
             latency_ms=reply.latency_ms,
             model=reply.model,
             recorded=reply.recorded is not None,
+            reported=reply.reported,
         )
         self._transcript = self._transcript.with_step(step)
         self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))
@@ -191,6 +192,7 @@ class AgentConversation:
             AgentReplied(
                 **facts,
                 tool_calls=[_tool_call(placed) for placed in uses],
+                reported=json_text(reply.reported) if reply.reported else None,
             )
         )
         _log.debug(

@@ -105,6 +105,7 @@ def as_recorded(reply: Reply) -> Reply:
     if isinstance(reply, ModelReply):
         changes["tool_calls"] = tuple(call_as_recorded(call) for call in reply.tool_calls)
     else:
+        changes["reported"] = json_as_recorded(dict(reply.reported))
         changes["tool_uses"] = tuple(
             replace(
                 use,

@@ -156,6 +156,9 @@ class AgentReplied(CallAnswered):
 
     type: Literal["agent.replied"] = "agent.replied"
     tool_calls: list[AgentToolCallData] = []
+    reported: Authored | None = Field(
+        default=None, description="numbers that it told of its answer, by name, as JSON"
+    )
 
 
 class AgentFailed(CallFailed):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Ok, Result
-from kindlm.history.transcripts import PurgedError, tool_calls_of, tool_use
+from kindlm.history.transcripts import PurgedError, numbers_of, tool_calls_of, tool_use
 from kindlm.plan import Execution
 from kindlm.ports import Agent, AgentReply, Asked, ModelReply, Provenance, Purpose
 from kindlm.transcript import Cost, CostSource, FinishReason, Usage
@@ -30,9 +30,10 @@ __all__ = [
 _REPLY = """
 SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_reason,
        c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.cost_source,
-       c.recorded_in, c.cost_then_usd, c.warnings
+       c.recorded_in, c.cost_then_usd, c.warnings, c.reported_ref, n.body AS reported
   FROM provider_calls c
   JOIN contents t ON t.ref = c.text_ref
+  LEFT JOIN contents n ON n.ref = c.reported_ref
  WHERE c.execution = ? AND c.attempt = ? AND c.call = ? AND t.body IS NOT NULL
 """
 
@@ -109,9 +110,10 @@ def read_agent_reply(db: sqlite3.Connection, key: CallKey) -> AgentReply | None:
     told = {use["index"]: use for use in json.loads(row["tool_calls"] or "[]")}
     try:
         uses = tuple(tool_use(db, told[used["position"]], used) for used in db.execute(_USES, key))
+        numbers = numbers_of(row)
     except PurgedError:
         return None
-    return AgentReply(raw="", tool_uses=uses, **_facts(row))
+    return AgentReply(raw="", tool_uses=uses, reported=numbers, **_facts(row))
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from kindlm.transcript import (
 __all__ = [
     "PurgedError",
     "RecordedTranscripts",
+    "numbers_of",
     "read_conversation",
     "read_messages",
     "tool_call",
@@ -62,9 +63,11 @@ SELECT e.source, e.source_attempt, e.messages, e.warnings, e.error_code, x.body 
 _CALLS = """
 SELECT c.call, c.try, c.purpose, c.status, c.messages, t.body AS text, c.tool_calls,
        c.finish_reason, c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms,
-       c.cost_usd, c.cost_source, c.recorded_in, c.cost_then_usd
+       c.cost_usd, c.cost_source, c.recorded_in, c.cost_then_usd, c.reported_ref,
+       n.body AS reported
   FROM provider_calls c
   LEFT JOIN contents t ON t.ref = c.text_ref
+  LEFT JOIN contents n ON n.ref = c.reported_ref
  WHERE c.execution = ? AND c.attempt = ?
  ORDER BY c.call
 """
@@ -192,7 +195,18 @@ def _step(
         finish_reason=None if finish is None else FinishReason(finish),
         model=call["reported_model"],
         recorded=call["recorded_in"] is not None,
+        reported=numbers_of(call),
     )
+
+
+def numbers_of(call: sqlite3.Row) -> dict[str, float]:
+    """Return what an agent told of an answer; raise `PurgedError` if it is not there any more."""
+    if call["reported_ref"] is None:
+        return {}
+    if call["reported"] is None:
+        raise PurgedError
+    numbers = _parsed(call["reported"])
+    return numbers if isinstance(numbers, dict) else {}
 
 
 def tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row) -> ToolUse:

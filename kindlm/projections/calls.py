@@ -82,6 +82,7 @@ def _responded(event: RecordedEvent) -> Iterator[Operation]:
             "recorded_in": data.get("recorded_in"),
             "cost_then_usd": data.get("cost_then_usd"),
             "raw_ref": text_ref(data, "raw"),
+            "reported_ref": text_ref(data, "reported"),
             "warnings": json_column(data.get("warnings", [])),
         },
     )
@@ -108,7 +109,7 @@ def _failed(event: RecordedEvent) -> Iterator[Operation]:
 
 PROVIDER_CALLS = Projection(
     name="provider_calls",
-    version=2,
+    version=3,
     tables=(
         Table(
             "provider_calls",
@@ -146,6 +147,7 @@ PROVIDER_CALLS = Projection(
                 "error_ref": "TEXT",
                 "retry_in_ms": "REAL",
                 "raw_ref": "TEXT",
+                "reported_ref": "TEXT",
                 "warnings": "TEXT",
             },
             primary_key=("execution", "attempt", "call"),
@@ -155,6 +157,7 @@ PROVIDER_CALLS = Projection(
                 "text_ref": ("contents", "ref"),
                 "error_ref": ("contents", "ref"),
                 "raw_ref": ("contents", "ref"),
+                "reported_ref": ("contents", "ref"),
             },
         ),
     ),

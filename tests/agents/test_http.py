@@ -339,6 +339,20 @@ def test_the_model_is_read(reply):
     assert reply({"message": "m", "metadata": {"model": "gpt-4o"}}).model == "gpt-4o"
 
 
+@pytest.mark.parametrize(
+    ("told", "numbers"),
+    [
+        ({"confidence": 0.9, "retries": 2}, {"confidence": 0.9, "retries": 2}),
+        ({"metadata": {"confidence": 0.9}, "meta": {"depth": 1}}, {"confidence": 0.9, "depth": 1}),
+        ({"metrics": {"a": 1}, "a": 2, "meta": {"metrics": {"a": 3, "b": 4}}}, {"a": 1, "b": 4}),
+        ({"a": True, "b": "1", "c": None, "d": [1], "x" * 101: 1}, {}),
+        ({f"n{number}": number for number in range(99)}, {f"n{n}": n for n in range(50)}),
+    ],
+)
+def test_numbers_are_read_by_their_names(reply, told, numbers):
+    assert reply({"message": "m"} | told).reported == numbers
+
+
 STREAM = "text/event-stream; charset=utf-8"
 
 

@@ -234,6 +234,13 @@ class TestMetrics:
         assert (result.outcome is Outcome.PASSED) == passes
         assert passes or result.failure_code is FailureCode.METRIC_OUT_OF_RANGE
 
+    def test_what_the_agent_tells_counts_as_it_told_it_last(self, evaluate: Evaluate) -> None:
+        steps = [Step("a", reported={"depth": 1}), Step("a", reported={"depth": 3}), Step("a")]
+        transcript = Transcript(turns=tuple(Turn("q", (step,)) for step in steps))
+        params = {"metric": "depth", "value": 3, "tolerance": 0}
+        result = evaluate("metric", params, transcript)
+        assert (result.outcome, result.actual) == (Outcome.PASSED, 3)
+
     @pytest.mark.parametrize("name", ["cost", "tokens", "input_tokens", "helpfulness"])
     def test_what_nobody_reported_is_not_known(
         self, evaluate: Evaluate, said: Said, name: str

@@ -57,12 +57,14 @@ ROUNDS = st.builds(
 )
 REFUSED = KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "busy", details={"retryable": True})
 TURNS = st.tuples(TEXTS, st.lists(ROUNDS, max_size=2), ANSWERS, st.lists(st.booleans(), max_size=5))
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 AGENT_REPLIES = st.builds(
     AgentReply,
     SAID,
     tool_uses=st.lists(
         st.builds(ToolUse, CALLS, JSON, st.just("agent")), max_size=3
     ).map(tuple),
+    reported=st.dictionaries(TEXTS, NUMBERS, max_size=3),
     **FIGURES,
 )  # fmt: skip
 
