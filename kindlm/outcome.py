@@ -69,8 +69,9 @@ class FailureCode(StrEnum):
 class Evidence:
     """Where in the transcript a finding is: characters [start, end) of a text.
 
-    `source` names the text: `output` (the final text) or `tool[3].arguments`. `excerpt` is set
-    only where the finding must not be shown as it stands, such as redacted personal data.
+    `source` names the text: `output` (the final text), `tool[3].arguments`, or `turn[2].output`,
+    the answer to an earlier message. `excerpt` is what is shown of the finding where that is not
+    the text itself: personal data redacted, and what an earlier answer says.
     """
 
     source: str

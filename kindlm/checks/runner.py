@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import skipped, undecided
+from kindlm.checks.turn_evidence import in_conversation
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -50,16 +51,16 @@ class CheckRunner:
         check = self._checks.get(expectation.kind)
         if check is None:
             return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
-        if expectation.turn is not None:
-            if expectation.turn > len(transcript.turns):
-                return [skipped(expectation, "The conversation did not come to this message.")]
-            transcript = _seen(transcript, expectation)
+        if expectation.turn is not None and expectation.turn > len(transcript.turns):
+            return [skipped(expectation, "The conversation did not come to this message.")]
         try:
-            results = await self._results(check, expectation, transcript, context)
+            seen = _seen(transcript, expectation)
+            results = await self._results(check, expectation, seen, context)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
             return [_crashed(expectation, message, "".join(traceback.format_exception(error)))]
-        return results or [_crashed(expectation, "The check gave no result.")]
+        placed = in_conversation(results, expectation, transcript)
+        return placed or [_crashed(expectation, "The check gave no result.")]
 
     async def _results(
         self,
@@ -81,8 +82,10 @@ class CheckRunner:
 
 
 def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
-    """Return what an expectation of a turn looks at: all up to it, or that turn by itself."""
-    seen = transcript.prefix(expectation.turn or len(transcript.turns))
+    """Return what an expectation looks at: all, all up to its turn, or that turn by itself."""
+    if expectation.turn is None:
+        return transcript
+    seen = transcript.prefix(expectation.turn)
     return replace(seen, turns=seen.turns[-1:]) if expectation.alone else seen
 
 

@@ -14,7 +14,7 @@ import pytest
 from kindlm.checks import Check, CheckRunner, check, discover
 from kindlm.checks.registry import collect
 from kindlm.errors import Result
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext, Checker, ModelReply, Question
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -243,6 +243,31 @@ def test_an_expectation_of_a_turn_sees_what_it_asks_for(
     transcript = Transcript(turns=tuple(Turn(user, (Step("a"),)) for user in "123"))
     expectation = Expectation("turns_seen", "t", turn=turn, alone=alone)
     assert run([turns_seen], expectation, transcript).actual == seen
+
+
+@check("evidence")
+def evidence(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    found = (Evidence("output", 0, 3), Evidence("tool[0].arguments", 0, 2, excerpt="**"))
+    return [CheckResult("evidence", "e", Outcome.FAILED, evidence=found)]
+
+
+@pytest.mark.parametrize(
+    ("turn", "alone", "sources"),
+    [
+        (None, False, [("output", None), ("tool[0].arguments", "**")]),
+        (1, True, [("turn[1].output", "one"), ("tool[0].arguments", "**")]),
+        (2, True, [("output", None), ("tool[1].arguments", "**")]),
+        (2, False, [("output", None), ("tool[0].arguments", "**")]),
+    ],
+)
+def test_evidence_of_a_turn_is_placed_in_the_conversation(
+    turn: int | None, alone: bool, sources: list[tuple[str, str | None]]
+) -> None:
+    uses = (ToolUse(ToolCall("c", "t", {}), None, "agent"),)
+    turns = tuple(Turn("q", (Step(text, uses),)) for text in ("one", "two"))
+    expectation = Expectation("evidence", "e", turn=turn, alone=alone)
+    found = run([evidence], expectation, Transcript(turns=turns)).evidence
+    assert [(one.source, one.excerpt) for one in found] == sources
 
 
 def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() -> None:
