@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kindlm.cli.schema_file import schema_text
@@ -16,6 +18,7 @@ _SETTINGS = "env"
 """The file of a template that is added to .env."""
 
 _PROJECT_MARK = "__PROJECT__"
+_SUITE = "kindlm.yaml"
 _SCHEMA = Path(".kindlm", "kindlm.schema.json")
 _IGNORED = f"""\
 # What kindlm recorded. The schema stays: it lets editors complete kindlm.yaml.
@@ -38,7 +41,8 @@ def create_project(folder: Path, template: str, *, overwrite: bool) -> Result[li
             return Err(_already_there(taken))
         folder.mkdir(parents=True, exist_ok=True)
         written = [_write(folder / name, text) for name, text in texts.items()]
-        written.append(_write(folder / _SCHEMA, schema_text()))
+        if _SUITE in texts:
+            written.append(_write(folder / _SCHEMA, schema_text()))
         if _add(folder / ".gitignore", _IGNORED, says=".kindlm"):
             written.append(folder / ".gitignore")
         if settings and _add(folder / ".env", settings, says=_first_variable(settings)):
@@ -59,9 +63,18 @@ def _template_texts(template: str, project: str) -> dict[str, str]:
     # A JSON string is a YAML string too, whatever a folder may be called.
     name = json.dumps(project or "my-project")
     return {
-        entry.name: entry.read_text("utf-8").replace(_PROJECT_MARK, name)
-        for entry in sorted(source.iterdir(), key=lambda entry: entry.name)
+        path: entry.read_text("utf-8").replace(_PROJECT_MARK, name)
+        for path, entry in _files(source)
     }
+
+
+def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yield the files of a template and of the folders in it, with their paths."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_file():
+            yield f"{above}{entry.name}", entry
+        elif entry.name != "__pycache__":
+            yield from _files(entry, f"{above}{entry.name}/")
 
 
 def _write(path: Path, text: str) -> Path:

@@ -16,7 +16,7 @@ from kindlm.config.variables import check_variables
 from kindlm.errors import Ok
 from kindlm.suggestions import hint_for
 
-__all__ = ["all_templates", "check_templates"]
+__all__ = ["all_templates", "check_deferred", "check_templates"]
 
 _ENV = re.compile(r"env\.\w+")
 _PORT = re.compile(r"serve\.(\w+)\.port")
@@ -32,20 +32,20 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     }
     for templates in prompts.values():
         for path, template in templates.items():
-            _check_deferred(path, template, services, reporter, only_deferred=False)
+            check_deferred(path, template, services, reporter, only_deferred=False)
     for path, text in (*_urls(raw), *_addresses(raw)):
-        _check_deferred(path, text, services, reporter, only_deferred=True)
+        check_deferred(path, text, services, reporter, only_deferred=True)
     for path, text in _options(raw):
-        _check_deferred(path, text, services, reporter, only_deferred=False)
+        check_deferred(path, text, services, reporter, only_deferred=False)
     for index, (path, service) in enumerate(items(raw, "serve")):
         # Services are started in their order: a later one has no port yet.
         started = services[: index + 1]
         for place, text in _service_texts(path, service):
-            _check_deferred(place, text, started, reporter, only_deferred=True)
+            check_deferred(place, text, started, reporter, only_deferred=True)
     for path, test in items(raw, "tests"):
         own = dict(_own_templates(path, test))
         for place, template in own.items():
-            _check_deferred(place, template, services, reporter, only_deferred=False)
+            check_deferred(place, template, services, reporter, only_deferred=False)
         prompt = test.get("prompt")
         templates = prompts.get(prompt, {}) if isinstance(prompt, str) else {}
         needed = dict.fromkeys(
@@ -116,9 +116,18 @@ def _service_texts(path: Path, service: Raw) -> Iterator[tuple[Path, str]]:
         yield from texts(service.get(key), (*path, key))
 
 
-def _check_deferred(
+def check_deferred(
     path: Path, text: str, services: list[str], reporter: Reporter, *, only_deferred: bool
 ) -> None:
+    """Report the placeholders of a text that never get a value.
+
+    Args:
+        path: where the text is.
+        text: the text.
+        services: the programs that are started before.
+        reporter: takes the errors.
+        only_deferred: whether nothing but the environment and ports can stand there.
+    """
     for name in names_in(text):
         port = _PORT.fullmatch(name)
         if port and port[1] not in services:

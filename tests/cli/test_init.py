@@ -52,6 +52,22 @@ def test_nothing_is_overwritten(kindlm: Any, here: Path) -> None:
     assert (here / "agent.yaml").read_text("utf-8") == "mine"
 
 
+def test_nothing_is_overwritten_in_folders_of_a_template(kindlm: Any, here: Path) -> None:
+    (here / ".evalview").mkdir()
+    (here / ".evalview" / "config.yaml").write_text("mine", "utf-8")
+    outcome = kindlm("init", "--template", "evalview")
+    assert outcome.code == 1
+    assert ".evalview/config.yaml is there already" in outcome.err
+    assert [path.name for path in here.iterdir()] == [".evalview"]
+    assert kindlm("init", "--template", "evalview", "--force").code == 0
+    assert (here / "tests" / "refund.yaml").is_file()
+
+
+def test_the_schema_is_there_for_suites_alone(kindlm: Any, here: Path) -> None:
+    kindlm("init", "--template", "evalview")
+    assert not (here / ".kindlm").exists()
+
+
 def test_force_overwrites(kindlm: Any, here: Path) -> None:
     (here / "kindlm.yaml").write_text("mine", "utf-8")
     assert kindlm("init", "--force").code == 0

@@ -19,6 +19,7 @@ class Template(StrEnum):
     BASIC = "basic"
     AGENT = "agent"
     COMPLIANCE = "compliance"
+    EVALVIEW = "evalview"
 
 
 def init_command(
@@ -30,7 +31,8 @@ def init_command(
         typer.Option(
             "--template",
             help="basic: one scripted test. agent: an agent with tools, on loopback."
-            " compliance: the same agent, by what a rule book asks of it.",
+            " compliance: the same agent, by what a rule book asks of it."
+            " evalview: cases of EvalView for an agent over HTTP.",
         ),
     ] = Template.BASIC,
     force: Annotated[

@@ -21,7 +21,7 @@ from kindlm.formats.evalview.rules import weights_of
 from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.targets import JUDGE, ModelTargets, adapter_of, compile_agent
 from kindlm.formats.evalview.tools import compile_tools, told_tools
-from kindlm.suite import Case, Price, Prompt, ScoreLimits, Suite
+from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
 
 __all__ = ["CheckedCase", "FolderIdentity", "compile_folder"]
 
@@ -31,6 +31,7 @@ _TIMEOUT_MS = 120_000
 _EXECUTION_TIMEOUT_MS = 300_000
 _FOR_CHECKS_MS = 60_000
 _MOST_POINTS = 100
+_USUAL_CONFIDENCE = 0.95
 _MARKED = re.compile(MARK + r"?\{\{env\.(\w+)\}\}")
 
 
@@ -56,6 +57,7 @@ def compile_folder(
     identity: FolderIdentity,
     cases: Sequence[CheckedCase],
     config: ProjectConfig,
+    services: tuple[Service, ...] = (),
     *,
     compat: bool = False,
 ) -> Suite:
@@ -65,6 +67,7 @@ def compile_folder(
         identity: what the suite is called.
         cases: the cases of the folder, checked without an error.
         config: what they have in common.
+        services: the programs that are started for them.
         compat: whether the verdict is that of EvalView, and what kindlm checks only advises.
     """
     targets = ModelTargets()
@@ -89,6 +92,7 @@ def compile_folder(
         timeout_ms=timeout_ms,
         execution_timeout_ms=_longest(compiled, timeout_ms),
         retries=2 if retries is None else retries,
+        services=services,
         prices=_prices(config),
     )
 
@@ -121,6 +125,7 @@ def _case(
         repeat=1 if variance is None else variance.runs,
         pass_rate=1.0 if variance is None else variance.pass_rate,
         score_limits=_score_limits(case),
+        confidence=_USUAL_CONFIDENCE if variance is None else variance.confidence_level,
         tags=_tags(case),
         where=checked.where(()),
     )

@@ -21,6 +21,7 @@ from kindlm.errors import Err
 from kindlm.formats.evalview.project_config import PACE, ProjectConfig
 from kindlm.formats.evalview.reading import read_file
 from kindlm.formats.evalview.rules import check_project
+from kindlm.formats.evalview.services import check_serve
 from kindlm.formats.evalview.variables import expand, has_all
 
 __all__ = ["EvalviewConfigs", "LoadedConfig", "load_config"]
@@ -103,7 +104,9 @@ def _fitted(
     reporter.hide(header_secrets(section(value, "headers")))
     if not has_all(value, environ, reporter, is_run=is_run):
         return None
-    return fit(ProjectConfig, expand(value, environ), reporter, tolerant=not strict)
+    filled = expand(value, environ)
+    check_serve(filled, reporter)
+    return fit(ProjectConfig, filled, reporter, tolerant=not strict)
 
 
 def _warn_of_pace(config: ProjectConfig, reporter: Reporter) -> None:

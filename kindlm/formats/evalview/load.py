@@ -20,6 +20,7 @@ from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.reading import cases_of, read_file
 from kindlm.formats.evalview.rules import check_case
 from kindlm.formats.evalview.schema import CaseConfig
+from kindlm.formats.evalview.services import check_ports_of_case, compile_services
 from kindlm.formats.evalview.variables import expand, has_all
 
 __all__ = ["Surroundings", "load_folder"]
@@ -82,7 +83,11 @@ def load_folder(
     if not cases:
         return broken
     suite = compile_folder(
-        FolderIdentity(name, around.project, identity), cases, project.config, compat=around.compat
+        FolderIdentity(name, around.project, identity),
+        cases,
+        project.config,
+        compile_services(project.config, project.file),
+        compat=around.compat,
     )
     found = tuple(item for file in loaded if file.cases for item in file.diagnostics)
     referenced = () if project.file is None else (project.file,)
@@ -138,7 +143,9 @@ def _checked(
     reporter.hide(header_secrets(section(value, "adapter_config", "headers")))
     if not has_all(value, around.environ, reporter, is_run=around.is_run):
         return None
-    case = fit(CaseConfig, expand(value, around.environ), reporter, tolerant=not around.strict)
+    filled = expand(value, around.environ)
+    check_ports_of_case(filled, config, reporter)
+    case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
     if case is not None:
         check_case(case, config, reporter)
     elif "input" not in value and "turns" not in value:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from kindlm.config.target_schema import ServeConfig
 from kindlm.formats.evalview.schema import EvalviewSection, Number, Positive, ScoreWeights
 
 __all__ = ["PACE", "JudgeConfig", "ProjectConfig"]
@@ -70,6 +71,7 @@ class ProjectConfig(EvalviewSection):
     retry: RetryConfig | None = None
     judge: JudgeConfig | None = None
     tool_categories: dict[str, list[str]] | None = None
+    serve: list[ServeConfig] | None = None
     allow_private_urls: Any = None
     budget: Any = None
     ci: Any = None

@@ -30,7 +30,7 @@ ADDRESS = r"{{env.\1}}"
 """In addresses, headers and options, which are filled in likewise in all formats."""
 
 _NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_mode"})
-_ADDRESSES = frozenset({"endpoint", "headers", "adapter_config"})
+_ADDRESSES = frozenset({"endpoint", "headers", "adapter_config", "serve"})
 
 
 def has_all(
