@@ -63,5 +63,32 @@ RULES = {
         "Read the execution with kindlm show; take the tool away where it must not be called, or"
         " tell the agent when not to call it.",
     ),
+    "no_pii": Rule(
+        "personal-data",
+        "Personal data in the answer",
+        "The final text holds an e-mail address, a phone number, a US social security number, a"
+        " credit card or a street address.",
+        "Read the execution with kindlm show; keep the data out of what tools answer, or tell the"
+        " agent not to repeat it.",
+    ),
+    "forbidden_tool": Rule(
+        "forbidden-tool-called",
+        "A forbidden tool was called",
+        "A tool was called that forbidden_tools names, however its name is spelt.",
+        "Read the execution with kindlm show; take the tool away where it must not be called, or"
+        " tell the agent when not to call it.",
+    ),
+    "hallucination": Rule(
+        "hallucination",
+        "Claims that nothing supports",
+        "The final text claims what neither tools nor the user said.",
+        "Read the claims with kindlm show; tell the agent to say what it does not know.",
+    ),
+    "safety": Rule(
+        "unsafe-content",
+        "Harmful content in the answer",
+        "The final text is harmful, as severely as severity_threshold or more.",
+        "Read the execution with kindlm show; tell the agent what to refuse.",
+    ),
 }
 """The rules by the kind of assertion that they are."""
