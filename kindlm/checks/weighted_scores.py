@@ -1,7 +1,6 @@
 """The weighted score of EvalView 0.8, from 0 to 100: tools, output and sequence in one number.
 
-Pure arithmetic over what was found out about an output. docs/evalview.md tells the formulas to
-users.
+Pure arithmetic over what was found out about an output. docs/evalview-scores.md has the formulas.
 """
 
 from __future__ import annotations

@@ -1,0 +1,257 @@
+"""Messages of LangChain and OpenAI as agents keep them, and what they say.
+
+| `type` or `role` | what is read of it |
+|---|---|
+| `ai`, `assistant`, none or another | `content`, `tool_calls`, `usage_metadata`, the model |
+| `tool`, `function` | `content` answers the call with the `tool_call_id` |
+| `human`, `user` | begins what is new |
+| `system`, `developer`, `remove` | nothing |
+
+Lists of them hold all that was said. What is new comes after the message that was sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from kindlm.agents.call_matching import Calls
+from kindlm.agents.json_values import compact_json, lookup
+from kindlm.agents.reply_reading import read_model, read_usage
+from kindlm.agents.tool_entries import failed_tool, read_tool_uses
+from kindlm.transcript import ToolCall, ToolUse, Usage
+
+__all__ = [
+    "ChatMessage",
+    "Merging",
+    "Speaker",
+    "Spoken",
+    "last_text",
+    "new_messages",
+    "read_messages",
+    "spoken",
+]
+
+
+class Speaker(StrEnum):
+    """Whose message it is."""
+
+    AGENT = "agent"
+    TOOL = "tool"
+    USER = "user"
+    NOBODY = "nobody"
+
+
+_SPEAKERS = {
+    "human": Speaker.USER,
+    "HumanMessageChunk": Speaker.USER,
+    "user": Speaker.USER,
+    "tool": Speaker.TOOL,
+    "ToolMessageChunk": Speaker.TOOL,
+    "function": Speaker.TOOL,
+    "system": Speaker.NOBODY,
+    "developer": Speaker.NOBODY,
+    "remove": Speaker.NOBODY,
+}
+_CALLS = ("tool_calls", "additional_kwargs.tool_calls")
+_USAGES = (
+    "usage_metadata",
+    "usage",
+    "response_metadata.token_usage",
+    "response_metadata.usage",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message. A call without an id has an empty one; `answers` is the id of a tool's call."""
+
+    speaker: Speaker
+    text: str
+    id: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    answers: str | None = None
+    name: str | None = None
+    response: Any = None
+    usage: Usage = Usage()
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What messages say together besides their texts; `lost` answers belong to no call."""
+
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: Usage = Usage()
+    models: tuple[str, ...] = ()
+    lost: int = 0
+
+
+def read_messages(value: Any) -> tuple[ChatMessage, ...]:
+    """Read a list of messages, or one alone, without those that say nothing of the talk."""
+    found = value if isinstance(value, list) else [value]
+    messages = (_read(message) for message in found if isinstance(message, dict))
+    return tuple(message for message in messages if message.speaker is not Speaker.NOBODY)
+
+
+def new_messages(
+    messages: Sequence[ChatMessage], sent: str, *, has_history: bool
+) -> Sequence[ChatMessage]:
+    """Return the messages that came after the one that was sent.
+
+    An agent may have put it in other words: where earlier messages can be among these, which is
+    `has_history`, the last one of the user counts then.
+    """
+    places = [i for i, message in enumerate(messages) if message.speaker is Speaker.USER]
+    same = [i for i in places if messages[i].text == sent]
+    known = same or (places if has_history else [])
+    return messages[known[-1] + 1 :] if known else messages
+
+
+class Merging:
+    """Puts messages together that are told again and again, as streams do.
+
+    Messages are the same by their ids, else by all they say and their place among the like of
+    them. The later words count, and the usage that either told.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], ChatMessage] = {}
+        self._news = Counter[tuple[object, ...]]()
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """All of them, in the order they were first told."""
+        return tuple(self._known.values())
+
+    def add_all(self, messages: Iterable[ChatMessage]) -> None:
+        """Take all that there is by now."""
+        self._add(messages, Counter())
+
+    def add_new(self, messages: Iterable[ChatMessage]) -> None:
+        """Take what is there since the last ones that were new."""
+        self._add(messages, self._news)
+
+    def _add(self, messages: Iterable[ChatMessage], seen: Counter[tuple[object, ...]]) -> None:
+        for message in messages:
+            said = _said(message)
+            key = (message.id,) if message.id else (*said, seen[said])
+            seen[said] += 1
+            earlier = self._known.get(key)
+            self._known[key] = message if earlier is None else _later(earlier, message)
+
+
+def last_text(messages: Sequence[ChatMessage]) -> str | None:
+    """Return the text of the last message that is not the user's, None if there is none."""
+    said = (message.text for message in reversed(messages) if message.speaker is not Speaker.USER)
+    return next(said, None)
+
+
+def spoken(messages: Iterable[ChatMessage]) -> Spoken:
+    """Return what messages say: calls with their answers, and all usage that is told added up."""
+    calls, lost = Calls(), 0
+    tokens = [list[int](), list[int]()]
+    models: dict[str, None] = {}
+    for message in messages:
+        for call in message.calls:
+            calls.add(call.name, call.id or None, call.malformed or call.arguments)
+        if message.speaker is Speaker.TOOL:
+            lost += not _answered(calls, message)
+        usage = message.usage
+        for counts, told in zip(tokens, (usage.input_tokens, usage.output_tokens), strict=True):
+            counts.extend([] if told is None else [told])
+        if message.model is not None:
+            models[message.model] = None
+    usage = Usage(*(sum(counts) if counts else None for counts in tokens))
+    return Spoken(calls.uses, usage, tuple(models), lost)
+
+
+def _read(value: Mapping[str, Any]) -> ChatMessage:
+    names = (value.get("type"), value.get("role"))
+    known = (_SPEAKERS[name] for name in names if isinstance(name, str) and name in _SPEAKERS)
+    speaker = next(known, Speaker.AGENT)
+    content, text = value.get("content"), _text(value.get("content"))
+    message = ChatMessage(speaker, text, _string(value.get("id")))
+    match speaker:
+        case Speaker.AGENT:
+            return replace(message, calls=_calls(value), usage=_usage(value), model=_model(value))
+        case Speaker.TOOL:
+            parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
+            response = text if parts and content else content
+            return replace(
+                message,
+                answers=_string(value.get("tool_call_id")),
+                name=_string(value.get("name")),
+                response=failed_tool(response) if value.get("status") == "error" else response,
+            )
+        case _:
+            return message
+
+
+def _text(content: Any) -> str:
+    """Return the text of a content: a string, or parts of which some are texts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        return compact_json(content)
+    parts = (part.get("text") if isinstance(part, dict) else part for part in content)
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the calls of a message, those whose arguments are no JSON among them."""
+    content = value.get("content")
+    parts = [
+        part
+        for part in (content if isinstance(content, list) else ())
+        if isinstance(part, dict) and part.get("type") == "tool_use"
+    ]
+    lists = [found for path in _CALLS if isinstance(found := lookup(value, path), list)]
+    written = next(filter(None, [*lists, parts]), [])
+    invalid = value.get("invalid_tool_calls")
+    entries = [*written, *(invalid if isinstance(invalid, list) else ())]
+    objects = [entry for entry in entries if isinstance(entry, dict)]
+    return tuple(
+        use.call if _string(entry.get("id")) else replace(use.call, id="")
+        for use, entry in zip(read_tool_uses(objects), objects, strict=True)
+    )
+
+
+def _usage(value: Mapping[str, Any]) -> Usage:
+    found = (read_usage({"usage": lookup(value, path)}) for path in _USAGES)
+    return next((usage for usage in found if usage != Usage()), Usage())
+
+
+def _model(value: Mapping[str, Any]) -> str | None:
+    metadata = value.get("response_metadata")
+    return read_model(metadata) or read_model(value)
+
+
+def _answered(calls: Calls, message: ChatMessage) -> bool:
+    """Give a call its answer; tell whether there is one that it belongs to."""
+    by_id = message.answers
+    made = calls.find(None, message.name) if by_id is None else calls.by_id(by_id)
+    if made is None:
+        return False
+    made.answer(message.response)
+    return True
+
+
+def _said(message: ChatMessage) -> tuple[object, ...]:
+    calls = tuple(
+        (call.id, call.name, call.malformed or compact_json(call.arguments))
+        for call in message.calls
+    )
+    return (message.speaker, message.text, calls, message.answers)
+
+
+def _later(earlier: ChatMessage, later: ChatMessage) -> ChatMessage:
+    usage = later.usage if later.usage != Usage() else earlier.usage
+    return replace(later, usage=usage, model=later.model or earlier.model)
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

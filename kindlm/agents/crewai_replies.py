@@ -1,0 +1,146 @@
+"""What a crew answers: its result, the tools of its tasks, what it used.
+
+A server of the user's tells of tasks in its own words, or returns what CrewAI returns
+(`CrewOutput`) as it is:
+
+| key | what it says |
+|---|---|
+| `result`, `output`, `final_output`, `raw` | the text, or an object that holds it likewise |
+| `tasks`, `tasks_output` | of each task `tool`, `inputs`, `output` or `raw`, `status`, `error` |
+| `agent_executions` | the same for each agent: `tool_used`, `output` |
+| `usage_metrics`, `token_usage` | `prompt_tokens`, `completion_tokens`, `total_cost` |
+
+A task that names no tool has the calls in its `messages`; one that tells of none is the tool
+`crew_task`, as in EvalView.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kindlm.agents.agent_events import AgentFailed, Heard
+from kindlm.agents.call_matching import lost_answers
+from kindlm.agents.chat_messages import read_messages, spoken
+from kindlm.agents.json_values import compact_json
+from kindlm.agents.reply_reading import Told, UnreadableReply, read_cost, read_model, read_usage
+from kindlm.agents.tool_entries import AGENT_RULE, failed_tool, tool_call
+from kindlm.strict_json import parse_json
+from kindlm.transcript import ToolUse, Usage
+
+__all__ = ["read_crew"]
+
+_TEXTS = ("result", "output", "final_output", "raw")
+_TASKS = ("tasks", "tasks_output")
+_USAGES = ("usage_metrics", "token_usage", "usage")
+_RESULTS = ("output", "raw", "result")
+_ARGUMENTS = ("inputs", "input", "arguments", "parameters")
+_DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
+_TASK = "crew_task"
+_EXECUTION = "agent_execution"
+_NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
+_NO_PARTS = (
+    "the crew tells only how many tokens it used in all: how many of them it read and wrote is "
+    "unknown, and so is what they cost"
+)
+
+
+def read_crew(text: str) -> Heard:
+    """Read the JSON of a crew; raise `AgentFailed` or `UnreadableReply` if it is no answer."""
+    try:
+        value = parse_json(text)
+    except ValueError as error:
+        raise UnreadableReply(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UnreadableReply("it is no JSON object")
+    answer = _text(value)
+    if not answer and value.get("error"):
+        raise AgentFailed(_error_text(value["error"]))
+    tasks = _entries(value, _TASKS)
+    executions = [] if tasks else _entries(value, ("agent_executions",))
+    if answer is None and not tasks and not executions:
+        raise UnreadableReply(_NO_ANSWER)
+    uses, lost = _uses(tasks, executions)
+    counts = _counts(value)
+    usage = _usage(counts)
+    told = Told(answer or "", uses, usage, _cost(value, counts, tasks), read_model(value))
+    is_total = usage == Usage() and bool(counts.get("total_tokens"))
+    warnings = (_NO_PARTS,) if is_total else ()
+    return Heard(told, (*warnings, *lost_answers(lost)))
+
+
+def _text(value: Mapping[str, Any]) -> str | None:
+    """Return the first text that is not empty, None if there is none at all."""
+    texts = [_as_text(value[key]) for key in _TEXTS if value.get(key) is not None]
+    return next(filter(None, texts), "") if texts else None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = (value[key] for key in ("output", "raw") if value.get(key) is not None)
+        value = next(inner, value)
+    return value if isinstance(value, str) else compact_json(value)
+
+
+def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    lists = (value[key] for key in keys if isinstance(value.get(key), list))
+    return [entry for entry in next(lists, []) if isinstance(entry, dict)]
+
+
+def _uses(
+    tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]
+) -> tuple[tuple[ToolUse, ...], int]:
+    """Return the calls of tools, and how many answers in messages belong to none."""
+    uses, lost = list[ToolUse](), 0
+    for index, task in enumerate(tasks):
+        said = spoken(read_messages(task.get("messages", [])))
+        if not _name(task, "tool") and said.tool_uses:
+            uses += said.tool_uses
+            lost += said.lost
+        else:
+            uses.append(_use(task, _name(task, "tool") or _TASK, f"task-{index}"))
+    for index, execution in enumerate(executions):
+        name = _name(execution, "tool_used") or _EXECUTION
+        uses.append(_use(execution, name, f"exec-{index}"))
+    return tuple(uses), lost
+
+
+def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
+    arguments = next((entry[key] for key in _ARGUMENTS if key in entry), None)
+    output = next((entry[key] for key in _RESULTS if key in entry), None)
+    status, error = entry.get("status"), entry.get("error")
+    failed = isinstance(status, str) and status.lower() not in _DONE
+    if error or failed:
+        output = failed_tool(error or f"the crew says that its status is {status}", output)
+    call = tool_call(_name(entry, "id") or default_id, name, arguments)
+    return ToolUse(call, output, AGENT_RULE)
+
+
+def _counts(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((value[key] for key in _USAGES if isinstance(value.get(key), dict)), {})
+
+
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    """Return the tokens; a crew that counted nothing says 0."""
+    usage = read_usage({"usage": counts})
+    return usage if usage.input_tokens or usage.output_tokens else Usage()
+
+
+def _cost(
+    value: Mapping[str, Any], counts: Mapping[str, Any], tasks: list[Mapping[str, Any]]
+) -> float | None:
+    """Return the cost of the crew, else that of its tasks together."""
+    costs = (read_cost({"cost": counts.get("total_cost")}), read_cost(value, tasks))
+    return next((cost for cost in costs if cost is not None), None)
+
+
+def _error_text(error: Any) -> str:
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        return str(error["message"])
+    return error if isinstance(error, str) else compact_json(error)
+
+
+def _name(entry: Mapping[str, Any], key: str) -> str | None:
+    """Return the text under a key, None if there is none."""
+    value = entry.get(key)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,183 @@
+"""The state of a graph as an answer: its messages, the steps that are reported, its text.
+
+Tool calls are the reported `steps`, else `intermediate_steps`, else those of the messages. The
+text is that of the last message that is not the user's, else what stands under a usual name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.agents.agent_events import AgentFailed, Heard
+from kindlm.agents.call_matching import lost_answers
+from kindlm.agents.chat_messages import (
+    ChatMessage,
+    Merging,
+    last_text,
+    new_messages,
+    read_messages,
+    spoken,
+)
+from kindlm.agents.json_values import compact_json, lookup
+from kindlm.agents.reply_reading import (
+    Told,
+    UnreadableReply,
+    read_cost,
+    read_model,
+    read_usage,
+)
+from kindlm.agents.tool_entries import failed_tool, read_tool_uses
+from kindlm.transcript import Usage
+
+__all__ = ["GraphReply", "Sent", "error_text"]
+
+_TEXTS = ("output", "result", "answer", "response", "text", "content")
+_STATE_TEXTS = (*_TEXTS, "running_summary")
+_NODE_TEXTS = ("running_summary", *_TEXTS)
+_TOOLS = ("tool", "tool_name", "name")
+_ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
+_RESULTS = ("output", "result", "response", "observation", "content")
+_NO_ANSWER = "it has no message of the agent, and no text under " + ", ".join(_STATE_TEXTS[:-1])
+_SEVERAL_MODELS = "several models answered, so that what they cost is not known by a price"
+_INTERRUPTED = "the graph was interrupted and waits for input: this is no complete answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the graph was sent: the message, the values beside it, whether any was sent before.
+
+    A state repeats its input, which is no answer.
+    """
+
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    has_history: bool = False
+
+
+@dataclass(slots=True)
+class GraphReply:
+    """An answer in the making, told in one state or in many."""
+
+    sent: Sent
+    merging: Merging = field(default_factory=Merging)
+    pieces: list[str] = field(default_factory=list)
+    steps: list[Mapping[str, Any]] = field(default_factory=list)
+    about: dict[str, Any] = field(default_factory=dict)
+    last_message: str | None = None
+    text: str | None = None
+    is_interrupted: bool = False
+
+    def add_state(self, state: Mapping[str, Any]) -> None:
+        """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
+        self._check(state)
+        messages = self._new(state, has_history=self.sent.has_history)
+        self.merging.add_all(messages)
+        self._hear(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
+        self.about.update(state)
+
+    def add_update(self, nodes: Mapping[str, Any]) -> None:
+        """Take what some nodes changed: an object for each of them."""
+        self._check(nodes)
+        for node in nodes.values():
+            if not isinstance(node, dict):
+                continue
+            messages = self._new(node, has_history=False)
+            self.merging.add_new(messages)
+            self._hear(last_text(messages), _text(node, _NODE_TEXTS, self.sent.values))
+
+    def add_messages(self, value: Any) -> None:
+        """Take messages that are all new."""
+        messages = read_messages(value)
+        self.merging.add_new(messages)
+        self._hear(last_text(messages), None)
+
+    def add_step(self, step: Mapping[str, Any]) -> None:
+        """Take a reported step: the call of a tool, with what it answered."""
+        self.steps.append(_step(step))
+
+    def finished(self) -> Heard:
+        """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
+        said = spoken(self.merging.messages)
+        uses = read_tool_uses(self.steps) or said.tool_uses
+        text = self._final_text()
+        if not text and self.about.get("error"):
+            raise AgentFailed(error_text(self.about))
+        if text is None and not uses:
+            raise UnreadableReply(_NO_ANSWER)
+        usage = read_usage(self.about)
+        model = read_model(self.about) or (said.models[0] if len(said.models) == 1 else None)
+        told = Told(
+            text or "",
+            uses,
+            said.usage if usage == Usage() else usage,
+            read_cost(self.about, self.steps),
+            model,
+        )
+        warnings = []
+        if self.is_interrupted:
+            warnings.append(_INTERRUPTED)
+        if model is None and said.models:
+            warnings.append(f"{_SEVERAL_MODELS}: {', '.join(said.models)}")
+        return Heard(told, (*warnings, *lost_answers(said.lost)))
+
+    def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
+        messages = read_messages(state.get("messages", []))
+        return new_messages(messages, self.sent.text, has_history=has_history)
+
+    def _hear(self, message: str | None, text: str | None) -> None:
+        """Keep what was told last."""
+        self.last_message = self.last_message if message is None else message
+        self.text = self.text if text is None else text
+
+    def _final_text(self) -> str | None:
+        if self.pieces:
+            return "".join(self.pieces).strip()
+        return self.last_message or (self.last_message if self.text is None else self.text)
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        error = state.get("__error__")
+        if error:
+            raise AgentFailed(error_text(error if isinstance(error, dict) else {"error": error}))
+        self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
+
+
+def error_text(value: Any) -> str:
+    """Return what an error says: its kind and its message, as far as they are there."""
+    kind, inner = lookup(value, "error"), lookup(value, "error.message")
+    message = inner if isinstance(inner, str) else lookup(value, "message")
+    words = [word for word in (kind, message) if isinstance(word, str) and word]
+    if words:
+        return ": ".join(words)
+    return compact_json(kind) if isinstance(kind, dict | list) else "no explanation"
+
+
+def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
+    """Return the first text under some keys that is not empty, without what was sent there."""
+    told = [(key, values[key]) for key in keys if values.get(key) is not None]
+    texts = [
+        value if isinstance(value, str) else compact_json(value)
+        for key, value in told
+        if value != sent.get(key)
+    ]
+    return next(filter(None, texts), "") if texts else None
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step in the words of a tool call; its action may be an object of its own."""
+    action = step.get("action")
+    if isinstance(action, dict):
+        step = {**action, **step}
+    elif isinstance(action, str) and not step.get("tool"):
+        step = {**step, "tool": action}
+    name = next((step[key] for key in _TOOLS if isinstance(step.get(key), str)), None)
+    arguments = next((step[key] for key in _ARGUMENTS if key in step), None)
+    if isinstance(arguments, str) and arguments and not arguments.lstrip().startswith("{"):
+        arguments = {"tool_input": arguments}
+    output = next((step[key] for key in _RESULTS if key in step), None)
+    if step.get("error") or step.get("success") is False:
+        output = failed_tool(step.get("error"), output)
+    call_id = step.get("id") or step.get("tool_call_id")
+    kept = {"cost": step["cost"]} if "cost" in step else {}
+    return {"id": call_id, "tool": name, "arguments": arguments, "output": output, **kept}
