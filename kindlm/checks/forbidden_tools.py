@@ -30,8 +30,8 @@ def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[Che
         return [passed(expectation)]
     index, use = calls[0]
     message = (
-        f"{shown(tool)} is forbidden, and there were {count(len(calls), 'call')} of it; the first "
-        f"is call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}."
+        f"{shown(tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "
+        f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}."
     )
     return [
         failed(

@@ -10,7 +10,7 @@ from pathlib import Path
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, discover
-from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
+from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
@@ -78,7 +78,7 @@ def load_paths(
         ignored += found.value.ignored
     if not files:
         return Err(_no_tests(paths))
-    folders = list(dict.fromkeys(item.path.parent for item in files.values()))
+    folders = _folders(list(files.values()), root)
     environ = run_environment([*folders, root], os.environ)
     around = Surroundings(root, project_name(root), environ, strict=strict, is_run=is_run)
     loaded = _distinct(list(_load(list(files.values()), around)))
@@ -94,6 +94,14 @@ def load_paths(
             ignored=tuple(ignored),
         )
     )
+
+
+def _folders(found: Sequence[Found], root: Path) -> list[Path]:
+    """Return where tests are, and what is above them with the configuration of EvalView."""
+    here = [item.path.parent for item in found]
+    cases = dict.fromkeys(item.path.parent for item in found if item.front_end == "evalview")
+    above = [project for folder in cases if (project := project_folder(folder, root)) is not None]
+    return list(dict.fromkeys([*here, *above]))
 
 
 def _load(found: Sequence[Found], around: Surroundings) -> Iterator[LoadedSuite]:

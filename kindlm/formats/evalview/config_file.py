@@ -24,7 +24,7 @@ from kindlm.formats.evalview.rules import check_project
 from kindlm.formats.evalview.services import check_serve
 from kindlm.formats.evalview.variables import expand, has_all
 
-__all__ = ["EvalviewConfigs", "LoadedConfig", "load_config"]
+__all__ = ["EvalviewConfigs", "LoadedConfig", "load_config", "project_folder"]
 
 _FOLDER = ".evalview"
 _NAMES = ("config.yaml", "config.yml", "config.toml")
@@ -62,6 +62,12 @@ class EvalviewConfigs:
                 file, self.environ, strict=self.strict, is_run=self.is_run
             )
         return self._loaded[file]
+
+
+def project_folder(folder: Path, root: Path) -> Path | None:
+    """Return the folder that holds the `.evalview` that counts for a folder of cases."""
+    file = _find(folder.resolve(), root.resolve())
+    return None if file is None else file.parent.parent
 
 
 def load_config(

@@ -162,6 +162,17 @@ def test_variables_reach_the_agent_and_not_the_history(
     assert b"tok-1234567890" not in (tmp_path / ".kindlm" / "kindlm.db").read_bytes()
 
 
+def test_variables_are_taken_from_the_project_of_the_cases(
+    tmp_path: Path, agent: Any, test: Run
+) -> None:
+    write(tmp_path, ".kindlm/README.txt", "marks the root")
+    write(tmp_path, "shop/.evalview/config.yaml", "endpoint: ${AGENT_URL}\n")
+    write(tmp_path, "shop/.env", f"AGENT_URL={agent.url}\n")
+    write(tmp_path, "shop/tests/deep/a.yaml", single("a"))
+    code, report, told = test("shop")
+    assert (code, statuses(report)) == (0, {"shop/tests/deep": {"a": "passed"}}), told
+
+
 def test_strict_takes_unknown_keys_for_errors(tmp_path: Path, agent: Any, test: Run) -> None:
     write(tmp_path, "tests/a.yaml", single("a") + f"endpoint: {agent.url}\n")
     code, _, told = test("tests")

@@ -1,0 +1,173 @@
+"""EvalView cases from end to end: the example, and the same verdict as by other formats."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.cli.app import run
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "evalview"
+
+CASE = """\
+name: refund
+input: {{query: "Please refund order A-17."}}
+expected:
+  tools: [lookup_order]
+  forbidden_tools: [delete_order]
+  output: {{contains: [A-17], not_contains: [sorry], no_pii: true}}
+thresholds: {{min_score: 0, max_cost: 0.01, max_latency: 20000}}
+endpoint: {url}
+"""
+
+SUITE = """\
+kindlm: 1
+project: shop
+suite: {{name: same}}
+agents: [{{id: http, adapter: http, endpoint: "{url}", request: query}}]
+prompts: {{ask: {{user: "Please refund order A-17."}}}}
+tests:
+  - name: refund
+    prompt: ask
+    expect:
+      toolCalls: [{{tool: lookup_order}}, {{tool: delete_order, shouldNotCall: true}}]
+      output: {{contains: [A-17], notContains: [sorry]}}
+      guardrails: {{pii: {{enabled: true}}}}
+      cost: {{maxUsd: 0.01}}
+      latency: {{maxMs: 20000}}
+"""
+
+FRONT_ENDS = {"evalview": CASE, "kindlm": SUITE}
+"""The same test in each format. `url` is where the agent is."""
+
+SAME_KINDS = {"forbidden_tool": "tool_not_called", "no_pii": "pii"}
+"""Kinds of EvalView that are another one of kindlm."""
+
+ALONE = {"weighted_score"}
+"""Kinds that one format has and the others have not."""
+
+EVERYTHING = {
+    "tool_called",
+    "tool_not_called",
+    "contains",
+    "not_contains",
+    "pii",
+    "cost",
+    "latency",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("KINDLM_DB", "CI", "GITHUB_ACTIONS", "OPENAI_API_KEY", "AGENT"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def report_of(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code of `kindlm test`, and its report."""
+    code = run(["test", "-x", "-q", "--reporter", "json=report.json", *arguments])
+    return code, json.loads(Path("report.json").read_text("utf-8"))
+
+
+def failed(test: dict[str, Any]) -> set[str]:
+    """The kinds of what a test expects that did not come out."""
+    return {
+        assertion["kind"]
+        for execution in test["executions"]
+        for assertion in execution["assertions"]
+        if assertion["outcome"] == "failed"
+    }
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str], str]]:
+    """Start the agent of the example, of a kind; return where it is."""
+    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
+
+    def call(kind: str) -> str:
+        spec = importlib.util.spec_from_file_location("example_agent", EXAMPLE / "agent.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.KIND = kind  # type: ignore[attr-defined]
+        server = ThreadingHTTPServer(("127.0.0.1", 0), module.Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}/ask"
+
+    yield call
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_example_passes(project: Path) -> None:
+    shutil.copytree(EXAMPLE, project / "example")
+    code, report = report_of("example/tests")
+    assert code == 0, report["tests"]
+    statuses = {(test["suite"], test["name"]): test["status"] for test in report["tests"]}
+    assert len(statuses) == 7
+    assert set(statuses.values()) == {"passed"}
+    kinds = {
+        assertion["kind"]
+        for test in report["tests"]
+        for assertion in test["executions"][0]["assertions"]
+        if assertion["outcome"] == "passed"
+    }
+    assert kinds >= {"tool_category", "tool_sequence", "regex", "output_schema", "metric"}
+    assert kinds >= {"uncertainty", "hallucination", "safety", "no_pii", "weighted_score"}
+    assert report["summary"]["judgeCostUsd"] > 0
+
+
+def test_each_case_of_the_example_can_fail(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(EXAMPLE, project / "example")
+    monkeypatch.setenv("AGENT", "rude")
+    code, report = report_of("example/tests")
+    assert code == 1
+    assert {test["status"] for test in report["tests"]} == {"failed"}
+    kinds = {kind for test in report["tests"] for kind in failed(test)}
+    assert kinds >= {"tool_called", "tool_category", "tool_sequence", "forbidden_tool", "contains"}
+    assert kinds >= {"regex", "output_schema", "no_pii", "metric", "uncertainty", "hallucination"}
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize(
+    ("kind", "status", "missed"),
+    [
+        ("good", "passed", set()),
+        ("rude", "failed", {"tool_called", "tool_not_called", "contains", "pii"}),
+        ("broken", "errored", set()),
+    ],
+)
+def test_the_same_agent_gets_the_same_verdict_in_each_format(
+    project: Path,
+    start: Callable[[str], str],
+    front_end: str,
+    kind: str,
+    status: str,
+    missed: set[str],
+) -> None:
+    file = project / "tests" / "same.yaml"
+    file.parent.mkdir()
+    file.write_text(FRONT_ENDS[front_end].format(url=start(kind)), "utf-8")
+    code, report = report_of("tests")
+    (test,) = report["tests"]
+    (execution,) = test["executions"]
+    kinds = {SAME_KINDS.get(item["kind"], item["kind"]) for item in execution["assertions"]}
+    assert (code, test["status"]) == (0 if status == "passed" else 1, status)
+    assert {SAME_KINDS.get(found, found) for found in failed(test)} - ALONE == missed
+    assert kinds - ALONE == (EVERYTHING if status != "errored" else set())
+    assert execution["costUsd"] == (None if status == "errored" else 0.0004)
