@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kindlm.agents.call_matching import Calls
+from kindlm.agents.call_matching import Calls, lost_answers
 from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import (
     MAX_TOKENS,
@@ -127,9 +127,7 @@ class _Draft:
             _finite(self.cost_usd),
             self.model,
         )
-        if not self.lost:
-            return Heard(told)
-        return Heard(told, (f"results of tools that belong to no call: {self.lost}",))
+        return Heard(told, lost_answers(self.lost))
 
     def _call(self, said: Mapping[str, Any]) -> None:
         arguments = next((said[key] for key in _ARGUMENTS if key in said), None)

@@ -9,7 +9,7 @@ from typing import Any
 from kindlm.agents.tool_entries import AGENT_RULE, tool_call
 from kindlm.transcript import ToolCall, ToolUse
 
-__all__ = ["Calls", "Made"]
+__all__ = ["Calls", "Made", "lost_answers"]
 
 
 @dataclass(slots=True)
@@ -70,3 +70,8 @@ class Calls:
         """Tell whether an id is new, or of a call that is done: some agents use ids again."""
         earlier = self._by_id.get(call_id)
         return earlier is None or earlier.is_answered
+
+
+def lost_answers(lost: int) -> tuple[str, ...]:
+    """Return the warning of answers that belong to no call, if there are any."""
+    return (f"results of tools that belong to no call: {lost}",) if lost else ()

@@ -15,7 +15,7 @@ from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.agents.sse import DONE, parse_events
 from kindlm.strict_json import parse_json
 
-__all__ = ["is_sse", "json_lines", "sse_frames"]
+__all__ = ["is_sse", "json_lines", "json_value", "sse_frames"]
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _FIELD = re.compile(r"\s*(?:data|event):")
@@ -37,7 +37,7 @@ def json_lines(text: str) -> Iterator[Piece]:
         if bare is not None:
             yield bare + " "
             bare = None
-        value = _value(line, f"line {number}")
+        value = json_value(line, f"line {number}")
         if isinstance(value, dict):
             yield value
         else:
@@ -51,7 +51,7 @@ def sse_frames(text: str) -> Iterator[Piece]:
     for number, frame in enumerate(parse_events(text), start=1):
         if frame.data == DONE:
             return
-        value = _value(frame.data, f"event {number}")
+        value = json_value(frame.data, f"event {number}")
         named = frame.type != "message"
         if isinstance(value, dict):
             yield {"type": frame.type, "data": value} if named and "type" not in value else value
@@ -61,8 +61,12 @@ def sse_frames(text: str) -> Iterator[Piece]:
             yield value if isinstance(value, str) else frame.data
 
 
-def _value(text: str, place: str) -> Any:
-    """Return the JSON value of a text, None if it is bare."""
+def json_value(text: str, place: str) -> Any:
+    """Return the JSON value of a text, None if it is bare.
+
+    Raises:
+        UnreadableReply: it begins as an object and is none; `place` tells where it stands.
+    """
     try:
         return parse_json(text)
     except ValueError as error:

@@ -25,7 +25,9 @@ Maker: TypeAlias = Callable[[Any, Mapping[str, str], Path], Result[Agent]]
 
 _COMMAND = "kindlm.agents.command:command_agent"
 _MAKERS = {
+    "crewai": "kindlm.agents.crewai_agent:crewai_agent",
     "http": "kindlm.agents.http_agent:http_agent",
+    "langgraph": "kindlm.agents.langgraph_agent:langgraph_agent",
     "openai-assistants": "kindlm.agents.openai_assistants:assistants_agent",
     "python": "kindlm.agents.python_agent:python_agent",
     "streaming": "kindlm.agents.streaming:streaming_agent",

@@ -13,28 +13,39 @@ from kindlm.config.values import check_url
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for
 
-__all__ = ["OPTIONS", "OPTION_NAMES", "check_agents"]
+__all__ = ["OPTIONS", "OPTION_NAMES", "OTHER_NAMES", "check_agents"]
 
 OPTIONS = {
+    "crewai": ("headers",),
     "http": ("headers", "request", "body", "responsePath", "toolCallsPath"),
-    "openai-assistants": ("headers",),
+    "langgraph": ("headers", "mode", "streaming", "assistantId", "inputKey", "graphConfig"),
+    "openai-assistants": ("headers", "assistantId"),
     "python": ("path", "responsePath", "toolCallsPath"),
-    "streaming": ("headers",),
-    "tapescope": ("headers",),
+    "streaming": ("headers", "streaming"),
+    "tapescope": ("headers", "streaming"),
 }
 """What `adapter` can be, and the keys that it takes beside those of all agents."""
 
+OTHER_NAMES = {"jsonl": "tapescope", "openai-assistant": "openai-assistants"}
+"""Other names of adapters."""
+
 OPTION_NAMES = tuple(dict.fromkeys(name for names in OPTIONS.values() for name in names))
 
+_NEEDS_NO_ENDPOINT = frozenset({"openai-assistants"})
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def _main_name(adapter: object) -> str | None:
+    """Return what an adapter is called that may be written by another name, None if it is none."""
+    return OTHER_NAMES.get(adapter, adapter) if isinstance(adapter, str) else None
 
 
 def check_agents(raw: Raw, reporter: Reporter) -> None:
     """Report adapters that are unknown, and addresses that lead nowhere."""
     for path, agent in items(raw, "agents"):
         key = "adapter" if "adapter" in agent else "type"
-        adapter = agent.get(key)
-        if isinstance(adapter, str) and adapter and adapter not in OPTIONS:
+        adapter = _main_name(agent.get(key))
+        if adapter and adapter not in OPTIONS:
             reporter.error(
                 (*path, key),
                 f'Unknown adapter "{adapter}"',
@@ -47,9 +58,9 @@ def check_agents(raw: Raw, reporter: Reporter) -> None:
         _check_endpoint(path, agent, adapter, reporter)
 
 
-def _check_options(path: Path, agent: Raw, adapter: object, reporter: Reporter) -> None:
+def _check_options(path: Path, agent: Raw, adapter: str | None, reporter: Reporter) -> None:
     # Of an unknown adapter nobody knows what it takes.
-    taken = OPTIONS.get(adapter, OPTION_NAMES) if isinstance(adapter, str) else OPTION_NAMES
+    taken = OPTIONS.get(adapter or "", OPTION_NAMES)
     for key in OPTION_NAMES:
         if key in agent and key not in taken:
             users = [name for name, options in OPTIONS.items() if key in options]
@@ -62,8 +73,10 @@ def _check_options(path: Path, agent: Raw, adapter: object, reporter: Reporter) 
             )
 
 
-def _check_endpoint(path: Path, agent: Raw, adapter: object, reporter: Reporter) -> None:
-    key = "endpoint" if "endpoint" in agent else "url"
+def _check_endpoint(path: Path, agent: Raw, adapter: str | None, reporter: Reporter) -> None:
+    key = "url" if "url" in agent and "endpoint" not in agent else "endpoint"
+    if key not in agent and adapter not in _NEEDS_NO_ENDPOINT:
+        reporter.missing_key((*path, key))
     endpoint = agent.get(key)
     if not isinstance(endpoint, str) or not endpoint:
         return
@@ -74,7 +87,7 @@ def _check_endpoint(path: Path, agent: Raw, adapter: object, reporter: Reporter)
             "Write it as package.module:function",
             reason="endpoint",
         )
-    if adapter == "http":
+    if adapter in OPTIONS and adapter != "python":
         try:
             check_url(endpoint)
         except PydanticCustomError as error:

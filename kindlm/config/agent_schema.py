@@ -6,9 +6,15 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from kindlm.config.section import Maybe, Section, Text
+from kindlm.config.section import Maybe, Milliseconds, Section, Text
 
 __all__ = ["AgentConfig"]
+
+
+_WITHOUT_ENDPOINT = [
+    {"properties": {key: {"enum": ["openai-assistants", "openai-assistant"]}}, "required": [key]}
+    for key in ("adapter", "type")
+]
 
 
 def _with_other_names(schema: dict[str, Any]) -> None:
@@ -19,7 +25,7 @@ def _with_other_names(schema: dict[str, Any]) -> None:
     schema["required"] = ["id"]
     schema["allOf"] = [
         {"anyOf": [{"required": ["adapter"]}, {"required": ["type"]}]},
-        {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}]},
+        {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *_WITHOUT_ENDPOINT]},
     ]
 
 
@@ -35,17 +41,26 @@ class AgentConfig(Section):
         serialization_alias="adapter",
         examples=["http"],
     )
-    """How it is talked to: `http`, or `python` for code that is called directly. That code runs in
+    """How it is talked to: `http`, `langgraph`, `crewai`, `openai-assistants`, `tapescope` or
+    `streaming`, each with a wire format of its own; or `python` for code that is called directly.
+    That code runs in
     processes of its own, each for one conversation at a time; what a process has imported is kept
-    for the next one. It has the environment of the run, `.env` included."""
-    endpoint: Text = Field(
+    for the next one. It has the environment of the run, `.env` included. `openai-assistant` and
+    `jsonl` are other names of `openai-assistants` and `tapescope`."""
+    endpoint: Maybe[Text] = Field(
+        default=None,
         validation_alias=AliasChoices("endpoint", "url"),
         serialization_alias="endpoint",
         examples=["http://127.0.0.1:8000/chat"],
     )
-    """Its URL; for `python` its `package.module:name`. Like all texts of an agent, it may hold
+    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`.
+    Like all texts of an agent, it may hold
     {{env.NAME}} and {{serve.NAME.port}}. A
     password or key in it belongs into the environment: it is refused where it is written out."""
+    timeout_ms: Maybe[Milliseconds] = Field(default=None, examples=[120_000])
+    """Milliseconds for one answer; those of `defaults.timeoutMs` by default."""
+    verbose: bool = Field(default=False, examples=[True])
+    """Write what is sent to it and what comes back into the log."""
     headers: dict[str, str] = Field(
         default={}, examples=[{"Authorization": "Bearer {{env.SHOP_TOKEN}}"}]
     )
@@ -64,6 +79,21 @@ class AgentConfig(Section):
     them is there, the whole answer is taken as its text, with a warning (`http`)."""
     tool_calls_path: Maybe[Text] = Field(default=None, examples=["data.steps"])
     """Where the tool calls are in the answer. By default they are looked for likewise."""
+    mode: Maybe[Literal["standard", "streaming", "cloud"]] = Field(default=None, examples=["cloud"])
+    """How the graph is served (`langgraph`): by a server of yours that answers with one value or
+    with a stream, or by LangGraph's own. By default that is `cloud` if `endpoint` has the port 2024
+    or `/threads` in its path, else `streaming` with `streaming: true`, else `standard`."""
+    streaming: Maybe[bool] = Field(default=None, examples=[True])
+    """Whether it answers with a stream: false by default for `langgraph`, true for `tapescope`
+    and `streaming`."""
+    assistant_id: Maybe[Text] = Field(default=None, examples=["agent"])
+    """The assistant that is asked (`langgraph` in the mode `cloud`, where it is `agent` by default;
+    `openai-assistants`, where it is that of the variable OPENAI_ASSISTANT_ID)."""
+    input_key: Maybe[Text] = Field(default=None, examples=["question"])
+    """Where the graph takes the message in its input (`langgraph` in the mode `cloud`), if it takes
+    no `messages`."""
+    graph_config: Maybe[dict[str, Any]] = Field(default=None, examples=[{"recursion_limit": 50}])
+    """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
     path: Maybe[Text] = Field(default=None, examples=["src"])
     """Folder that the module is imported from (`python`), relative to this file; what is not there
     is looked for in the root of the project. The folder of this file by default."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from kindlm.config.agent_rules import OPTION_NAMES
+from kindlm.config.agent_rules import OPTION_NAMES, OTHER_NAMES
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.canonical import resolved
 from kindlm.config.target_schema import ModelConfig, ProviderConfig, ReadyConfig, ServeConfig
@@ -59,13 +59,15 @@ def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
     written = resolved(config)
     return AgentTarget(
         id=config.id,
-        adapter=config.adapter,
-        endpoint=config.endpoint,
+        adapter=OTHER_NAMES.get(config.adapter, config.adapter),
+        endpoint=config.endpoint or "",
         headers=config.headers,
         directory=str(folder),
         options={
             name: written[name] for name in OPTION_NAMES if name in written and name != "headers"
         },
+        timeout_ms=config.timeout_ms,
+        verbose=config.verbose,
     )
 
 

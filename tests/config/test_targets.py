@@ -149,12 +149,57 @@ def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> No
         ("adapter: http, endpoint: 'http://h', body: {a: '{{serve.x.port}}'}", "agents[0].body.a", "CONFIG_VALIDATION_ERROR"),
         ("endpoint: 'http://h'", "agents[0].adapter", "CONFIG_VALIDATION_ERROR"),
         ("adapter: http", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: h", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: 'http://h', mode: clod", "agents[0].mode", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: 'http://h', request: query", "agents[0].request", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: crewai, endpoint: 'http://h', assistantId: a", "agents[0].assistantId", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: jsonl, endpoint: 'http://h', mode: cloud", "agents[0].mode", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: jsonl, endpoint: 'http://h', streaming: 1", "agents[0].streaming", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: crewai", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: openai-assistant, endpoint: h", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', timeoutMs: 5", "agents[0].timeoutMs", "CONFIG_VALIDATION_ERROR"),
     ],
 )  # fmt: skip
 def test_what_is_no_agent(load: Any, minimal: str, agent: str, path: str, code: str) -> None:
     loaded = load(minimal + f"agents: [{{id: shop, {agent}}}]\n")
     assert errors(loaded) == [(path, code)]
     assert "secret99" not in repr(loaded.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("written", "adapter", "options"),
+    [
+        (
+            "adapter: langgraph, endpoint: 'http://h', mode: cloud, assistantId: a, inputKey: q, graphConfig: {recursion_limit: 5, configurable: {user: '{{env.USER_ID}}'}}",
+            "langgraph",
+            {
+                "mode": "cloud",
+                "assistantId": "a",
+                "inputKey": "q",
+                "graphConfig": {"recursion_limit": 5, "configurable": {"user": "u7"}},
+            },
+        ),
+        ("type: langgraph, url: 'http://h', streaming: true", "langgraph", {"streaming": True}),
+        ("adapter: crewai, endpoint: 'http://h'", "crewai", {}),
+        ("adapter: openai-assistant, assistantId: a", "openai-assistants", {"assistantId": "a"}),
+        (
+            "adapter: jsonl, endpoint: 'http://h', streaming: false",
+            "tapescope",
+            {"streaming": False},
+        ),
+        ("adapter: streaming, endpoint: 'http://h'", "streaming", {}),
+    ],
+)  # fmt: skip
+def test_every_adapter_gets_what_is_written(
+    load: Any, minimal: str, written: str, adapter: str, options: dict[str, Any]
+) -> None:
+    more = "timeoutMs: 9000, verbose: true, headers: {X: '{{env.USER_ID}}'}"
+    loaded = load(minimal + f"agents: [{{id: shop, {written}, {more}}}]\n")
+    assert errors(loaded) == []
+    bound = bind_suite(loaded.suite, environ={"USER_ID": "u7"}, ports={})
+    (agent,) = bound.value.agents.values()
+    assert (agent.adapter, agent.options) == (adapter, options)
+    assert (agent.timeout_ms, agent.verbose, agent.headers) == (9000, True, {"X": "u7"})
 
 
 @pytest.mark.parametrize(
@@ -166,6 +211,8 @@ def test_what_is_no_agent(load: Any, minimal: str, agent: str, path: str, code: 
         ("adapter: http, endpoint: 'http://h', request: messages, body: {a: '{{message}}'}", False),
         ("adapter: http, endpoint: 'http://h', body: {a: ['{{ system }}']}", True),
         ("adapter: python, endpoint: 'a:b'", True),
+        ("adapter: langgraph, endpoint: 'http://h'", False),
+        ("adapter: openai-assistants", False),
     ],
 )
 def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_sent: bool) -> None:

@@ -110,7 +110,9 @@ def _warn_of_system_text(
             reporter.warning(
                 (*path, "prompt"),
                 f'The agent "{agent.id}" is not sent the system text of the prompt "{test.prompt}"',
-                "Add `request: messages` to the agent, or use a prompt without it",
+                "Add `request: messages` to the agent, or use a prompt without it"
+                if agent.adapter == "http"
+                else "Use a prompt without it",
                 reason="unused",
             )
 
@@ -118,7 +120,7 @@ def _warn_of_system_text(
 def _sends_system_text(agent: AgentConfig) -> bool:
     if agent.adapter != "http":
         # Code is handed the whole request.
-        return True
+        return agent.adapter == "python"
     if agent.body is None:
         return agent.request == "messages"
     names = (name for _, text in texts(agent.body, ()) for name in _IN_A_BODY.findall(text))

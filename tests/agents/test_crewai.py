@@ -1,0 +1,236 @@
+"""Crews over real sockets: good, slow, wrong and broken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kindlm.agents.registry import make_agent
+from kindlm.errors import ErrorCode
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+
+TOKEN = "tok-planted-0123456789"
+FIRST = Message(Role.USER, "one")
+ANSWER = Message(Role.ASSISTANT, "ok")
+SECOND = Message(Role.USER, "two")
+
+
+@pytest.fixture
+def talk(make, ask, peer):
+    """Send requests to a crew whose server gives these answers; return results and server."""
+
+    def talk(*answers, requests=None, headers=None):
+        async def run():
+            async with peer(*answers) as server:
+                target = AgentTarget("shop", "crewai", server.url + "/kickoff", headers or {})
+                async with make(target) as agent:
+                    results = [await agent.send(request) for request in requests or [ask()]]
+                return results, server
+
+        return asyncio.run(run())
+
+    return talk
+
+
+@pytest.fixture
+def reply(talk, http, success):
+    """Return what is understood of one answer."""
+
+    def reply(body):
+        (result,), _ = talk(http(body))
+        return success(result)
+
+    return reply
+
+
+class TestRequests:
+    def test_inputs_are_the_query_its_context_and_what_was_said(self, talk, http, ask):
+        requests = [replace(ask(FIRST), context={"user": 7}), ask(FIRST, ANSWER, SECOND)]
+        _, server = talk(http({"result": "ok"}), requests=requests)
+        assert [request.body for request in server.received] == [
+            {"inputs": {"query": "one", "user": 7}},
+            {
+                "inputs": {
+                    "query": "two",
+                    "conversation_history": [
+                        {"role": "user", "content": "one"},
+                        {"role": "assistant", "content": "ok"},
+                    ],
+                }
+            },
+        ]
+        assert server.received[0].path == "/kickoff"
+
+    def test_headers_are_sent(self, talk, http):
+        _, server = talk(http({"result": "ok"}), headers={"Authorization": f"Bearer {TOKEN}"})
+        assert server.received[0].headers["authorization"] == f"Bearer {TOKEN}"
+
+    def test_the_system_text_is_not_sent_and_told_of(self, talk, http, ask, success):
+        request = ask(Message(Role.SYSTEM, "Be kind."), FIRST)
+        (got,), server = talk(http({"result": "ok"}), requests=[request])
+        assert "kind" not in json.dumps(server.received[0].body)
+        assert "system prompt" in success(got).warnings[0]
+
+    def test_options_of_others_are_refused(self, failure):
+        target = AgentTarget("shop", "crewai", "http://127.0.0.1:1", options={"mode": "cloud"})
+        error = failure(make_agent(target, environ={}, root=Path()))
+        assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+
+
+class TestReplies:
+    def test_tasks_are_tools(self, reply):
+        told = reply(
+            {
+                "result": "R",
+                "tasks": [
+                    {"id": "t1", "tool": "search", "inputs": {"q": 1}, "output": "abc",
+                     "status": "completed", "duration": 2500.0},
+                    {"description": "e", "output": "abcdef", "status": "failed"},
+                    {"tool": "pay", "output": 0, "error": "denied"},
+                    {"tool": "look", "output": False},
+                ],
+            }
+        )  # fmt: skip
+        assert told.text == "R"
+        assert told.tool_uses == (
+            ToolUse(ToolCall("t1", "search", {"q": 1}), "abc", "agent"),
+            ToolUse(
+                ToolCall("task-1", "crew_task", {}),
+                {"error": "the crew says that its status is failed", "result": "abcdef"},
+                "agent",
+            ),
+            ToolUse(ToolCall("task-2", "pay", {}), {"error": "denied", "result": 0}, "agent"),
+            ToolUse(ToolCall("task-3", "look", {}), False, "agent"),
+        )
+
+    def test_executions_of_agents_are_tools(self, reply):
+        executions = [
+            {"agent_name": "R", "tool_used": "web_search", "output": ""},
+            {"agent_name": "W"},
+        ]
+        told = reply({"agent_executions": executions, "final_output": "F"})
+        assert told.text == "F"
+        assert told.tool_uses == (
+            ToolUse(ToolCall("exec-0", "web_search", {}), "", "agent"),
+            ToolUse(ToolCall("exec-1", "agent_execution", {}), None, "agent"),
+        )
+
+    def test_what_the_library_returns_is_read_as_it_is(self, reply):
+        messages = [
+            {"role": "system", "content": "You serve."},
+            {"role": "user", "content": "Task"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "c1", "function": {"name": "look", "arguments": '{"id": "A1"}'}},
+                    {"id": "c2", "function": {"name": "pay", "arguments": "{}"}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c2", "content": "paid"},
+            {"role": "tool", "tool_call_id": "c1", "content": "shipped"},
+        ]
+        told = reply(
+            {
+                "raw": "On its way.",
+                "pydantic": None,
+                "json_dict": None,
+                "tasks_output": [
+                    {"description": "d", "raw": "On its way.", "agent": "A", "messages": messages},
+                    {"description": "e", "raw": "x", "agent": "B", "messages": []},
+                ],
+                "token_usage": {"total_tokens": 30, "prompt_tokens": 20, "completion_tokens": 10},
+            }
+        )
+        assert (told.text, told.usage) == ("On its way.", Usage(20, 10))
+        assert told.tool_uses == (
+            ToolUse(ToolCall("c1", "look", {"id": "A1"}), "shipped", "agent"),
+            ToolUse(ToolCall("c2", "pay", {}), "paid", "agent"),
+            ToolUse(ToolCall("task-1", "crew_task", {}), "x", "agent"),
+        )
+
+    @pytest.mark.parametrize(
+        ("body", "text"),
+        [
+            ({"result": {"output": "inner"}}, "inner"),
+            ({"result": {"raw": "inner"}}, "inner"),
+            ({"result": {"total": 1}}, '{"total":1}'),
+            ({"result": 0}, "0"),
+            ({"result": "", "output": "b"}, "b"),
+            ({"result": "", "output": None}, ""),
+            ({"result": None, "final_output": "f"}, "f"),
+            ({"tasks": [{"tool": "a"}]}, ""),
+        ],
+    )
+    def test_the_text_is_found(self, reply, body, text):
+        assert reply(body).text == text
+
+    def test_a_total_of_tokens_is_not_split(self, reply):
+        told = reply({"result": "R", "usage_metrics": {"total_tokens": 100}, "model": "gpt-4o"})
+        assert (told.usage, told.reported_cost_usd, told.model) == (Usage(), None, "gpt-4o")
+        assert "in all" in told.warnings[0]
+
+    def test_a_crew_that_counted_nothing_says_nothing(self, reply):
+        counts = {"total_tokens": 0, "prompt_tokens": 0, "completion_tokens": 0}
+        told = reply({"result": "R", "token_usage": counts})
+        assert (told.usage, told.warnings) == (Usage(), ())
+
+    @pytest.mark.parametrize(
+        ("body", "cost"),
+        [
+            ({"usage_metrics": {"total_cost": 0.05}, "cost": 7}, 0.05),
+            ({"cost": 0}, 0.0),
+            ({"tasks": [{"tool": "a", "cost": 0.25}, {"tool": "b", "cost": 0.5}]}, 0.75),
+            ({"usage_metrics": {"total_cost": -1}}, None),
+            ({}, None),
+        ],
+    )
+    def test_costs_are_those_that_are_told(self, reply, body, cost):
+        assert reply({"result": "R", **body}).reported_cost_usd == cost
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ("{", "no JSON"),
+            ("<html>", "no JSON"),
+            ("[]", "no JSON object"),
+            ({}, "no text under result"),
+            ({"status": "ok", "tasks": []}, "no text under result"),
+            ({"result": None}, "no text under result"),
+            ({"error": "Boom"}, "reported an error: Boom"),
+            ({"result": "", "error": {"message": "Boom"}}, "reported an error: Boom"),
+            ({"tasks": [{"tool": "a"}], "error": {"code": 5}}, 'reported an error: {"code":5}'),
+            ('{"tasks":' + "[" * 100_000, "no JSON"),
+        ],
+    )
+    def test_what_is_no_answer_is_an_error(self, talk, http, failure, body, said):
+        (got,), _ = talk(http(body))
+        error = failure(got)
+        assert error.code is ErrorCode.PROVIDER_API_ERROR
+        assert said in error.message
+        assert not error.details["retryable"]
+
+    def test_a_status_is_an_error(self, talk, http, failure):
+        (got,), _ = talk(http({"detail": "Boom"}, status=503))
+        assert "503: Boom" in failure(got).message
+
+    def test_a_connection_that_is_cut_is_an_error(self, talk, failure):
+        (got,), _ = talk(None)
+        assert failure(got).code is ErrorCode.PROVIDER_NETWORK_ERROR
+
+    def test_a_crew_that_does_not_answer_in_time(self, talk, ask, failure):
+        begun = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n"
+        (got,), _ = talk(begun, requests=[ask(timeout_s=0.2)])
+        assert failure(got).code is ErrorCode.PROVIDER_TIMEOUT
+
+    def test_a_token_is_in_no_error(self, talk, http, failure):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        (got,), _ = talk(http({"error": f"bad token {TOKEN}"}), headers=headers)
+        assert TOKEN not in failure(got).message + failure(got).details["body"]

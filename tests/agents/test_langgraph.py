@@ -1,0 +1,583 @@
+"""Agents of LangGraph over real sockets, in all three modes: good, slow, wrong and broken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kindlm.agents.registry import make_agent
+from kindlm.errors import ErrorCode
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+
+TOKEN = "tok-planted-0123456789"
+SSE = "text/event-stream"
+FIRST = Message(Role.USER, "one")
+ANSWER = Message(Role.ASSISTANT, "ok")
+SECOND = Message(Role.USER, "two")
+SENT = {"type": "human", "content": "Hello"}
+THREAD = {"thread_id": "T1"}
+
+
+@pytest.fixture
+def talk(make, ask, peer):
+    """Send requests to a graph whose server gives these answers; return results and server."""
+
+    def talk(*answers, requests=None, headers=None, path="/invoke", **options):
+        async def run():
+            async with peer(*answers) as server:
+                url = server.url + path
+                target = AgentTarget("shop", "langgraph", url, headers or {}, options)
+                async with make(target) as agent:
+                    results = [await agent.send(request) for request in requests or [ask()]]
+                return results, server
+
+        return asyncio.run(run())
+
+    return talk
+
+
+@pytest.fixture
+def reply(talk, http, success):
+    """Return what is understood of one answer to `Hello`."""
+
+    def reply(body, *, kind="application/json", **options):
+        (result,), _ = talk(http(body, kind=kind), **options)
+        return success(result)
+
+    return reply
+
+
+@pytest.fixture
+def stream(reply):
+    """Return what is understood of frames in the mode `streaming`."""
+
+    def stream(*values):
+        return reply("".join(f"data: {_text(value)}\n\n" for value in values), kind=SSE)
+
+    return stream
+
+
+@pytest.fixture
+def run(talk, http):
+    """Return what comes of the runs of a thread: each has a list of (event, data)."""
+
+    def run(*runs, requests=None, **options):
+        answers = [http(THREAD), *(http(_events(*events), kind=SSE) for events in runs)]
+        options = {"mode": "cloud", "path": ""} | options
+        return talk(*answers, requests=requests, **options)
+
+    return run
+
+
+def _text(value):
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _events(*events):
+    return "".join(f"event: {name}\ndata: {_text(data)}\n\n" for name, data in events)
+
+
+def ai(content="", *calls, **more):
+    return {"type": "ai", "content": content, "tool_calls": list(calls), **more}
+
+
+def call(call_id, name, **args):
+    return {"id": call_id, "name": name, "args": args}
+
+
+def result(call_id, content, **more):
+    return {"type": "tool", "tool_call_id": call_id, "content": content, **more}
+
+
+def used(*tokens):
+    return {"usage_metadata": dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))}
+
+
+class TestRequests:
+    @pytest.mark.parametrize("options", [{}, {"streaming": True}, {"mode": "standard"}])
+    def test_a_message_goes_with_its_context_and_what_was_said(self, talk, http, ask, options):
+        requests = [replace(ask(FIRST), context={"user": 7}), ask(FIRST, ANSWER, SECOND)]
+        _, server = talk(http({"output": "ok"}), requests=requests, **options)
+        assert [request.body for request in server.received] == [
+            {"messages": [{"role": "user", "content": "one"}], "user": 7},
+            {
+                "messages": [{"role": "user", "content": "two"}],
+                "conversation_history": [
+                    {"role": "user", "content": "one"},
+                    {"role": "assistant", "content": "ok"},
+                ],
+            },
+        ]
+        assert server.received[0].path == "/invoke"
+
+    def test_streams_are_asked_for_where_they_are_meant(self, talk, http):
+        accepted = [
+            talk(http({"output": "ok"}), streaming=streams)[1].received[0].headers["accept"]
+            for streams in (True, False)
+        ]
+        assert [accept.startswith(SSE) for accept in accepted] == [True, False]
+
+    def test_headers_are_sent_in_every_request(self, run):
+        headers = {"X-Api-Key": TOKEN}
+        _, server = run([("values", {"messages": [SENT, ai("ok")]})], headers=headers)
+        assert [request.headers["x-api-key"] for request in server.received] == [TOKEN, TOKEN]
+
+    def test_the_system_text_is_not_sent_and_told_of(self, talk, http, ask, success):
+        request = ask(Message(Role.SYSTEM, "Be kind."), FIRST)
+        (got,), server = talk(http({"output": "ok"}), requests=[request])
+        assert "kind" not in json.dumps(server.received[0].body)
+        assert "system prompt" in success(got).warnings[0]
+
+    @pytest.mark.parametrize(
+        ("path", "options", "is_cloud"),
+        [
+            ("/threads", {}, True),
+            ("/api/threads", {"streaming": True}, True),
+            ("/threads", {"mode": "standard"}, False),
+            ("/chat", {"mode": "cloud"}, True),
+            ("/chat", {}, False),
+        ],
+    )
+    def test_the_mode_decides_or_else_the_address(self, talk, http, path, options, is_cloud):
+        _, server = talk(http(THREAD), path=path, **options)
+        paths = [request.path for request in server.received]
+        assert (paths[-1].endswith("/threads/T1/runs/stream")) is is_cloud
+
+    @pytest.mark.parametrize(
+        ("options", "word"),
+        [
+            ({"mode": "clout"}, "cloud"),
+            ({"streaming": "yes"}, "`streaming`"),
+            ({"assistantId": ""}, "`assistantId`"),
+            ({"inputKey": 5}, "`inputKey`"),
+            ({"graphConfig": []}, "`graphConfig`"),
+            ({"modus": "cloud"}, "modus"),
+        ],
+    )
+    def test_options_that_mean_nothing_are_refused(self, options, word, failure):
+        target = AgentTarget("shop", "langgraph", "http://127.0.0.1:1", options=options)
+        error = failure(make_agent(target, environ={}, root=Path()))
+        assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+        assert word in f"{error.message} {error.hint}"
+
+
+class TestStates:
+    def test_calls_are_read_from_messages_with_their_own_results(self, reply):
+        body = {
+            "messages": [
+                SENT,
+                ai("", call("c1", "search", q="x"), call("c2", "look"), **used(50, 10)),
+                result("c2", 0),
+                result("c1", "found"),
+                ai("Done", **used(100, 20)),
+            ],
+            "thread_id": "t",
+        }
+        told = reply(body)
+        assert told.text == "Done"
+        assert told.tool_uses == (
+            ToolUse(ToolCall("c1", "search", {"q": "x"}), "found", "agent"),
+            ToolUse(ToolCall("c2", "look", {}), 0, "agent"),
+        )
+        assert told.usage == Usage(150, 30)
+        assert told.reported_cost_usd is None
+
+    def test_messages_of_openai_are_read(self, reply):
+        nested = {"id": "c1", "function": {"name": "search", "arguments": '{"q": 1}'}}
+        body = {
+            "messages": [
+                {"role": "user", "content": "Hello"},
+                {"role": "assistant", "content": None, "tool_calls": [nested]},
+                {"role": "tool", "tool_call_id": "c1", "content": ""},
+                {"role": "assistant", "content": [{"type": "text", "text": "Hi"}, "!"]},
+            ]
+        }
+        told = reply(body)
+        assert (told.text, told.tool_uses[0].call.arguments) == ("Hi!", {"q": 1})
+        assert told.tool_uses[0].response == ""
+
+    def test_calls_are_found_where_a_provider_puts_them(self, reply):
+        block = {"type": "tool_use", "id": "c1", "name": "a", "input": {"q": 1}}
+        older = {"tool_calls": [{"id": "c2", "function": {"name": "b", "arguments": "{}"}}]}
+        broken = {"name": "c", "args": "{", "id": None}
+        body = {
+            "messages": [
+                SENT,
+                {"type": "ai", "content": [{"type": "text", "text": "Let me see"}, block]},
+                {"type": "ai", "content": "", "additional_kwargs": older},
+                {"type": "ai", "content": "ok", "tool_calls": [], "invalid_tool_calls": [broken]},
+            ]
+        }
+        told = reply(body)
+        calls = [use.call for use in told.tool_uses]
+        assert [one.name for one in calls] == ["a", "b", "c"]
+        assert calls[2].malformed == "{"
+        assert "no JSON object" in told.warnings[0]
+
+    def test_without_ids_results_go_by_names_and_in_order(self, reply):
+        calls = [{"name": name, "args": {}} for name in "aba"]
+        results = [
+            {"type": "tool", "name": name, "content": n} for n, name in enumerate(["b", "a", "a"])
+        ]
+        told = reply({"messages": [SENT, ai("", *calls), *results, ai("ok")]})
+        assert [use.response for use in told.tool_uses] == [1, 0, 2]
+        assert len({use.call.id for use in told.tool_uses}) == 3
+
+    def test_a_tool_that_failed_says_so_and_a_result_of_no_call_is_told_of(self, reply):
+        failed = result("c1", "no stock", status="error")
+        body = {"messages": [SENT, ai("", call("c1", "a")), failed, result("c9", 1), ai("ok")]}
+        told = reply(body)
+        assert told.tool_uses[0].response == {"error": "no stock"}
+        assert "belong to no call: 1" in told.warnings[0]
+
+    def test_only_what_is_new_is_the_answer(self, talk, http, ask, success):
+        first = [{"type": "human", "content": "one"}, ai("", call("c1", "a"), **used(5, 1))]
+        first += [result("c1", 1), ai("ok", **used(6, 1))]
+        second = [
+            *first,
+            {"type": "human", "content": "two"},
+            ai("", call("c1", "b"), **used(7, 1)),
+        ]
+        second += [result("c1", 2), ai("done", **used(8, 1))]
+        requests = [ask(FIRST), ask(FIRST, ANSWER, SECOND)]
+        answers = [http({"messages": messages}) for messages in (first, second)]
+        results, _ = talk(*answers, requests=requests)
+        told = [success(got) for got in results]
+        assert [[use.call.name for use in one.tool_uses] for one in told] == [["a"], ["b"]]
+        assert [one.usage for one in told] == [Usage(11, 2), Usage(15, 2)]
+
+    def test_a_message_in_other_words_is_still_known(self, talk, http, ask, success):
+        messages = [{"type": "human", "content": f"Q: {text}"} for text in ("one", "two")]
+        body = {"messages": [messages[0], ai("", call("c1", "a")), ai("ok"), messages[1], ai("so")]}
+        (got,), _ = talk(http(body), requests=[ask(FIRST, ANSWER, SECOND)])
+        assert (success(got).text, success(got).tool_uses) == ("so", ())
+
+    def test_messages_that_a_graph_writes_for_the_user_hide_nothing(self, reply):
+        inner = {"type": "human", "content": "Reflect."}
+        told = reply({"messages": [SENT, ai("", call("c1", "a")), inner, ai("ok")]})
+        assert [use.call.name for use in told.tool_uses] == ["a"]
+
+    def test_reported_steps_count_before_messages(self, reply):
+        steps = [
+            {"id": "a", "name": "n", "tool": "search", "parameters": {"q": 1}, "output": 0},
+            {"tool": "pay", "success": False, "output": None, "error": "denied", "cost": 0.25},
+        ]
+        told = reply({"messages": [SENT, ai("ok", call("c1", "other"))], "steps": steps})
+        assert told.tool_uses == (
+            ToolUse(ToolCall("a", "search", {"q": 1}), 0, "agent"),
+            ToolUse(ToolCall("call_1", "pay", {}), {"error": "denied"}, "agent"),
+        )
+        assert told.reported_cost_usd == 0.25
+
+    @pytest.mark.parametrize(
+        ("action", "arguments"),
+        [
+            ({"tool": "look", "tool_input": {"q": 1}, "log": "..."}, {"q": 1}),
+            ({"tool": "look", "tool_input": '{"q": 1}'}, {"q": 1}),
+            ({"tool": "look", "tool_input": "Paris"}, {"tool_input": "Paris"}),
+            ("look", {}),
+        ],
+    )
+    def test_actions_with_observations_are_read(self, reply, action, arguments):
+        told = reply({"output": "ok", "intermediate_steps": [[action, "seen"]]})
+        assert told.tool_uses == (ToolUse(ToolCall("call_0", "look", arguments), "seen", "agent"),)
+
+    @pytest.mark.parametrize(
+        ("body", "text"),
+        [
+            ({"messages": [SENT, ai("a")], "output": "b"}, "a"),
+            ({"messages": [SENT, ai("")], "output": "b"}, "b"),
+            ({"messages": [SENT, ai("")]}, ""),
+            ({"messages": [SENT], "answer": "b"}, "b"),
+            ({"output": "", "result": "b"}, "b"),
+            ({"output": "", "result": None}, ""),
+            ({"output": 0}, "0"),
+            ({"output": {"total": 1}}, '{"total":1}'),
+            ({"output": None, "running_summary": "b"}, "b"),
+            ({"output": {"messages": [SENT, ai("inner")]}}, "inner"),
+            ([SENT, ai("a")], "a"),
+            ({"messages": [SENT, ai("", call("c", "t")), result("c", "direct")]}, "direct"),
+        ],
+    )
+    def test_the_text_is_found(self, reply, body, text):
+        assert reply(body).text == text
+
+    def test_what_the_graph_says_of_itself_counts(self, reply):
+        about = {"usage": {"input_tokens": 7, "output_tokens": 3}, "cost": 0.5, "model": "m-1"}
+        told = reply({"messages": [SENT, ai("ok", **used(1, 1))], **about})
+        assert (told.usage, told.reported_cost_usd, told.model) == (Usage(7, 3), 0.5, "m-1")
+
+    def test_the_model_is_known_unless_there_are_several(self, reply):
+        messages = [ai(name, response_metadata={"model_name": name}) for name in ("m-1", "m-2")]
+        one = reply({"messages": [SENT, messages[0], messages[0]]})
+        several = reply({"messages": [SENT, *messages]})
+        assert (one.model, one.warnings) == ("m-1", ())
+        assert several.model is None
+        assert "m-1, m-2" in several.warnings[0]
+
+    def test_usage_is_read_as_providers_write_it(self, reply):
+        metadata = {"token_usage": {"prompt_tokens": 5, "completion_tokens": 2}}
+        assert reply({"messages": [ai("ok", response_metadata=metadata)]}).usage == Usage(5, 2)
+
+
+class TestStreams:
+    def test_steps_and_pieces_one_in_a_line(self, reply):
+        lines = [
+            {"type": "metadata", "thread_id": "tt"},
+            {"type": "step", "tool": "search", "parameters": {"q": 1}, "content": "obs"},
+            {"type": "step", "content": "no tool key"},
+            {"type": "message", "content": "Hello "},
+            {"type": "message", "content": "world "},
+        ]
+        told = reply("\n".join(f"data: {json.dumps(line)}" for line in lines), kind=SSE)
+        assert told.text == "Hello world"
+        assert told.tool_uses == (ToolUse(ToolCall("call_0", "search", {"q": 1}), "obs", "agent"),)
+
+    def test_calls_and_usage_inside_messages(self, stream):
+        told = stream(
+            {"type": "message", "content": "", "tool_calls": [call("c1", "a")], **used(5, 1)},
+            result("c1", False),
+            {"type": "message", "content": "ok", **used(6, 1)},
+            {"type": "message", "content": "ok", **used(6, 1)},
+            {"type": "metadata", "cost": 0.5},
+            "[DONE]",
+            {"type": "message", "content": "never"},
+        )
+        assert (told.text, told.usage, told.reported_cost_usd) == ("okok", Usage(17, 3), 0.5)
+        assert told.tool_uses[0].response is False
+
+    def test_states_and_updates_of_a_graph(self, stream):
+        update = {"agent": {"messages": [ai("", call("c1", "a"))]}, "other": None}
+        told = stream(
+            {"messages": [SENT]},
+            update,
+            {"tools": {"messages": [result("c1", 1)]}},
+            {"messages": [SENT, ai("", call("c1", "a")), result("c1", 1), ai("done")]},
+        )
+        assert (told.text, len(told.tool_uses), told.tool_uses[0].response) == ("done", 1, 1)
+
+    def test_bare_text_is_text(self, stream):
+        assert stream("Hel", '"lo"').text == "Hello"
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            'data: {"type": "error", "message": "Boom"}',
+            'data: {"type": "error", "error": "Boom"}',
+            "event: error\ndata: Boom",
+            'data: {"__error__": {"error": "ValueError", "message": "Boom"}}',
+        ],
+    )
+    def test_an_error_is_no_answer(self, talk, http, failure, frame):
+        frames = f'data: {{"type": "message", "content": "so far"}}\n\n{frame}\n\n'
+        (got,), _ = talk(http(frames, kind=SSE), streaming=True)
+        error = failure(got)
+        assert error.code is ErrorCode.PROVIDER_API_ERROR
+        assert "reported an error" in error.message
+        assert "Boom" in error.message
+
+    def test_one_value_instead_of_a_stream_is_read_all_the_same(self, reply):
+        assert reply({"messages": [SENT, ai("ok")]}, streaming=True).text == "ok"
+
+
+A_RUN = [
+    ("metadata", {"run_id": "r1"}),
+    ("updates", {"agent": {"messages": [ai("", call("c1", "search", q="x"), **used(50, 10))]}}),
+    ("updates", {"tools": {"messages": [result("c1", "result text")]}}),
+    (
+        "values",
+        {
+            "messages": [
+                SENT,
+                ai("", call("c1", "search", q="x")),
+                result("c1", "result text"),
+                ai("Final answer", **used(100, 20)),
+            ]
+        },
+    ),
+    ("end", "null"),
+]
+
+
+class TestThreads:
+    def test_a_run_in_a_thread(self, run, success):
+        (got,), server = run(A_RUN)
+        told = success(got)
+        assert told.text == "Final answer"
+        assert told.tool_uses == (
+            ToolUse(ToolCall("c1", "search", {"q": "x"}), "result text", "agent"),
+        )
+        assert told.usage == Usage(150, 30)
+        assert [(request.path, request.body) for request in server.received] == [
+            ("/threads", {"metadata": {"conversation_id": "conv-1"}}),
+            (
+                "/threads/T1/runs/stream",
+                {
+                    "assistant_id": "agent",
+                    "input": {"messages": [{"role": "user", "content": "Hello"}]},
+                    "stream_mode": ["values", "updates"],
+                    "on_disconnect": "cancel",
+                },
+            ),
+        ]
+
+    def test_a_message_that_is_told_twice_counts_once(self, run, success):
+        answer = ai("ok", id="m1", **used(10, 1))
+        node = ("updates", {"n": {"messages": answer}})
+        (got,), _ = run([node, ("values", {"messages": [SENT, answer]})])
+        assert success(got).usage == Usage(10, 1)
+
+    def test_messages_that_a_graph_removes_were_said(self, run, success):
+        first = ai("", call("c1", "a"), id="m1")
+        events = [
+            ("updates", {"n": {"messages": [first]}}),
+            ("updates", {"n": {"messages": [{"type": "remove", "content": "", "id": "m1"}]}}),
+            ("values", {"messages": [SENT, ai("ok", id="m2")]}),
+        ]
+        (got,), _ = run(events)
+        assert (success(got).text, len(success(got).tool_uses)) == ("ok", 1)
+
+    def test_turns_share_a_thread(self, run, ask, success):
+        turns = [{"type": "human", "content": text} for text in ("one", "two")]
+        first = [
+            turns[0],
+            ai("", call("c1", "a"), id="1"),
+            result("c1", 1, id="2"),
+            ai("ok", id="3"),
+        ]
+        second = [*first, turns[1], ai("", call("c2", "b"), id="4"), ai("so", id="5")]
+        requests = [ask(FIRST), ask(FIRST, ANSWER, SECOND)]
+        events = [[("values", {"messages": messages})] for messages in (first, second)]
+        results, server = run(*events, requests=requests)
+        names = [[use.call.name for use in success(got).tool_uses] for got in results]
+        assert names == [["a"], ["b"]]
+        assert [request.path for request in server.received] == [
+            "/threads",
+            *["/threads/T1/runs/stream"] * 2,
+        ]
+        assert server.received[2].body["input"] == {
+            "messages": [{"role": "user", "content": "two"}]
+        }
+
+    def test_after_a_failure_a_new_thread_is_told_what_was_said(self, run, ask, success, failure):
+        ok = [("values", {"messages": [ai("ok")]})]
+        again = ask(FIRST, ANSWER, SECOND)
+        boom = [("error", {"error": "ValueError", "message": "Boom"})]
+        made = [("x", "{}")]
+        results, server = run(ok, boom, made, requests=[ask(FIRST), again, again])
+        assert "ValueError: Boom" in failure(results[1]).message
+        assert failure(results[2]).message.startswith("Agent 'shop' sent an answer")
+        paths = [request.path for request in server.received]
+        assert paths[-1] == "/threads"
+
+    def test_context_names_the_assistant_and_is_input_besides(self, run, ask):
+        request = replace(ask(FIRST), context={"assistant_id": "b", "user": 7})
+        options = {"assistantId": "a", "graphConfig": {"recursion_limit": 5}}
+        _, server = run([("values", {"messages": [ai("ok")]})], requests=[request], **options)
+        body = server.received[1].body
+        assert body["assistant_id"] == "b"
+        assert body["input"] == {"messages": [{"role": "user", "content": "one"}], "user": 7}
+        assert body["config"] == {"recursion_limit": 5}
+
+    def test_a_graph_without_messages(self, run, success):
+        events = [
+            ("values", {"question": "Hello", "text": "Hello"}),
+            ("updates", {"n": {"answer": ""}}),
+            ("updates", {"n": {"running_summary": "S", "output": "never"}}),
+        ]
+        (got,), server = run(events, inputKey="question", assistantId="a")
+        assert success(got).text == "S"
+        assert server.received[1].body["input"] == {"question": "Hello"}
+        assert server.received[1].body["assistant_id"] == "a"
+
+    def test_a_graph_that_waits_for_input_is_told_of(self, run, success):
+        waits = {"__interrupt__": [{"value": "sure?"}]}
+        events = [("updates", {"n": {"messages": [ai("", call("c1", "a"))]}}), ("updates", waits)]
+        (got,), _ = run(events)
+        assert "interrupted" in success(got).warnings[0]
+
+    def test_the_id_of_a_thread_leads_nowhere_else(self, talk, http):
+        answer = http({"thread_id": "../../admin?x="})
+        _, server = talk(answer, mode="cloud", path="/base/threads")
+        assert server.received[1].path == "/base/threads/..%2F..%2Fadmin%3Fx%3D/runs/stream"
+
+    @pytest.mark.parametrize("body", [{}, {"thread_id": 5}, "[]", "{", {"thread_id": ""}])
+    def test_a_server_without_threads_is_told_of(self, talk, http, failure, body):
+        (got,), server = talk(http(body), mode="cloud")
+        assert "thread_id" in failure(got).message
+        assert "mode" in failure(got).hint
+        assert len(server.received) == 1
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            ("{", "no JSON"),
+            ("<html>", "no JSON"),
+            ("5", "no JSON object"),
+            ({}, "no message of the agent"),
+            ({"messages": []}, "no message of the agent"),
+            ({"messages": [SENT]}, "no message of the agent"),
+            ({"status": "ok"}, "no message of the agent"),
+            ({"error": "Boom"}, "reported an error: Boom"),
+            ({"output": "", "error": {"message": "Boom"}}, "reported an error: Boom"),
+            ({"__error__": {"error": "KeyError", "message": "x"}, "output": "y"}, "KeyError: x"),
+        ],
+    )
+    def test_what_is_no_answer_is_an_error(self, talk, http, failure, body, said):
+        (got,), _ = talk(http(body))
+        error = failure(got)
+        assert error.code is ErrorCode.PROVIDER_API_ERROR
+        assert said in error.message
+        assert not error.details["retryable"]
+
+    @pytest.mark.parametrize(
+        ("frames", "said"),
+        [
+            ("", "no JSON"),
+            ("data: {}\n\n: ping\n\n", "no message of the agent"),
+            ('data: {"type": "message", "content": "Hel"}\n\ndata: {"type": "mess', "event 2"),
+            ('data: {"messages": [{"type": "ai", "content": NaN}]}\n\n', "event 1"),
+        ],
+    )
+    def test_broken_streams_are_errors(self, talk, http, failure, frames, said):
+        (got,), _ = talk(http(frames, kind="text/plain"), streaming=True)
+        assert said in failure(got).message
+
+    @pytest.mark.parametrize("options", [{}, {"streaming": True}, {"mode": "cloud"}])
+    def test_statuses_are_errors(self, talk, http, failure, options):
+        (got,), _ = talk(http({"detail": "Boom"}, status=500), **options)
+        error = failure(got)
+        assert (error.code, error.details["status"]) == (ErrorCode.PROVIDER_API_ERROR, 500)
+        assert "Boom" in error.message
+        assert error.details["retryable"]
+
+    @pytest.mark.parametrize("options", [{}, {"streaming": True}, {"mode": "cloud"}])
+    def test_a_connection_that_is_cut_is_an_error(self, talk, failure, options):
+        (got,), _ = talk(None, **options)
+        assert failure(got).code is ErrorCode.PROVIDER_NETWORK_ERROR
+
+    @pytest.mark.parametrize("answers", [1, 2])
+    def test_an_agent_that_does_not_answer_in_time(self, talk, http, ask, failure, answers):
+        begun = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n"
+        slow = [http(THREAD), begun][2 - answers :]
+        (got,), _ = talk(*slow, mode="cloud", requests=[ask(timeout_s=0.2)])
+        error = failure(got)
+        assert error.code is ErrorCode.PROVIDER_TIMEOUT
+        assert "200 ms" in error.message
+        assert error.details["retryable"]
+
+    def test_what_is_nested_without_end_is_an_error(self, talk, http, failure):
+        (got,), _ = talk(http('{"messages":' + "[" * 100_000))
+        assert "no JSON" in failure(got).message
+
+    def test_a_token_is_in_no_error(self, talk, http, failure):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        (got,), _ = talk(http({"error": f"bad token {TOKEN}"}), headers=headers)
+        assert TOKEN not in failure(got).message + failure(got).details["body"]
