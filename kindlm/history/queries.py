@@ -20,6 +20,11 @@ def among(query: str, ids: Sequence[str]) -> str:
     return query.replace("$ids", f"({', '.join(f'?{n}' for n in range(1, len(ids) + 1))})")
 
 
+def of_suites(query: str) -> str:
+    """Return a query about the executions of runs as one about those of suites."""
+    return query.replace("run IN $ids", "suite IN $ids")
+
+
 RUN = f"""
 SELECT r.id, {RUN_LABEL} AS label, r.project, r.mode,
        r.planned, r.started_at, r.finished_at, r.ended, r.reason, r.passed, r.duration_ms,
@@ -155,6 +160,10 @@ SELECT s.name, a.kind, m.body, count(*)
   LEFT JOIN shown_texts m ON m.ref = a.message_ref
  WHERE e.run IN $ids AND a.outcome = 'skipped'
  GROUP BY s.ordinal, a.kind, m.body
+"""
+
+PLANNED = """
+SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selected
 """
 
 FINISHED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.history import queries
 from kindlm.history.group_info import group_info
@@ -33,17 +33,11 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_names import run_before
 from kindlm.history.runs import state_of
+from kindlm.history.summaries import Reviewed, Totals, read_summary, read_totals
 from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates
 from kindlm.suite import Gate
 
 __all__ = ["RunView"]
-
-
-class Reviewed(NamedTuple):
-    """How many executions people reviewed; of how many somebody says it is not as recorded."""
-
-    executions: int
-    disputed: int
 
 
 class RunView:
@@ -82,6 +76,13 @@ class RunView:
         """All suites of the run, in order, each with its gates evaluated by today's rules."""
         return tuple(self._suite(parts) for parts in self._suite_rows.values())
 
+    def suite(self, wanted: str) -> SuiteView:
+        """Return one suite by its id, without a look at the others; raise `LookupError`."""
+        for rows in self._suite_rows.values():
+            if any(row["id"] == wanted for row in rows):
+                return self._suite(rows)
+        raise LookupError(wanted)
+
     @cached_property
     def _suite_rows(self) -> dict[int, list[sqlite3.Row]]:
         """The suites by their ordinals, each with its rows in the runs that are read as one."""
@@ -93,27 +94,23 @@ class RunView:
     @cached_property
     def summary(self) -> Summary:
         """The run in numbers."""
-        spend = {bool(row["judging"]): row for row in self.over_runs(queries.SPEND)}
-        cost, judging = spend.get(False), spend.get(True)
-        nobody_called = 0.0 if self.info.mode == "rescored" else None
-        means = self.over_runs(queries.MEANS).fetchone()
-        then = self.over_runs(queries.SPENT_THEN).fetchone()
-        return Summary(
-            tests=sum((suite.tests for suite in self.suites), StatusCounts()),
-            executions=sum((suite.executions for suite in self.suites), StatusCounts()),
-            judge_average=means["judge"],
-            drift_maximum=means["drift"],
-            cost_usd=cost["cost_usd"] if cost else nobody_called,
-            judge_cost_usd=judging["cost_usd"] if judging else None,
-            unknown_costs=sum(row["unknown_costs"] or 0 for row in spend.values()),
-            input_tokens=_total(row["input_tokens"] for row in spend.values()),
-            output_tokens=_total(row["output_tokens"] for row in spend.values()),
-            latency_average_ms=means["latency"],
-            cost_then_usd=then["cost_usd"],
-            judge_cost_then_usd=then["judges_usd"],
-            calls=sum(row["calls"] for row in spend.values()),
-            calls_from_history=sum(row["calls_from_history"] for row in spend.values()),
-        )
+        tests = sum((suite.tests for suite in self.suites), StatusCounts())
+        executions = sum((suite.executions for suite in self.suites), StatusCounts())
+        return read_summary(self.over_runs, tests, executions, self._spent_nothing)
+
+    @cached_property
+    def totals(self) -> Totals:
+        """What is told of the run in numbers."""
+        return read_totals(self.over_runs, self.summary, self.missing, self.info.duration_ms)
+
+    def totals_of(self, suite: SuiteView) -> Totals:
+        """Return what is told of one suite in numbers; how long it took is not recorded."""
+
+        def ask(query: str) -> sqlite3.Cursor:
+            return self._over(queries.of_suites(query), suite.parts)
+
+        summary = read_summary(ask, suite.tests, suite.executions, self._spent_nothing)
+        return read_totals(ask, summary, self.missing_of(suite), None)
 
     @cached_property
     def shard(self) -> Shard | None:
@@ -136,6 +133,14 @@ class RunView:
         """How many planned executions have not ended: those of a run that was stopped."""
         finished: int = self.over_runs(queries.FINISHED).fetchone()[0]
         return self.info.planned - finished
+
+    def missing_of(self, suite: SuiteView) -> int:
+        """Return how many planned executions of a suite have not ended."""
+        if not self.missing:
+            return 0
+        planned: int = self._over(queries.PLANNED, suite.parts).fetchone()[0]
+        ended = suite.executions.total - suite.executions.pending
+        return max(0, planned - ended)
 
     @property
     def complete(self) -> bool:
@@ -184,11 +189,6 @@ class RunView:
     def run_before(self) -> str | None:
         """The run to compare this one with: the newest before it of its suites that finished."""
         return run_before(self._db, self.id) if self.group is None else None
-
-    @property
-    def unpriced_models(self) -> list[str]:
-        """The models whose calls have no known cost."""
-        return [row[0] for row in self.over_runs(queries.UNPRICED)]
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""
@@ -249,6 +249,11 @@ class RunView:
     def first_messages(self, execution: ExecutionView) -> tuple[dict[str, Any], ...]:
         """Return the messages the conversation began with, their texts filled in."""
         return tuple(self._filled(message) for message in execution.messages)
+
+    @property
+    def _spent_nothing(self) -> float | None:
+        # Nobody was to be called, or nothing is known.
+        return 0.0 if self.info.mode == "rescored" else None
 
     def _tool_calls(self, execution: ExecutionView, *, all_attempts: bool) -> list[ToolCallView]:
         wanted = {"execution": execution.id, "all_attempts": all_attempts}
@@ -329,8 +334,3 @@ class RunView:
 
     def _over(self, query: str, ids: Sequence[str]) -> sqlite3.Cursor:
         return self._db.execute(queries.among(query, ids), ids)
-
-
-def _total(numbers: Iterable[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None

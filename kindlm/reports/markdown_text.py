@@ -27,18 +27,19 @@ _ACTIVE = re.compile(r"[@#:](?=[\w/])|(?<=www)(?=\.)", re.IGNORECASE)
 _TICKS = re.compile("`+")
 
 
-def code(text: str) -> str:
-    """Return a text as code on one line, whatever it holds."""
-    shown = one_line(text, _CODE)
+def code(text: str, characters: int = _CODE) -> str:
+    """Return the beginning of a text as code on one line, whatever it holds."""
+    shown = one_line(text, characters)
     fence = "`" * (_longest_ticks(shown) + 1)
     space = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
     return f"{fence}{space}{shown}{space}{fence}"
 
 
-def cell(text: str) -> str:
+def cell(text: str, characters: int = _CODE) -> str:
     """Return a text as code in a table, where a bar would end the cell, code or not."""
     # A backslash before it does not help: one that the text has there escapes the other.
-    return f"<code>{plain(text)}</code>" if "|" in text else code(text)
+    in_html = "|" in text
+    return f"<code>{plain(text, characters)}</code>" if in_html else code(text, characters)
 
 
 def block(text: str, language: str = "") -> str:
@@ -47,9 +48,9 @@ def block(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}\n"
 
 
-def plain(text: str) -> str:
+def plain(text: str, characters: int = _CODE) -> str:
     """Return a text as a part of a sentence, without anything that is taken for markup."""
-    inert = _ACTIVE.sub(lambda match: f"{match[0]}\u200b", one_line(text, _CODE))
+    inert = _ACTIVE.sub(lambda match: f"{match[0]}\u200b", one_line(text, characters))
     return _with_entities(inert)
 
 

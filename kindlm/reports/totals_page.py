@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import islice
 
 from kindlm.history.costs import Paid
-from kindlm.history.rows import Summary, TestView
+from kindlm.history.rows import SuiteView, Summary, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
+from kindlm.history.summaries import Totals
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.figures import comparison, cost, duration, percent, score, tally
@@ -18,6 +19,7 @@ from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
 __all__ = [
+    "told_otherwise",
     "totals_of",
     "write_gates",
     "write_missing",
@@ -89,13 +91,19 @@ def write_then(view: RunView, page: Page) -> None:
         then = "passed" if view.info.passed else "failed"
         page.line((f"When the run ended, it was told as {then}.", "yellow"), indent=2, hang=2)
     for suite in view.suites:
-        for gate in suite.gates:
-            then_gate = view.gates_then.get((suite.id, gate.name))
-            if then_gate is None or then_gate.passed is gate.passed:
-                continue
-            told = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
-            was = f"{'passed' if told.passed else 'failed'} then: {comparison(told)}"
-            page.line((f"Gate {gate.name} of {one_line(suite.name)} {was}.", "yellow"), indent=2)
+        for told in told_otherwise(view, suite):
+            page.line((told, "yellow"), indent=2)
+
+
+def told_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
+    """Yield what users were told of gates when the run ended, where today's rules differ."""
+    for gate in suite.gates:
+        then_gate = view.gates_then.get((suite.id, gate.name))
+        if then_gate is None or then_gate.passed is gate.passed:
+            continue
+        told = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
+        was = f"{'passed' if told.passed else 'failed'} then: {comparison(told)}"
+        yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
 
 
 def write_totals(view: RunView, page: Page) -> None:
@@ -104,12 +112,13 @@ def write_totals(view: RunView, page: Page) -> None:
     page.fields(list(totals_of(view)), indent=2)
 
 
-def totals_of(view: RunView) -> Iterator[tuple[str, str]]:
-    """Yield the run in numbers, each with its name."""
-    summary, info = view.summary, view.info
+def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the run, or one suite of it, in numbers, each with its name."""
+    totals = view.totals if suite is None else view.totals_of(suite)
+    summary = totals.summary
     pending = "pending" if view.status == "running" else "not run"
     yield "tests", f"{summary.tests.total:,}: {tally(summary.tests, pending)}"
-    executions = _planned(view, summary.executions)
+    executions = _planned(totals)
     running = summary.executions.pending if view.status == "running" else 0
     told = tally(executions, pending, running=running)
     yield "executions", f"{executions.total:,}: {told}"
@@ -123,32 +132,34 @@ def totals_of(view: RunView) -> Iterator[tuple[str, str]]:
         yield "drift", f"at most {score(summary.drift_maximum)}"
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
-    yield "cost", _cost(view, summary)
-    if summary.calls_from_history and info.mode == "live":
+    yield "cost", _cost(totals)
+    if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
         yield "cache", f"{summary.calls_from_history:,} of {calls} answered from the history"
-    if view.reviewed.executions:
-        reviewed = f"{count(view.reviewed.executions, 'execution')} reviewed"
-        yield "reviews", f"{reviewed}, {view.reviewed.disputed:,} of them disputed"
-    times = [] if info.duration_ms is None else [duration(info.duration_ms)]
+    if totals.reviewed.executions:
+        reviewed = f"{count(totals.reviewed.executions, 'execution')} reviewed"
+        yield "reviews", f"{reviewed}, {totals.reviewed.disputed:,} of them disputed"
+    times = [] if totals.duration_ms is None else [duration(totals.duration_ms)]
     if summary.latency_average_ms is not None:
         times.append(f"mean latency {duration(summary.latency_average_ms)}")
     if times:
         yield "time", ", ".join(times)
 
 
-def _planned(view: RunView, executions: StatusCounts) -> StatusCounts:
+def _planned(totals: Totals) -> StatusCounts:
     """Return the executions with those that have not even begun."""
-    waiting = max(view.missing - executions.pending, 0)
+    executions = totals.summary.executions
+    waiting = max(totals.missing - executions.pending, 0)
     return executions + StatusCounts(pending=waiting)
 
 
-def _cost(view: RunView, summary: Summary) -> str:
+def _cost(totals: Totals) -> str:
+    summary = totals.summary
     parts = [] if summary.paid.total_usd is None else [cost(summary.paid)]
     if summary.unknown_costs:
-        named = view.unpriced_models[:_NAMED_MODELS]
+        named = totals.unpriced_models[:_NAMED_MODELS]
         models = ", ".join(one_line(model, 60) for model in named)
-        if more := len(view.unpriced_models) - len(named):
+        if more := len(totals.unpriced_models) - len(named):
             models += f" and {more:,} more"
         parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
     return (", ".join(parts) or "none") + _then(summary)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kindlm.history.group_info import what_lacks
 from kindlm.history.groups import Group, Shard
+from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.figures import comparison
@@ -20,6 +22,7 @@ __all__ = [
     "next_command",
     "show_command",
     "show_run",
+    "suite_verdict_of",
     "verdict_of",
 ]
 
@@ -50,17 +53,24 @@ def verdict_of(view: RunView) -> Verdict:
     status = view.status
     word = status.upper()
     if status == "passed":
-        return Verdict(word, _why_passed(view), passed=True)
+        return Verdict(word, _why_passed(view.summary.tests), passed=True)
     if status == "failed":
-        return Verdict(word, _why_failed(view), passed=False)
-    planned = count(view.info.planned, "execution")
-    if status == "running":
-        return Verdict(word, (f"{view.missing:,} of {planned} have not ended yet",), passed=False)
-    reasons = _why_failed(view)
-    if view.missing:
-        reasons = (f"{view.missing:,} of {planned} did not run to their end", *reasons)
-    reason = view.info.reason or "its process ended before it could say why"
-    return Verdict(word, (reason, *reasons), passed=False)
+        return Verdict(word, _why_failed(view.suites), passed=False)
+    return _unfinished(view, view.missing, view.info.planned, view.suites)
+
+
+def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
+    """Return the verdict of one suite by today's rules, with what decided it."""
+    if suite.error_code is not None:
+        return Verdict("NOT RUN", ("it could not be loaded",), passed=False)
+    if missing := view.missing_of(suite):
+        ended = suite.executions.total - suite.executions.pending
+        return _unfinished(view, missing, missing + ended, [suite])
+    if not suite.executions.tested:
+        return Verdict("NOT TESTED", _why_failed([suite]), passed=False)
+    if suite.passed:
+        return Verdict("PASSED", _why_passed(suite.tests), passed=True)
+    return Verdict("FAILED", _why_failed([suite]), passed=False)
 
 
 def describe_shard(shard: Shard) -> str:
@@ -127,32 +137,41 @@ def next_command(view: RunView) -> str:
     return "kindlm browse"
 
 
-def _why_passed(view: RunView) -> tuple[str, ...]:
-    tests = view.summary.tests
+def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:
+    """Return how a run, or suites of it, stand that did not come to their end."""
+    word, executions = view.status.upper(), count(planned, "execution")
+    if view.status == "running":
+        return Verdict(word, (f"{missing:,} of {executions} have not ended yet",), passed=False)
+    reasons = _why_failed(suites)
+    if missing:
+        reasons = (f"{missing:,} of {executions} did not run to their end", *reasons)
+    reason = view.info.reason or "its process ended before it could say why"
+    return Verdict(word, (reason, *reasons), passed=False)
+
+
+def _why_passed(tests: StatusCounts) -> tuple[str, ...]:
     tolerated = [f"{count(tests.failed, 'failed test')} tolerated"] if tests.failed else []
     skipped = [f"{tests.skipped:,} skipped"] if tests.skipped else []
     return (f"{count(tests.passed, 'test')} passed", *tolerated, *skipped)
 
 
-def _why_failed(view: RunView) -> tuple[str, ...]:
+def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
     reasons = []
     # Failures that a suite tolerates are not why the run failed.
-    counted = sum(
-        (s.tests for s in view.suites if s.error_code is None and not s.tolerates), StatusCounts()
-    )
-    if counted.failed:
-        reasons.append(f"{count(counted.failed, 'test')} failed")
-    if view.summary.tests.errored:
-        reasons.append(f"{count(view.summary.tests.errored, 'test')} errored")
-    if broken := [suite for suite in view.suites if suite.error_code is not None]:
+    failed = sum(s.tests.failed for s in suites if s.error_code is None and not s.tolerates)
+    if failed:
+        reasons.append(f"{count(failed, 'test')} failed")
+    if errored := sum(suite.tests.errored for suite in suites):
+        reasons.append(f"{count(errored, 'test')} errored")
+    if broken := [suite for suite in suites if suite.error_code is not None]:
         reasons.append(f"{count(len(broken), 'suite')} could not be run")
-    several = sum(bool(suite.gates) for suite in view.suites) > 1
+    several = sum(bool(suite.gates) for suite in suites) > 1
     reasons += [
         f"gate {gate.name} {comparison(gate)}{f' in {suite.name}' if several else ''}"
-        for suite in view.suites
+        for suite in suites
         for gate in suite.gates
         if not gate.passed
     ]
-    if view.tested_nothing:
+    if not any(suite.executions.tested for suite in suites):
         reasons.append("nothing was tested")
     return tuple(reasons)

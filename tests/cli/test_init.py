@@ -118,6 +118,14 @@ def test_what_the_compliance_template_records_holds_no_personal_data(
     assert not [path for path in recorded if card in path.read_bytes()]
 
 
+def test_the_compliance_template_says_what_becomes_of_its_report(kindlm: Any, here: Path) -> None:
+    kindlm("init", "--template", "compliance")
+    assert "not written yet" not in (here / "kindlm.yaml").read_text("utf-8")
+    kindlm("test", "--quiet", "-t", "personal-data")
+    (document,) = (here / "compliance-reports").iterdir()
+    assert document.read_text("utf-8").startswith("# Test evidence for ACME support assistant\n")
+
+
 def test_settings_are_added_to_those_there_are(kindlm: Any, here: Path) -> None:
     (here / ".env").write_text("MINE=1", "utf-8")
     kindlm("init", "--template", "agent")

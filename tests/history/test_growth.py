@@ -28,7 +28,7 @@ Question = Callable[[sqlite3.Connection], object]
 def whole_run(db: sqlite3.Connection) -> object:
     view = RunView(db, RUN)
     tests = list(view.tests())
-    return view.summary, [list(view.executions(test)) for test in tests], view.unpriced_models
+    return view.summary, [list(view.executions(test)) for test in tests], view.totals.unpriced_models
 
 
 def whole_execution(db: sqlite3.Connection) -> object:

@@ -77,7 +77,7 @@ def test_it_says_what_was_tested_and_how_it_came_out(recorded: Any) -> None:
     assert re.search(r"\| refunds \| gpt \| FAIL \| 0 of 1 \| 0.0 to 79.3 % \|", results)
     assert re.search(r"\| later \| gpt \| SKIP \| 0 of 0 \| not tested \|", results)
     assert "| passRateMin | FAIL | 0.6667 | 0.95 |" in results
-    assert "| `pii` | 2 | 0 | 0 |" in section(document, "Guardrails")
+    assert re.search(r"\| `pii` \| [^|]+ \| 2 \| 0 \| 0 \|", section(document, "Guardrails"))
 
 
 def test_each_article_has_its_gates_and_what_is_not_shown(recorded: Any) -> None:
@@ -90,7 +90,8 @@ def test_each_article_has_its_gates_and_what_is_not_shown(recorded: Any) -> None
     assert "- FAIL passRateMin" in section(document, "Article 9: Risk management system")
     data = section(document, "Article 10: Data and data governance")
     assert "- PASS piiFailuresMax" in data
-    assert "- PASS keywordFailuresMax" in data
+    # Nothing failed that nobody looked at.
+    assert "- NOT MEASURED keywordFailuresMax: nothing was checked that it counts" in data
 
 
 def test_the_hash_covers_all_above_the_line_and_stays(recorded: Any) -> None:

@@ -7,45 +7,39 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from itertools import zip_longest
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kindlm.history.baselines import active_baseline
-from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.sealing import SEALED_HEADS
 from kindlm.history.statistics import wilson_interval
-from kindlm.reports.diff.text import headline_of
-from kindlm.reports.figures import comparison
-from kindlm.reports.totals_page import totals_of
-from kindlm.reports.verdict_text import verdict_of
+from kindlm.reports.compliance.guardrails import read_checks, read_gates
+from kindlm.reports.compliance.over_time import read_baseline, read_history
+from kindlm.reports.compliance.reviews import read_reviews
+from kindlm.reports.totals_page import told_otherwise, totals_of
+from kindlm.reports.verdict_text import (
+    describe_group,
+    describe_shard,
+    suite_verdict_of,
+    verdict_of,
+)
 from kindlm_store import verify_file
 
 __all__ = ["read_facts", "template_of"]
 
 _CONFIG = """
-SELECT c.body FROM suites s JOIN shown_texts c ON c.ref = s.config_ref WHERE s.id = ?
+SELECT c.body FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
 """
 
 _MODELS = """
 SELECT DISTINCT c.purpose, c.provider, c.model, c.reported_model
   FROM executions e
-  JOIN provider_calls c ON c.execution = e.source
+  JOIN provider_calls c ON c.execution IN (e.id, e.source)
+   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
  WHERE e.suite IN $ids
  ORDER BY 1 DESC, 2, 3, 4
-"""
-
-_GUARDRAILS = """
-SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
-       sum(a.outcome = 'inconclusive') AS inconclusive
-  FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite IN $ids
- GROUP BY a.kind
- ORDER BY a.kind
 """
 
 _METADATA = (
@@ -56,32 +50,23 @@ _METADATA = (
     "operator",
     "dataGovernanceNotes",
 )
-_GUARDING = ("pii", "keywords_deny", "keywords_allow", "schema", "strict_tools")
 
-_HISTORY = """
-SELECT r.id, CASE WHEN l.run IS NULL THEN r.label ELSE l.label END AS label, r.started_at,
-       r.git_commit, r.git_dirty, r.passed, s.config_hash,
-       (SELECT group_concat(name, ', ') FROM (
-          SELECT DISTINCT coalesce(c.reported_model, c.model) AS name
-            FROM executions e JOIN provider_calls c ON c.execution = e.source
-           WHERE e.suite = s.id AND c.purpose = 'test' AND c.status = 'responded'
-           ORDER BY 1)) AS models
-  FROM suites s
-  JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
-  LEFT JOIN run_labels l ON l.run = r.id
- WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
- ORDER BY r.started_at DESC, r.id
- LIMIT 10
-"""
+_DERIVED = {
+    "rescored": "The conversations are those of the run it was made from. This run checked them"
+    " again, by the configuration below; no tested model was called.",
+    "replayed": "The answers of models are those of the run it was made from. No model was called.",
+    "settled": "These are repeats that were added to the run it was made from.",
+    "imported": "The results were brought in from another tool, and were not recorded by kindlm.",
+}
+"""What is to be known of a run, by its mode."""
 
-_REVIEWS = """
-SELECT e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by", v.at
+# Of another run: the conversations that this one looks at.
+_SOURCES = """
+SELECT DISTINCT source.run
   FROM executions e
-  JOIN reviews v ON v.execution = e.source
-  LEFT JOIN shown_texts n ON n.ref = v.note_ref
+  JOIN executions source ON source.id = e.source
  WHERE e.suite IN $ids
- ORDER BY v.at, v.event
- LIMIT 200
+ ORDER BY 1
 """
 
 
@@ -94,13 +79,18 @@ def read_facts(
     that is a regression, None for the default.
     """
     db = view.db
-    compliance = _section(_config(db, suite), "config", "compliance")
+    config = _config(db, suite)
+    compliance = _section(config or {}, "config", "compliance")
     metadata = _section(compliance, "metadata")
     info = view.info
     tests = [_test(test) for test in view.tests(suite.id)]
-    checks = [dict(row) for row in db.execute(among(_GUARDRAILS, suite.parts), suite.parts)]
+    checks = read_checks(db, suite)
+    history, older_runs = read_history(view, suite)
+    reviews, more_reviews = read_reviews(view, suite)
+    reviewed = view.totals_of(suite).reviewed
+    verdict = suite_verdict_of(view, suite)
     return {
-        "system": {name: metadata.get(name) for name in _METADATA},
+        "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
         "run": {
             "id": view.id,
@@ -115,6 +105,8 @@ def read_facts(
             "ci": info.ci,
             "kindlm": info.kindlm_version,
             "source": info.source_run,
+            "suites": len(view.suites),
+            "verdict": verdict_of(view).word,
         },
         "suite": {
             "name": suite.name,
@@ -122,43 +114,31 @@ def read_facts(
             "config_hash": suite.config_hash,
             "error": suite.error,
             "status": suite.status.value,
+            "erased": config is None,
             "repeats": sorted({each["repeats"] for each in tests}),
         },
-        "verdict": str(verdict_of(view)),
-        "passed": suite.passed and view.complete,
+        "verdict": str(verdict),
+        "passed": verdict.passed,
+        "notes": list(_notes(view, suite)),
         "models": [dict(row) for row in db.execute(among(_MODELS, suite.parts), suite.parts)],
-        "gates": [
-            {
-                "name": gate.name,
-                "passed": gate.passed,
-                "actual": gate.actual,
-                "threshold": gate.threshold,
-                "shown": comparison(gate),
-                "message": gate.message,
-            }
-            for gate in suite.gates
-        ],
+        "gates": read_gates(suite, checks),
         "tests": tests,
-        "totals": [{"name": name, "value": value} for name, value in totals_of(view)],
+        "totals": [{"name": name, "value": value} for name, value in totals_of(view, suite)],
         "checks": checks,
-        "guardrails": [each for each in checks if each["kind"] in _GUARDING],
-        "baseline": _baseline(db, view, suite, DiffOptions.of_project(regression_threshold)),
-        "history": _history(db, view, suite),
-        "reviews": [
-            {**dict(row), "passed": bool(row["passed"])}
-            for row in db.execute(among(_REVIEWS, suite.parts), suite.parts)
-        ],
-        "reviewed": {
-            "executions": view.reviewed.executions,
-            "disputed": view.reviewed.disputed,
-        },
-        "audit": _audit(db, view),
+        "guardrails": [each for each in checks if each["title"] is not None],
+        "baseline": read_baseline(view, suite, regression_threshold),
+        "history": history,
+        "older_runs": older_runs,
+        "reviews": reviews,
+        "more_reviews": more_reviews,
+        "reviewed": reviewed._asdict(),
+        "audit": _audit(view, suite),
     }
 
 
 def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
     """Return the template that a suite was recorded with, its file and its text, if it has one."""
-    config = _config(view.db, suite)
+    config = _config(view.db, suite) or {}
     compliance = _section(config, "config", "compliance")
     source = config.get("reportTemplate")
     if compliance.get("framework") != "custom" or not isinstance(source, str) or not source:
@@ -166,14 +146,21 @@ def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
     return str(compliance.get("template")), source
 
 
-def _config(db: sqlite3.Connection, suite: SuiteView) -> Mapping[str, Any]:
-    """Return the configuration as it was recorded; {} where it was erased or never loaded."""
+def _config(db: sqlite3.Connection, suite: SuiteView) -> Mapping[str, Any] | None:
+    """Return the configuration as it was recorded; {} where there is none, None if erased."""
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
+    if row is not None and row[0] is None:
+        return None
     try:
         config = json.loads(row[0]) if row else {}
     except (ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
+
+
+def _stated(value: Any) -> Any:
+    # Blanks alone state nothing.
+    return (value.strip() or None) if isinstance(value, str) else value
 
 
 def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -202,43 +189,29 @@ def _test(test: TestView) -> dict[str, Any]:
     }
 
 
-def _baseline(
-    db: sqlite3.Connection, view: RunView, suite: SuiteView, asked: DiffOptions
-) -> dict[str, Any] | None:
-    """Return how the run stands beside the accepted one, None where none is set."""
-    found = active_baseline(db, view.info.project, suite.name)
-    if found is None:
-        return None
-    facts = {"run": found.run, "label": found.label, "by": found.set_by, "at": found.set_at}
-    if found.run in view.runs:
-        return {**facts, "verdict": "this run is the baseline", "reasons": []}
-    if not found.here:
-        return {**facts, "verdict": "its run is not in this history", "reasons": []}
-    diff = compare_runs(db, found.run, view.group or view.id, asked)
-    headline = headline_of(diff)
-    return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
+def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
+    """Yield what a reader has to know to take the document for what it is."""
+    if view.shard is not None:
+        yield f"{describe_shard(view.shard)}. Only what this shard ran is told here."
+    if view.group is not None:
+        counted = ", ".join(view.runs)
+        yield f"Group {view.id} of runs, told as one run: {counted}."
+        yield from (f"{line}." for line in describe_group(view.group))
+    if (how := _DERIVED.get(view.info.mode)) is not None:
+        yield how
+    yield from told_otherwise(view, suite)
 
 
-def _history(db: sqlite3.Connection, view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
-    """Return the runs of the suite up to this one, the newest first, each with what changed."""
-    wanted = {"project": view.info.project, "suite": suite.name, "until": view.info.started_at}
-    rows = [dict(row) for row in db.execute(_HISTORY, wanted)]
-    for row, older in zip_longest(rows, rows[1:]):
-        row["passed"] = bool(row["passed"])
-        row["changed"] = [] if older is None else list(_changes(older, row))
-    return rows
+def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
+    """Return of each run that is read: its events, its head, and whether it is as recorded.
 
-
-def _changes(older: Mapping[str, Any], newer: Mapping[str, Any]) -> Iterable[str]:
-    names = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
-    return (name for key, name in names.items() if older[key] != newer[key])
-
-
-def _audit(db: sqlite3.Connection, view: RunView) -> list[dict[str, Any]]:
-    """Return of each run that is read: its events, its head, and whether it is as recorded."""
+    Last come the runs that hold the conversations, where those are others.
+    """
+    db = view.db
     file = db.execute("PRAGMA database_list").fetchone()[2]
+    sources = (row[0] for row in db.execute(among(_SOURCES, suite.parts), suite.parts))
     audit = []
-    for run in view.runs:
+    for run in dict.fromkeys((*view.runs, *sources)):
         stream = f"run/{run}"
         row = db.execute(
             "SELECT version, 'sha256:' || lower(substr(hex(head), 3)) AS head, sealed"
@@ -255,6 +228,7 @@ def _audit(db: sqlite3.Connection, view: RunView) -> list[dict[str, Any]]:
                 "erased": found.erased,
                 "verified": found.ok,
                 "problems": [problem.what for problem in found.problems[:5]],
+                "source": run not in view.runs,
             }
         )
     return audit

@@ -17,11 +17,12 @@ from markupsafe import Markup
 
 from kindlm.reports.compliance.articles import articles_for
 from kindlm.reports.markdown_text import cell, plain
-from kindlm.reports.untrusted import one_line, visible
+from kindlm.reports.untrusted import visible
 
 __all__ = ["TooLongError", "render"]
 
 _EXACT = re.compile(r"sha256:[0-9a-f]{64}|[0-9TZ:. +-]+", re.ASCII)
+_BREAKS = re.compile(r"\s*\n\s*")
 _NO_WIDTH = "\u200b"
 
 _NOT_SAFE = ("tojson", "urlize", "xmlattr")
@@ -103,13 +104,16 @@ def _markdown(value: object) -> object:
     """Return a text so that Markdown shows it as it is; what was made safe before stays so."""
     if isinstance(value, Markup | int | float):
         return value
-    text = _text(value)
+    # What somebody wrote in several lines is a sentence here.
+    text = _BREAKS.sub(" ", _text(value).strip())
     # Hashes and times hold nothing to escape, and are to be copied as they are.
-    return Markup(text if _EXACT.fullmatch(text) else plain(text))  # noqa: S704
+    # What it does not show is no evidence: nothing is cut.
+    return Markup(text if _EXACT.fullmatch(text) else plain(text, len(text)))  # noqa: S704
 
 
 def _code(value: object) -> Markup:
-    return Markup(cell(_text(value)))  # noqa: S704
+    text = _text(value)
+    return Markup(cell(text, len(text)))  # noqa: S704
 
 
 def _when(at: str) -> Markup:
@@ -123,4 +127,4 @@ def _text(value: object) -> str:
     if value is not None and not isinstance(value, int | float | Collection):
         # Functions and the like: Python tells where in memory they are, another place each time.
         raise TypeError(f"a value of type {type(value).__name__} can not be shown")
-    return one_line(text, 2_000)
+    return visible(text)

@@ -14,7 +14,7 @@ __all__ = ["REPORT", "document_of"]
 
 def document_of(view: RunView, suite: str, options: ReportOptions) -> Document:
     """Return the document of one suite of a run, by the suite's id."""
-    (found,) = (each for each in view.suites if each.id == suite)
+    found = view.suite(suite)
     facts = read_facts(view, found, options.regression_threshold)
     return write_document(facts, template_of(view, found))
 
