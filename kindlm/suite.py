@@ -228,7 +228,8 @@ class Case:
     `follow_ups` are further messages of the user, each sent after the answer to the one before.
     `contexts` are JSON objects that go to an agent with these messages, the first one included;
     None where a message has none, and fewer than there are messages where the rest has none. With
-    a `command`, the one target is `command`; with an `agent` of its own, that agent's id. `written`
+    a `command`, the one target is `command`; with an `agent` of its own, that agent's id. With
+    `confidence`, the intervals of its repeats that are shown hold what they are of. `written`
     is the case before values of the environment were put in, if there were any.
     """
 
@@ -245,6 +246,7 @@ class Case:
     repeat: int = 1
     pass_rate: float = 1.0
     score_limits: ScoreLimits | None = None
+    confidence: float = 0.95
     max_turns: int = 10
     tags: tuple[str, ...] = ()
     skip: bool = False

@@ -87,6 +87,17 @@ _COLUMNS = {
         "line": "line of the suite's file that asks for it",
         "advisory": "1: it decides nothing",
     },
+    "tests": {
+        "file": "where it is written, from the folder of the project",
+        "line": "line of that file",
+        "score_mean_min": "least mean of its weighted scores, 0 to 1",
+        "score_std_dev_max": "largest standard deviation of its weighted scores, of a sample",
+        "weighted_scores": "those of its repeats, where they have such a limit",
+        "confidence": "with which the intervals that are shown hold",
+    },
+    "planned_tests": {
+        "file": "where it is written; empty: in the file of its suite",
+    },
     "baselines": {
         "label": "empty: set without one",
         "run": "empty: the baseline was removed",

@@ -64,6 +64,7 @@ from kindlm.events.run import (
 from kindlm.events.suite import (
     GateData,
     PlannedTest,
+    ScoreLimitsData,
     SuiteSkipped,
     SuiteStarted,
 )
@@ -111,6 +112,7 @@ __all__ = [
     "RunResumed",
     "RunSealed",
     "RunStarted",
+    "ScoreLimitsData",
     "SuiteSkipped",
     "SuiteStarted",
     "ToolCallData",

@@ -11,6 +11,7 @@ from kindlm.events.base import Authored, Data, Payload
 __all__ = [
     "GateData",
     "PlannedTest",
+    "ScoreLimitsData",
     "SuiteSkipped",
     "SuiteStarted",
 ]
@@ -24,6 +25,13 @@ class GateData(Data):
     written: bool
 
 
+class ScoreLimitsData(Data):
+    """What the weighted scores of the repeats of a test have to keep to, from 0 to 1."""
+
+    min_mean: float | None = None
+    max_std_dev: float | None = Field(default=None, description="that of a sample")
+
+
 class PlannedTest(Data):
     """The identity of a test (case x target), and whether this run selected it."""
 
@@ -35,6 +43,13 @@ class PlannedTest(Data):
     repeat: int = 1
     pass_rate: float = 1.0
     line: int | None = None
+    file: str | None = Field(
+        default=None, description="the file that `line` is one of, if not the `path` of the suite"
+    )
+    score_limits: ScoreLimitsData | None = None
+    confidence: float | None = Field(
+        default=None, description="of the intervals of its repeats that are shown; 0.95 if absent"
+    )
 
 
 class SuiteStarted(Payload):

@@ -11,9 +11,11 @@ from typing import Any
 __all__ = ["ExecutionPlace", "Repeat", "Span", "read_place", "read_requests", "read_spans"]
 
 _PLACE = """
-SELECT e.run, s.project, s.name AS suite, s.path, e.test, e.target, e.repeat, e.number
+SELECT e.run, s.project, s.name AS suite, coalesce(p.file, s.path) AS path, e.test,
+       e.target, e.repeat, e.number
   FROM executions e
   JOIN suites s ON s.id = e.suite
+  LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
  WHERE e.id = ?
 """
 
@@ -58,7 +60,10 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlace:
-    """Where an execution stands. `repeats` are all of its test on its target, itself too."""
+    """Where an execution stands. `repeats` are all of its test on its target, itself too.
+
+    `path` is the file that its test is written in.
+    """
 
     run: str
     project: str

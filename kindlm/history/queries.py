@@ -48,9 +48,11 @@ TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
 
 # Tests that came out alike are counted together: a row for each way, however many tests there are.
 TEST_COUNTS = """
-SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, count(*) AS number
+SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
+       score_std_dev_max, weighted_scores, count(*) AS number
   FROM tests WHERE suite IN $ids
- GROUP BY passed, failed, errored, skipped, unfinished, pass_rate_min
+ GROUP BY passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
+          score_std_dev_max, weighted_scores
 """
 
 TARGETS = """
@@ -58,11 +60,14 @@ SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY mi
 """
 
 EXECUTIONS = """
-SELECT e.id, e.suite AS suite_id, e.test, e.target, e.repeat, e.attempt, e.status, e.messages,
+SELECT e.id, e.suite AS suite_id, coalesce(p.file, s.path) AS file, e.test, e.target,
+       e.repeat, e.attempt, e.status, e.messages,
        o.body AS output, e.error_code, e.error_number, x.body AS error, e.hint, t.body AS trace,
        e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
        e.finish_reason, e.warnings, e.cost_then_usd, e.source, e.source_attempt
   FROM executions e
+  JOIN suites s ON s.id = e.suite
+  LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
   LEFT JOIN shown_texts o ON o.ref = e.output_ref
   LEFT JOIN shown_texts x ON x.ref = e.error_ref
   LEFT JOIN shown_texts t ON t.ref = e.trace_ref

@@ -7,10 +7,12 @@ import sqlite3
 
 from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, ExecutionView, RunInfo, TestView
+from kindlm.history.score_limits import LimitedScores
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Outcome, Status
+from kindlm.suite import ScoreLimits
 
-__all__ = ["assertion_of", "counts_of", "execution_of", "info_of", "test_of"]
+__all__ = ["assertion_of", "counts_of", "execution_of", "info_of", "scores_of", "test_of"]
 
 
 def info_of(row: sqlite3.Row) -> RunInfo:
@@ -34,8 +36,19 @@ def test_of(row: sqlite3.Row) -> TestView:
         pass_rate_min=row["pass_rate_min"],
         latency_ms=row["latency_avg_ms"],
         cost_usd=row["cost_usd"],
+        file=row["file"],
         line=row["line"],
+        scores=scores_of(row),
+        confidence=row["confidence"],
     )
+
+
+def scores_of(row: sqlite3.Row) -> LimitedScores | None:
+    """Return the weighted scores of the test of a row, if they have limits."""
+    if row["weighted_scores"] is None:
+        return None
+    limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
+    return LimitedScores(limits, tuple(json.loads(row["weighted_scores"])))
 
 
 def counts_of(row: sqlite3.Row) -> StatusCounts:

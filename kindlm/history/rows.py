@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.history.costs import Paid
+from kindlm.history.score_limits import LimitedScores
 from kindlm.history.verdict import (
     GateResult,
     StatusCounts,
@@ -118,6 +119,8 @@ class TestView:
     """A test (case x target) over its repeats; of a stopped run, some have none.
 
     `latency_ms` is the mean of its executions; `cost_usd` the sum, None if a part is unknown.
+    `line` is one of `file`, which is written as paths of suites are. `scores` are its weighted
+    scores where these have limits; the intervals that are shown of it hold with `confidence`.
     """
 
     __test__ = False  # not a pytest class
@@ -131,12 +134,20 @@ class TestView:
     pass_rate_min: float
     latency_ms: float | None
     cost_usd: float | None
+    file: str
     line: int | None
+    scores: LimitedScores | None
+    confidence: float
 
     @property
     def status(self) -> Status:
         """How the test came out."""
-        return test_status(self.counts, self.pass_rate_min)
+        return test_status(self.counts, self.pass_rate_min, self.scores)
+
+    @property
+    def broken_limits(self) -> tuple[str, ...]:
+        """What its weighted scores do not keep to, over its repeats, in words."""
+        return self.scores.broken if self.scores and self.counts.tested else ()
 
     @property
     def flaky(self) -> bool:
@@ -148,12 +159,14 @@ class TestView:
 class ExecutionView:
     """One execution, as its last attempt left it. `status` is None if it never finished.
 
-    `source` is the execution that held the conversation: itself, unless that was in another run.
+    `file` is where its test is written, as paths of suites are. `source` is the execution that held
+    the conversation: itself, unless that was in another run.
     What the answers cost there is `cost_then_usd`.
     """
 
     id: str
     suite_id: str
+    file: str
     test: str
     target: str
     repeat: int

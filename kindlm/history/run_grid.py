@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kindlm.history import queries
-from kindlm.history.read_rows import counts_of, test_of
+from kindlm.history.read_rows import counts_of, scores_of, test_of
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import test_status
@@ -126,7 +126,7 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
 
 def _rank(cells: Iterable[sqlite3.Row]) -> int:
     """Return where a test stands: by the cell to look at first."""
-    statuses = (test_status(counts_of(row), row["pass_rate_min"]) for row in cells)
+    statuses = (test_status(counts_of(row), row["pass_rate_min"], scores_of(row)) for row in cells)
     return min(map(_ORDER.index, statuses))
 
 

@@ -18,7 +18,14 @@ from kindlm.history.group_info import group_info
 from kindlm.history.groups import Group, Shard, read_shard
 from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.metrics import suite_metrics
-from kindlm.history.read_rows import assertion_of, counts_of, execution_of, info_of, test_of
+from kindlm.history.read_rows import (
+    assertion_of,
+    counts_of,
+    execution_of,
+    info_of,
+    scores_of,
+    test_of,
+)
 from kindlm.history.rows import (
     AssertionView,
     CallView,
@@ -291,7 +298,9 @@ class RunView:
         row = next((row for row in rows if row["error_code"]), rows[0])
         tests = StatusCounts()
         for alike in self._over(queries.TEST_COUNTS, parts):
-            tests += count_tests(counts_of(alike), alike["pass_rate_min"], alike["number"])
+            tests += count_tests(
+                counts_of(alike), alike["pass_rate_min"], alike["number"], scores_of(alike)
+            )
         metrics = suite_metrics(self._db, *parts)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         return SuiteView(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
+from kindlm.history.score_limits import LimitedScores
 from kindlm.history.statistics import Counts, Flakiness, flakiness
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 from kindlm.projections.naming import RUN_LABEL
+from kindlm.suite import ScoreLimits
 
 __all__ = ["TestIdentity", "Trend", "TrendPoint", "find_tests", "read_trend"]
 
@@ -34,7 +37,7 @@ _NAMES = "SELECT DISTINCT test FROM planned_tests"
 _RUNS = f"""
 SELECT r.id AS run, {RUN_LABEL} AS label, r.mode,
        r.started_at, r.ended, r.git_branch, r.git_commit, r.git_dirty, r.kindlm_version,
-       s.id AS suite, s.config_hash, p.pass_rate
+       s.id AS suite, s.config_hash, p.pass_rate, p.score_mean_min, p.score_std_dev_max
   FROM runs r
   CROSS JOIN suites s ON s.run = r.id AND s.name = :suite AND s.project = :project
   CROSS JOIN planned_tests p ON p.suite = s.id AND p.test = :test AND p.target = :target
@@ -71,6 +74,14 @@ SELECT avg(mean) FROM (
    GROUP BY a.label)
 """
 
+_SCORES = """
+SELECT json_group_array(a.score)
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite = :suite AND e.test = :test AND e.target = :target
+   AND a.kind = 'weighted_score' AND a.score IS NOT NULL
+"""
+
 _MODELS = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)
   FROM executions e
@@ -99,7 +110,8 @@ class TrendPoint:
 
     `judge` is the mean over its criteria of their mean score, `latency_ms` the mean of its
     executions, `cost_usd` all that was paid for them, None if a part is unknown. `models` are those
-    that answered, as they were reported. `own` counts the executions that were not answered from
+    that answered, as they were reported. `scores` are its weighted scores where these have limits.
+    `own` counts the executions that were not answered from
     the history alone. `changes` says what is another one than in the run before.
     """
 
@@ -119,13 +131,14 @@ class TrendPoint:
     latency_ms: float | None
     cost_usd: float | None
     models: tuple[str, ...]
+    scores: LimitedScores | None
     own: Counts
     changes: tuple[str, ...] = ()
 
     @property
     def status(self) -> Status:
         """How the test came out in the run."""
-        return test_status(self.counts, self.pass_rate_min)
+        return test_status(self.counts, self.pass_rate_min, self.scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +238,18 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> Tren
         latency_ms=counts["latency_ms"],
         cost_usd=None if paid.unknown else paid.total_usd,
         models=tuple(found[0] for found in db.execute(_MODELS, key)),
+        scores=_scores(db, row, key),
         own=Counts(counts["own_passed"], counts["own_tested"]),
     )
+
+
+def _scores(
+    db: sqlite3.Connection, row: sqlite3.Row, key: Mapping[str, str]
+) -> LimitedScores | None:
+    limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
+    if limits == ScoreLimits():
+        return None
+    return LimitedScores(limits, tuple(json.loads(db.execute(_SCORES, key).fetchone()[0])))
 
 
 def _with_changes(points: Sequence[TrendPoint]) -> Iterator[TrendPoint]:

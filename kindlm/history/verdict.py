@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kindlm.history.score_limits import LimitedScores
 from kindlm.money import exceeds
 from kindlm.outcome import Status
 from kindlm.suite import Gate
@@ -106,21 +107,30 @@ class GateResult:
     warning: bool = False
 
 
-def test_status(counts: StatusCounts, pass_rate_min: float) -> Status:
-    """Return the status of a test (case x target) from its repeats."""
+def test_status(
+    counts: StatusCounts,
+    pass_rate_min: float,
+    scores: LimitedScores | None = None,  # noqa: PT028 - no function of pytest
+) -> Status:
+    """Return the status of a test (case x target) from its repeats.
+
+    Where its weighted scores have limits, `scores` are those: it fails if they break one.
+    """
     if counts.pass_rate is None:
         return Status.SKIPPED
     if counts.errored:
         return Status.FAILED if counts.failed else Status.ERRORED
-    enough = counts.pass_rate >= pass_rate_min - _TOLERANCE
+    enough = counts.pass_rate >= pass_rate_min - _TOLERANCE and not (scores and scores.broken)
     return Status.PASSED if enough else Status.FAILED
 
 
-def count_tests(counts: StatusCounts, pass_rate_min: float, number: int) -> StatusCounts:
+def count_tests(
+    counts: StatusCounts, pass_rate_min: float, number: int, scores: LimitedScores | None = None
+) -> StatusCounts:
     """Count so many tests whose repeats came out alike; pending are those of which none ended."""
     if counts.total == counts.pending:
         return StatusCounts(pending=number)
-    return StatusCounts(**{test_status(counts, pass_rate_min).value: number})
+    return StatusCounts(**{test_status(counts, pass_rate_min, scores).value: number})
 
 
 def is_flaky(counts: StatusCounts) -> bool:

@@ -37,6 +37,10 @@ _COLUMNS = {
 }
 
 
+_USUAL_CONFIDENCE = 0.95
+"""What intervals that are shown hold with, where nothing else was asked for."""
+
+
 def _started(event: RecordedEvent) -> Iterator[Operation]:
     data = event.data
     suite = suite_id(run_id(event), data["ordinal"])
@@ -68,8 +72,19 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
                 "pass_rate": test["pass_rate"],
                 "tags": json_column(test.get("tags", [])),
                 "line": test.get("line"),
+                "file": test.get("file"),
+                **_limits(test.get("score_limits")),
+                "confidence": test.get("confidence", _USUAL_CONFIDENCE),
             },
         )
+
+
+def _limits(limits: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = limits or {}
+    return {
+        "score_mean_min": found.get("min_mean"),
+        "score_std_dev_max": found.get("max_std_dev"),
+    }
 
 
 def _skipped(event: RecordedEvent) -> Iterator[Operation]:
@@ -107,7 +122,7 @@ def _told(event: RecordedEvent, facts: Mapping[str, Any]) -> Iterator[Operation]
 
 SUITES = Projection(
     name="suites",
-    version=4,
+    version=5,
     tables=(
         Table(
             "suites",
@@ -136,6 +151,10 @@ SUITES = Projection(
                 "pass_rate": "REAL",
                 "tags": "TEXT",
                 "line": "INTEGER",
+                "file": "TEXT",
+                "score_mean_min": "REAL",
+                "score_std_dev_max": "REAL",
+                "confidence": "REAL",
             },
             primary_key=("suite", "test", "target"),
             clustered=True,

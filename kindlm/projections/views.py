@@ -65,7 +65,8 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
 """
 
 _TESTS = """
-SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal, p.line,
+SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
+       coalesce(p.file, s.path) AS file, p.line,
        p.pass_rate AS pass_rate_min, s.tags AS suite_tags, p.tags,
        count(e.id) AS executions,
        coalesce(sum(e.status = 'passed'), 0) AS passed,
@@ -77,7 +78,16 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal, p.line
            / nullif(sum(e.status IN ('passed', 'failed', 'errored')), 0) AS pass_rate,
        avg(CASE WHEN e.answers > 0 THEN e.latency_ms END) AS latency_avg_ms,
        -- a sum with an unknown part is unknown
-       CASE WHEN count(e.cost_usd) = sum(e.answers > 0) THEN sum(e.cost_usd) END AS cost_usd
+       CASE WHEN count(e.cost_usd) = sum(e.answers > 0) THEN sum(e.cost_usd) END AS cost_usd,
+       p.score_mean_min, p.score_std_dev_max, p.confidence,
+       -- only where they have to keep to limits: for most tests nobody asks
+       CASE WHEN coalesce(p.score_mean_min, p.score_std_dev_max) IS NOT NULL THEN (
+         SELECT json_group_array(a.score)
+           FROM executions w
+           JOIN assertions a ON a.execution = w.id AND a.attempt = w.attempt
+          WHERE w.suite = p.suite AND w.test = p.test AND w.target = p.target
+            AND a.kind = 'weighted_score' AND a.score IS NOT NULL
+       ) END AS weighted_scores
   FROM planned_tests p
   JOIN suites s ON s.id = p.suite
   LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target
@@ -117,7 +127,7 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
 
 VIEWS = Projection(
     name="views",
-    version=7,
+    version=8,
     tables=(),
     handlers={},
     views={

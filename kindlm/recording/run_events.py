@@ -7,8 +7,10 @@ import platform
 import socket
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
+from kindlm.config.load import suite_identity
 from kindlm.errors import Ok
 from kindlm.events import (
     GateData,
@@ -18,6 +20,7 @@ from kindlm.events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    ScoreLimitsData,
     SuiteSkipped,
     SuiteStarted,
 )
@@ -26,9 +29,13 @@ from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import BaselineLookup
 from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
+from kindlm.suite import Case, Suite
 from kindlm_store import Text
 
 __all__ = ["run_finished", "run_resumed", "run_started", "suite_skipped", "suite_started"]
+
+
+_USUAL_CONFIDENCE = 0.95
 
 
 def run_started(
@@ -68,8 +75,8 @@ def run_resumed(planned: int, resuming: Resuming) -> RunResumed:
     )
 
 
-def suite_started(planned: PlannedSuite, baselines: BaselineLookup) -> SuiteStarted:
-    """Return the event of a suite that runs."""
+def suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) -> SuiteStarted:
+    """Return the event of a suite that runs, in a project whose folder is `root`."""
     suite = planned.suite
     baseline = baselines.run(suite.project, suite.name)
     return SuiteStarted(
@@ -86,7 +93,7 @@ def suite_started(planned: PlannedSuite, baselines: BaselineLookup) -> SuiteStar
         ],
         baseline_run=baseline.value if isinstance(baseline, Ok) else None,
         tags=list(suite.tags),
-        tests=list(_planned_tests(planned)),
+        tests=list(_planned_tests(planned, root)),
     )
 
 
@@ -132,7 +139,7 @@ def run_finished(view: RunView, duration_ms: float) -> RunFinished:
     )
 
 
-def _planned_tests(planned: PlannedSuite) -> Iterator[PlannedTest]:
+def _planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
     for entry in planned.cases:
         case = entry.case
         for target in case.targets:
@@ -145,7 +152,25 @@ def _planned_tests(planned: PlannedSuite) -> Iterator[PlannedTest]:
                 repeat=entry.repeat,
                 pass_rate=case.pass_rate,
                 line=case.where.line if case.where else None,
+                file=_file_of(case, planned.suite, root),
+                score_limits=_score_limits(case),
+                confidence=case.confidence if case.confidence != _USUAL_CONFIDENCE else None,
             )
+
+
+def _file_of(case: Case, suite: Suite, root: Path) -> str | None:
+    """Return the file of a case as paths of suites are written, if it is not that of its suite."""
+    if case.where is None:
+        return None
+    file = suite_identity(Path(case.where.file), root)
+    return None if file == suite.path else file
+
+
+def _score_limits(case: Case) -> ScoreLimitsData | None:
+    limits = case.score_limits
+    if limits is None:
+        return None
+    return ScoreLimitsData(min_mean=limits.min_mean, max_std_dev=limits.max_std_dev)
 
 
 def _by_status(counts: StatusCounts) -> dict[str, int]:

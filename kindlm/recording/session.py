@@ -296,7 +296,7 @@ def _record_start(
         recorder.record(run_resumed(len(served.work), request.resuming))
     # Told again when a run is resumed: what could not start then may start now.
     for planned in served.plan.suites:
-        recorder.record(suite_started(planned, baselines))
+        recorder.record(suite_started(planned, baselines, request.root))
     for ordinal, suite in sorted(served.skipped.items()):
         recorder.record(suite_skipped(suite, ordinal))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kindlm.history.masking import Mask, mask_of
-from kindlm.history.rows import AssertionView, CallView, ExecutionView
+from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
+from kindlm.history.rows import AssertionView, CallView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import duration
 from kindlm.reports.page import Page, mark
+from kindlm.reports.repeats_text import chances_text, pass_rate_text, score_text
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import show_run
 from kindlm.wording import count
@@ -29,6 +31,7 @@ def write_details(view: RunView, page: Page) -> None:
     """
     told = 0
     for test in view.tests():
+        repeats = repeat_statistics(view.db, test)
         for execution in view.executions(test):
             if told == _EXECUTIONS:
                 page.blank()
@@ -40,6 +43,8 @@ def write_details(view: RunView, page: Page) -> None:
                 page.heading("Details")
             told += 1
             _write_execution(view, execution, page)
+        if repeats is not None:
+            _write_repeats(test, repeats, page)
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
@@ -65,6 +70,15 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
         _write_call(call, page, mask, with_body=with_bodies)
     for assertion in assertions:
         _write_assertion(assertion, page)
+
+
+def _write_repeats(test: TestView, repeats: RepeatStatistics, page: Page) -> None:
+    page.blank()
+    name = f"{one_line(test.name)} · {one_line(test.target)}"
+    page.line((name, "bold"), f"  {pass_rate_text(repeats)}", indent=2, hang=2)
+    page.line((chances_text(repeats), "dim"), indent=4, hang=2)
+    if repeats.score is not None:
+        page.line((f"score {score_text(repeats.score, repeats.confidence)}", "dim"), indent=4)
 
 
 def _write_call(call: CallView, page: Page, mask: Mask, *, with_body: bool) -> None:

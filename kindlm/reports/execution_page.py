@@ -46,7 +46,7 @@ def render_execution(
     _write_head(suite, execution, page)
     _Conversation(view, execution, page, mask, verbose=options.verbose).write()
     _write_error(execution, page, mask, verbose=options.verbose)
-    shown = _Assertions(suite, execution, tool_calls, page, mask, verbose=options.verbose)
+    shown = _Assertions(execution, tool_calls, page, mask, verbose=options.verbose)
     shown.write(assertions)
     _write_reviews(view.reviews(execution), page, mask)
 
@@ -59,7 +59,7 @@ def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
         " ",
         (one_line(execution.test), "bold"),
         f" · {one_line(execution.target)} · repeat {execution.repeat}",
-        (f"  {one_line(suite.name)}, {one_line(suite.path)}", "dim"),
+        (f"  {one_line(suite.name)}, {one_line(execution.file)}", "dim"),
         hang=2,
     )
     page.line((", ".join(_figures(execution)), "dim"), indent=2)
@@ -219,7 +219,6 @@ class _Assertions:
 
     def __init__(
         self,
-        suite: SuiteView,
         execution: ExecutionView,
         tool_calls: Sequence[ToolCallView],
         page: Page,
@@ -227,7 +226,6 @@ class _Assertions:
         *,
         verbose: bool,
     ) -> None:
-        self._suite = suite
         self._execution = execution
         self._tool_calls = tool_calls
         self._page = page
@@ -243,7 +241,7 @@ class _Assertions:
 
     def _one(self, assertion: AssertionView) -> None:
         page = self._page
-        facts = [place(self._suite.path, assertion)]
+        facts = [place(self._execution.file, assertion)]
         if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
             facts.insert(0, assertion.outcome.value)
         if self._verbose:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, place
 from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
 from kindlm.reports.page import Page, mark
+from kindlm.reports.repeats_text import chances_text, pass_rate_text, score_text
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import show_command, show_run
 
@@ -26,7 +30,7 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
     told = left_out = 0
     for suite in view.suites:
         for test in view.tests(suite.id):
-            if not (test.counts.failed or test.counts.errored):
+            if not (test.counts.failed or test.counts.errored or test.broken_limits):
                 continue
             if told == _DETAILED_TESTS and not verbose:
                 left_out += 1
@@ -44,7 +48,7 @@ def _write_test(
     view: RunView, suite: SuiteView, test: TestView, page: Page, *, verbose: bool
 ) -> None:
     counts = test.counts
-    how = Status.FAILED if counts.failed else Status.ERRORED
+    how = Status.ERRORED if counts.errored and not counts.failed else Status.FAILED
     number = counts.failed or counts.errored
     page.blank()
     page.line(
@@ -56,17 +60,27 @@ def _write_test(
         indent=2,
         hang=2,
     )
+    for sentence in test.broken_limits:
+        page.line((f"{sentence}.", "red"), indent=4, hang=2)
+    if (repeats := repeat_statistics(view.db, test)) is not None:
+        page.fields(list(_statistics(repeats)), indent=4)
     findings = findings_of(view, test)
     for error in findings.errors[:_FINDINGS]:
         _write_error(error, page, verbose=verbose)
     for finding in findings.assertions[:_FINDINGS]:
-        _write_assertion(suite, finding, page)
+        _write_assertion(test, finding, page)
     more = len(findings.errors[_FINDINGS:]) + len(findings.assertions[_FINDINGS:])
     if more:
         page.line(f"… and {more} more findings", indent=4)
     for warning in findings.warnings[:_WARNINGS]:
         text = visible(bounded(warning, 500, lines=5))
         page.line(("Warning: ", "yellow"), text, indent=4, hang=2)
+
+
+def _statistics(repeats: RepeatStatistics) -> Iterator[tuple[str, str]]:
+    yield "repeats", f"{pass_rate_text(repeats)}, {chances_text(repeats)}"
+    if repeats.score is not None:
+        yield "score", score_text(repeats.score, repeats.confidence)
 
 
 def _write_error(error: FailedExecution, page: Page, *, verbose: bool) -> None:
@@ -85,14 +99,14 @@ def _write_error(error: FailedExecution, page: Page, *, verbose: bool) -> None:
     _write_command(error.executions[0], page)
 
 
-def _write_assertion(suite: SuiteView, finding: FailedAssertion, page: Page) -> None:
+def _write_assertion(test: TestView, finding: FailedAssertion, page: Page) -> None:
     assertion = finding.assertion
     page.line(
         mark(assertion.outcome),
         f" {assertion_name(assertion)}",
         _times(finding.executions),
         (f"  {assertion.failure_code or ''}", "red"),
-        (f"  {place(suite.path, assertion)}", "dim"),
+        (f"  {place(test.file, assertion)}", "dim"),
         indent=4,
         hang=2,
     )

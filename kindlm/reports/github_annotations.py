@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from kindlm.history.rows import SuiteView, TestView
+from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
@@ -93,8 +93,8 @@ def _all(view: RunView) -> Iterator[Annotation]:
         if suite.error_code is not None:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
-    for suite, test in islice(_failed(view), _LOOKED_AT):
-        yield from _of_test(view, suite, test)
+    for test in islice(_failed(view), _LOOKED_AT):
+        yield from _of_test(view, test)
     for suite in view.suites:
         for gate in suite.gates:
             if not gate.passed:
@@ -103,28 +103,30 @@ def _all(view: RunView) -> Iterator[Annotation]:
                 yield Annotation(suite.path, None, title, message)
 
 
-def _failed(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
+def _failed(view: RunView) -> Iterator[TestView]:
     """Yield the tests that made the run fail; failures that a suite tolerates did not."""
     for suite in view.suites:
         if not suite.tolerates:
             for test in view.tests(suite.id):
                 if test.status in (Status.FAILED, Status.ERRORED):
-                    yield suite, test
+                    yield test
 
 
-def _of_test(view: RunView, suite: SuiteView, test: TestView) -> Iterator[Annotation]:
+def _of_test(view: RunView, test: TestView) -> Iterator[Annotation]:
     findings = findings_of(view, test)
     title = f"{test.name} · {test.target}"
     passed = f"{test.counts.passed} of {test.counts.tested} passed"
     for error in findings.errors:
         message = f"{error.first.error_code}, {passed}: {bounded(error.message, _TEXT)}"
-        yield Annotation(suite.path, test.line, title, message)
+        yield Annotation(test.file, test.line, title, message)
     for finding in findings.assertions:
+    for sentence in test.broken_limits:
+        yield Annotation(test.file, test.line, title, f"{sentence}.")
         assertion = finding.assertion
         line = test.line if assertion.line is None else assertion.line
         said = bounded(assertion.message or "", _TEXT)
         message = f"{assertion_name(assertion)}, {passed}: {said}"
-        yield Annotation(suite.path, line, title, message)
+        yield Annotation(test.file, line, title, message)
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.groups import Group, Shard, ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.rows import (
     AssertionView,
     ExecutionView,
@@ -222,6 +223,10 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         "passRate": test.counts.pass_rate,
         "tags": test.tags,
     }
+        "file": test.file,
+        "line": test.line,
+        "brokenLimits": test.broken_limits,
+        "repeats": _repeats(repeat_statistics(view.db, test)),
     yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
     for execution in view.executions(test):
@@ -231,6 +236,28 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
 
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
+def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    scores = found.score
+    return {
+        "n": found.n,
+        "passed": found.passed,
+        "confidence": found.confidence,
+        "passRateInterval": found.interval,
+        "passAtK": found.pass_at,
+        "passHatK": found.pass_hat,
+        "weightedScore": None
+        if scores is None
+        else {
+            "n": scores.n,
+            "mean": scores.mean,
+            "stdDev": scores.std_dev,
+            "interval": scores.interval,
+        },
+    }
+
+
     assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
     mask = mask_of(execution, assertions, tool_calls)
     return {

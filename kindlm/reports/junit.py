@@ -150,7 +150,7 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
         if test.status is Status.FAILED:
             _write_failures(test, findings_of(view, test), xml)
         elif test.status is Status.ERRORED:
-            _write_errors(findings_of(view, test), xml)
+            _write_errors(test, findings_of(view, test), xml)
         xml.leaf("system-out", {}, _repeats(view, test))
 
 
@@ -167,21 +167,23 @@ def _why_skipped(view: RunView, test: TestView) -> str | None:
 def _write_failures(test: TestView, findings: Findings, xml: XmlWriter) -> None:
     failed = [f for f in findings.assertions if f.assertion.outcome is Outcome.FAILED]
     for finding in failed:
-        xml.leaf("failure", _assertion_attributes(finding), _details(finding))
-    if not failed:
+        xml.leaf("failure", _assertion_attributes(finding), _details(test, finding))
+    for sentence in test.broken_limits:
+        xml.leaf("failure", {"message": sentence, "type": Status.FAILED.value}, _place(test))
+    if not (failed or test.broken_limits):
         # Without this element, readers would take the test for one that passed.
         message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
         xml.leaf("failure", {"message": message, "type": Status.FAILED.value})
 
 
-def _write_errors(findings: Findings, xml: XmlWriter) -> None:
+def _write_errors(test: TestView, findings: Findings, xml: XmlWriter) -> None:
     undecided = [f for f in findings.assertions if f.assertion.outcome is Outcome.INCONCLUSIVE]
     for error in findings.errors:
         code = error.first.error_code or ""
         attributes = {"message": _with_times(error.message, error.executions), "type": code}
         xml.leaf("error", attributes, _error_details(error))
     for finding in undecided:
-        xml.leaf("error", _assertion_attributes(finding), _details(finding))
+        xml.leaf("error", _assertion_attributes(finding), _details(test, finding))
     if not (findings.errors or undecided):
         xml.leaf("error", {"message": "no reason was recorded", "type": "UNKNOWN_ERROR"})
 
@@ -194,9 +196,16 @@ def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
     }
 
 
-def _details(finding: FailedAssertion) -> str:
+def _details(test: TestView, finding: FailedAssertion) -> str:
     assertion = finding.assertion
-    return (assertion.message or _score_text(assertion))[:_TEXT]
+    said = (assertion.message or _score_text(assertion))[:_TEXT]
+    return f"{said}\n{_place(test, assertion.line)}"
+
+
+def _place(test: TestView, line: int | None = None) -> str:
+    """Return where something is asked for; the schema of Jenkins has no attribute for it."""
+    line = test.line if line is None else line
+    return test.file if line is None else f"{test.file}:{line}"
 
 
 def _score_text(assertion: AssertionView) -> str:

@@ -192,28 +192,30 @@ def _failing(view: RunView) -> Iterator[str]:
         begun = False
         for suite in view.suites:
             for test in view.tests(suite.id):
-                failures = test.counts.failed or test.counts.errored
+                failures = test.counts.failed or test.counts.errored or test.broken_limits
                 if not failures or (test.status is Status.PASSED) is not passed:
                     continue
                 if told == _DETAILED:
                     left_out += 1
                     continue
                 told += 1
-                yield ("" if begun else f"\n#### {title}\n") + "".join(_test(view, suite, test))
+                yield ("" if begun else f"\n#### {title}\n") + "".join(_test(view, test))
                 begun = True
     if left_out:
         yield f"\n… and in {count(left_out, 'more test')}: {code(show_run(view))}\n"
 
 
-def _test(view: RunView, suite: SuiteView, test: TestView) -> Iterator[str]:
+def _test(view: RunView, test: TestView) -> Iterator[str]:
     counts = test.counts
     name = f"{html_code(test.name)} · {html_code(test.target)}"
     flaky = ", flaky" if test.flaky else ""
     result = f"{test.status}, {counts.passed} of {counts.tested} passed{flaky}"
     yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {result}</summary>\n\n"
+    for sentence in test.broken_limits:
+        yield f"- {plain(sentence)}.\n"
     findings = findings_of(view, test)
     told = [_error(error) for error in findings.errors]
-    told += [_assertion(suite, finding) for finding in findings.assertions]
+    told += [_assertion(test, finding) for finding in findings.assertions]
     for lines in told[:_FINDINGS]:
         yield from lines
     if len(told) > _FINDINGS:
@@ -232,10 +234,10 @@ def _error(error: FailedExecution) -> Iterator[str]:
     yield f"  - {code(show_command(error.executions[0]))}\n"
 
 
-def _assertion(suite: SuiteView, finding: FailedAssertion) -> Iterator[str]:
+def _assertion(test: TestView, finding: FailedAssertion) -> Iterator[str]:
     assertion = finding.assertion
     failure = f" {code(assertion.failure_code)}" if assertion.failure_code else ""
-    where = code(place(suite.path, assertion))
+    where = code(place(test.file, assertion))
     yield f"- {code(assertion_name(assertion))}{_times(finding.executions)}{failure} at {where}\n"
     if assertion.message:
         yield f"  - {code(assertion.message)}\n"

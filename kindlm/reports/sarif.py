@@ -128,7 +128,7 @@ def _message(test: TestView, found: FailedAssertion) -> str:
 def _location(
     suite: SuiteView, test: TestView, assertion: AssertionView, folder: str
 ) -> dict[str, Any]:
-    path = in_folder(folder, suite.path)
+    path = in_folder(folder, test.file)
     artifact = (
         {"uri": f"file://{quote(path)}"}
         if path.startswith("/")

@@ -178,7 +178,7 @@ def test_markup_in_content_stays_content(history: Any, make: Any, write: Any) ->
     shown = hostile.replace("\x1b", "#x1B")
     case = cases(root)[shown, shown]
     assert case[0].get("message") == shown
-    assert case[0].text == shown
+    assert case[0].text == f"{shown}\nkindlm.yaml:42"
 
 
 texts = st.text(alphabet=st.characters(), max_size=30)

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from kindlm.history.queries import among
 from kindlm.outcome import Status
+from kindlm.suite import ScoreLimits
 
 __all__ = ["SCORED", "CallRef", "Failure", "PlannedSamples", "Sample", "read_samples"]
 
-SCORED = ("judge", "score")
+SCORED = ("judge", "score", "weighted_score")
 """Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""
 
 
@@ -76,10 +77,12 @@ class PlannedSamples:
     ordinal: int
     pass_rate_min: float
     samples: list[Sample]
+    score_limits: ScoreLimits | None = None
 
 
 _PLANNED = """
-SELECT test, target, ordinal, pass_rate FROM planned_tests WHERE suite IN $ids
+SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
+  FROM planned_tests WHERE suite IN $ids
  ORDER BY test, target
 """
 
@@ -105,11 +108,12 @@ SELECT e.id, t.tool, a.digest
 """
 
 _CHECKS = """
-SELECT e.id, a.kind, a.label, a.outcome, a.failure_code, a.score
+SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
   FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
-   AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift'))
-   AND NOT a.advisory
+   -- a weighted score is one, whoever decides by it
+   AND (a.kind = 'weighted_score' OR NOT a.advisory
+        AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
 """
 
@@ -132,7 +136,7 @@ def read_samples(db: sqlite3.Connection, parts: Sequence[str]) -> Iterator[Plann
     """
     tests = groupby(_samples(db, parts), key=lambda found: found[0])
     ran = next(tests, None)
-    for name, target, ordinal, pass_rate in _rows(db, _PLANNED, parts[:1]):
+    for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, parts[:1]):
         # A run that was resumed with another configuration may hold what is not defined any more.
         while ran is not None and ran[0] < (name, target):
             ran = next(tests, None)
@@ -140,7 +144,8 @@ def read_samples(db: sqlite3.Connection, parts: Sequence[str]) -> Iterator[Plann
         if ran is not None and ran[0] == (name, target):
             samples = [sample for _, sample in ran[1]]
             ran = next(tests, None)
-        yield PlannedSamples(name, target, ordinal, pass_rate, samples)
+        limited = None if limits == [None, None] else ScoreLimits(*limits)
+        yield PlannedSamples(name, target, ordinal, pass_rate, samples, limited)
 
 
 def _samples(
@@ -197,7 +202,7 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row
         calls=tuple(CallRef(tool, digest) for _, tool, digest in calls),
         failures=frozenset(failures),
         scores=_means(checks, "judge"),
-        weighted=_means(checks, "score"),
+        weighted=_means(checks, "score") | _means(checks, "weighted_score"),
         drift=max((1 - mean for mean in drifts), default=None),
         models=tuple(sorted({model for _, model, _ in answers if model is not None})),
         erased=bool(gone) or any(digest is None for _, _, digest in calls),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kindlm.history.diff.behaviour import usual
 from kindlm.history.diff.samples import PlannedSamples, Sample
 from kindlm.history.diff.values import SideFigures
+from kindlm.history.score_limits import LimitedScores
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 
@@ -23,7 +24,7 @@ def side_figures(test: PlannedSamples) -> SideFigures:
     found = usual(samples)
     return SideFigures(
         counts=counts,
-        status=test_status(counts, test.pass_rate_min),
+        status=test_status(counts, test.pass_rate_min, _limited(test)),
         usual=found.sample.id if found else None,
         alike=found.alike if found else 0,
         latency_ms=_mean([sample.latency_ms for sample in samples]),
@@ -35,6 +36,13 @@ def side_figures(test: PlannedSamples) -> SideFigures:
         models=_models(samples),
         elsewhere=sum(sample.conversation != sample.id for sample in samples),
     )
+
+
+def _limited(test: PlannedSamples) -> LimitedScores | None:
+    if test.score_limits is None:
+        return None
+    scores = [score for sample in test.samples for score in sample.weighted.values()]
+    return LimitedScores(test.score_limits, tuple(scores))
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -14,15 +14,19 @@ __all__ = [
     "wilson_interval",
 ]
 
+_LEVEL = 0.95
 _Z_95 = 1.959963984540054
 """The standard normal distribution lies between -z and z in 95 of 100 cases."""
+
+_MOST_T = 16.0, 1024.0
+"""Student's t lies below these in 95, and in 99.9, of 100 cases, whatever its freedom."""
 
 _LARGE = 100
 """Degrees of freedom from which the expansion of Student's t is exact to six digits."""
 
 
-def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
-    """Return the 95 % score interval of a proportion, None if nothing was observed.
+def wilson_interval(successes: int, n: int, level: float = _LEVEL) -> tuple[float, float] | None:
+    """Return the score interval of a proportion at a level, None if nothing was observed.
 
     The formula is Wilson's, without continuity correction: E. B. Wilson, "Probable Inference, the
     Law of Succession, and Statistical Inference", JASA 22 (1927), 209-212. It holds its level for
@@ -32,10 +36,10 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
     """
     if n == 0:
         return None
-    rate = successes / n
-    spread = _Z_95**2 / n
+    rate, z = successes / n, _normal(level)
+    spread = z**2 / n
     center = rate + spread / 2
-    margin = _Z_95 * sqrt((rate * (1 - rate) + spread / 4) / n)
+    margin = z * sqrt((rate * (1 - rate) + spread / 4) / n)
     low, high = (center - margin) / (1 + spread), (center + margin) / (1 + spread)
     # Rounding may push the ends of 0 of n and n of n out of [0, 1], or off them.
     return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
@@ -60,8 +64,8 @@ def rate_difference_interval(
     return max(-1.0, low), min(1.0, high)
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95 % interval of a mean, None for fewer than two values.
+def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float, float] | None:
+    """Return Student's interval of a mean at a level, None for fewer than two values.
 
     m ± t(n - 1) s/√n: "Student", "The Probable Error of a Mean", Biometrika 6 (1908), 1-25. The
     values are independent: of several repeats of several tests, give the mean of each test.
@@ -69,7 +73,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if len(values) < 2:
         return None
     mean = fmean(values)
-    margin = _student(len(values) - 1) * sqrt(_variance(values) / len(values))
+    margin = _student(len(values) - 1, level) * sqrt(_variance(values) / len(values))
     return mean - margin, mean + margin
 
 
@@ -102,19 +106,24 @@ def _variance(values: Sequence[float]) -> float:
     return fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
+def _normal(level: float) -> float:
+    """Return z: the standard normal distribution lies between -z and z so often."""
+    return _Z_95 if level == _LEVEL else NormalDist().inv_cdf((1 + level) / 2)
+
+
 @lru_cache(maxsize=256)
-def _student(freedom: int) -> float:
-    """Return the value that Student's t lies within, on both sides of 0, in 95 of 100 cases."""
+def _student(freedom: int, level: float = _LEVEL) -> float:
+    """Return the value that Student's t lies within, on both sides of 0, so often."""
     if freedom > _LARGE:
         # Abramowitz and Stegun, 26.7.5
-        z = NormalDist().inv_cdf(0.975)
+        z = NormalDist().inv_cdf((1 + level) / 2)
         first = (z**3 + z) / 4
         second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
         return z + first / freedom + second / freedom**2
-    low, high = 0.0, 16.0
+    low, high = 0.0, _MOST_T[level > _LEVEL]
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < 0.95 else (low, middle)
+        low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)
     return high
 
 
