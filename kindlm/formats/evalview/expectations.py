@@ -204,8 +204,8 @@ def _weighted_score(case: CaseConfig, mode: str, rules: ScoreRules) -> Expectati
         params["turns"] = [
             _scored(turn.query, turn.expected or ExpectedConfig(), mode, rules) for turn in turns
         ]
-    label = f"score ≥ {plain_number(case.thresholds.min_score)}"
-    return Expectation("weighted_score", label, params)
+    # Without the threshold: scores are compared over time, also where that was changed.
+    return Expectation("weighted_score", "weighted score", params)
 
 
 def _scored(query: str, expected: ExpectedConfig, mode: str, rules: ScoreRules) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_every_declared_expectation_is_one_of_its_own(load: Load) -> None:
         ("contains", "turn 2: done", 10),
         ("cost", "≤ $0.15", 28),
         ("latency", "≤ 10000 ms", 29),
-        ("weighted_score", "score ≥ 75", 27),
+        ("weighted_score", "weighted score", 27),
     ]
     of_turns = [(found.turn, found.alone) for found in case.expectations if found.turn]
     assert of_turns == [(2, True)] * 3
