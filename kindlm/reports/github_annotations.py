@@ -16,6 +16,7 @@ from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import comparison
 from kindlm.reports.findings import findings_of
+from kindlm.reports.unsettled import unsettled
 from kindlm.reports.untrusted import bounded, one_line, visible
 
 __all__ = ["Annotation", "annotations_of", "as_command"]
@@ -89,6 +90,9 @@ def in_folder(folder: str, path: str) -> str:
 
 
 def _all(view: RunView) -> Iterator[Annotation]:
+    if view.suites and (without := unsettled(view)) is not None:
+        title = without.code.replace("_", " ").capitalize()
+        yield Annotation(view.suites[0].path, None, title, bounded(without.message, _TEXT))
     for suite in view.suites:
         if suite.error_code is not None:
             title = f"{suite.name} could not be run"

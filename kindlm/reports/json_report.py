@@ -30,6 +30,7 @@ from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.unsettled import unsettled
 
 __all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]
 
@@ -71,7 +72,9 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     yield (
         "gates",
         {
-            "passed": all(gate.passed for suite in view.suites for gate in suite.gates),
+            # What gates say of a part of the executions is not yet that they pass.
+            "passed": view.complete
+            and all(gate.passed for suite in view.suites for gate in suite.gates),
             "results": [gate for suite in view.suites for gate in _gates(view, suite)],
         },
     )
@@ -87,7 +90,7 @@ def _run(view: RunView) -> dict[str, Any]:
         "suites": [
             {
                 "name": suite.name,
-                "status": suite.status,
+                "status": "incomplete" if view.missing_of(suite) else suite.status,
                 "error": suite.error,
                 "configHash": suite.config_hash,
             }
@@ -194,7 +197,7 @@ def _word(passed: bool | None) -> Status | None:
 
 
 def _errors(view: RunView) -> list[dict[str, Any]]:
-    errors = [
+    errors: list[dict[str, Any]] = [
         {
             "code": suite.error_code,
             "number": suite.error_number,
@@ -204,11 +207,9 @@ def _errors(view: RunView) -> list[dict[str, Any]]:
         for suite in view.suites
         if suite.error_code is not None
     ]
-    if view.info.ended in ("interrupted", "aborted", "incomplete"):
-        what = "RUN" if view.group is None else "GROUP"
-        code = f"{what}_{view.info.ended.upper()}"
-        message = view.info.reason or ""
-        errors.append({"code": code, "number": None, "message": message, "where": None})
+    if (without := unsettled(view)) is not None:
+        error = {"code": without.code, "number": None, "message": without.message, "where": None}
+        errors.append(error)
     return errors
 
 

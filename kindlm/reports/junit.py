@@ -1,7 +1,8 @@
 """The JUnit report: what CI services read.
 
 A `testsuite` for each suite and target, a `testcase` for each test; its repeats are told in the
-`system-out`. The gates are a suite of their own, and a suite that could not be run is an error.
+`system-out`. The gates are a suite of their own, and a suite that could not be run is an error. So
+is a run that did not come to its end: what ran of it may all have passed.
 What people said of executions is a property of their `testsuite`: the schema of Jenkins
 (`junit-10.xsd` of its xUnit plugin) knows no properties of a `testcase`, nor its file and line.
 """
@@ -16,19 +17,22 @@ from kindlm.history.group_info import lacking_shards
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import StatusCounts
+from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.figures import comparison
 from kindlm.reports.findings import FailedAssertion, FailedExecution, Findings, findings_of
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.unsettled import Unsettled, unsettled
 from kindlm.reports.untrusted import bounded
 from kindlm.reports.verdict_text import show_command
 from kindlm.reports.xml_text import XmlWriter
+from kindlm.wording import count
 
 __all__ = ["REPORT"]
 
 _GATES = "Quality Gates"
 _SHARDS = "Shards"
+_RUN = "Run"
 _TEXT = 20_000
 _NOTE = 1_000
 
@@ -54,9 +58,10 @@ class _JunitReport:
         broken = [suite for suite in view.suites if suite.error_code is not None]
         groups = [group for suite in view.suites for group in _groups(view, suite)]
         lacking = len(_lacking(view))
-        counts = sum(
-            (group.counts for group in groups), StatusCounts(errored=len(broken) + lacking)
-        )
+        # The shards say more exactly what a group lacks.
+        without = None if lacking else unsettled(view)
+        errored = len(broken) + lacking + (without is not None)
+        counts = sum((group.counts for group in groups), StatusCounts(errored=errored))
         seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
         attributes = {
             "name": "KindLM",
@@ -72,6 +77,8 @@ class _JunitReport:
                 _write_broken(suite, xml)
             if lacking:
                 _write_lacking(view, xml)
+            if without is not None:
+                _write_unsettled(view, without, xml)
             _write_gates(view, xml)
         xml.end()
 
@@ -252,21 +259,43 @@ def _write_lacking(view: RunView, xml: XmlWriter) -> None:
                 xml.leaf("error", {"message": how, "type": "GROUP_INCOMPLETE"})
 
 
+def _write_unsettled(view: RunView, without: Unsettled, xml: XmlWriter) -> None:
+    """Write as an error that the run has no verdict: else what ran would be taken for all."""
+    counts = StatusCounts(errored=1)
+    with xml.element("testsuite", _suite_attributes(view, _RUN, counts, 0.0)):
+        testcase = {"name": "came to its end", "classname": _RUN, "time": _time(0)}
+        with xml.element("testcase", testcase):
+            xml.leaf("error", {"message": without.message, "type": without.code})
+
+
 def _write_gates(view: RunView, xml: XmlWriter) -> None:
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
         name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.name}]"
         failed = sum(not gate.passed for gate in suite.gates)
-        counts = StatusCounts(passed=len(suite.gates) - failed, failed=failed)
+        others = len(suite.gates) - failed
+        # What a gate says of a part of the executions is not yet that it passes.
+        missing = view.missing_of(suite)
+        counts = StatusCounts(
+            passed=0 if missing else others, failed=failed, pending=others if missing else 0
+        )
         with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
             for gate in suite.gates:
-                attributes = {"name": gate.name, "classname": name, "time": _time(0)}
-                if gate.passed:
-                    xml.leaf("testcase", attributes)
-                    continue
-                with xml.element("testcase", attributes):
-                    failure = {"message": comparison(gate), "type": "GATE_FAILED"}
-                    xml.leaf("failure", failure, gate.message)
+                _write_gate(gate, name, missing, xml)
+
+
+def _write_gate(gate: GateResult, suite: str, missing: int, xml: XmlWriter) -> None:
+    attributes = {"name": gate.name, "classname": suite, "time": _time(0)}
+    if gate.passed and not missing:
+        xml.leaf("testcase", attributes)
+        return
+    with xml.element("testcase", attributes):
+        if gate.passed:
+            message = f"so far {comparison(gate)}: {count(missing, 'execution')} did not end"
+            xml.leaf("skipped", {"message": message})
+        else:
+            failure = {"message": comparison(gate), "type": "GATE_FAILED"}
+            xml.leaf("failure", failure, gate.message)
 
 
 def _suite_attributes(

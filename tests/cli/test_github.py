@@ -189,6 +189,16 @@ def test_a_suite_that_can_not_be_loaded_is_annotated(kindlm: Any, step: Path) ->
     assert said.properties["line"] == "12"
 
 
+def test_a_run_that_did_not_end_is_annotated_first(history: Any, make: Any) -> None:
+    run = history.run(planned=2)
+    run.suite(tests=[make.planned("bad", repeat=2)])
+    run.execution("bad", assertions=(make.failed(line=7),))
+    first, *others = annotations_of(run.abort("--max-time 2 was reached"), "agents/shop")
+    assert (first.file, first.line, first.title) == ("agents/shop/kindlm.yaml", None, "Run aborted")
+    assert first.message.startswith("--max-time 2 was reached; 1 of 2 executions did not run")
+    assert 7 in [other.line for other in others]
+
+
 def test_github_shows_ten_errors_and_each_line_once(history: Any, make: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned(f"t{i}", m) for i in range(30) for m in ("gpt", "claude")])

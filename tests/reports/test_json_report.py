@@ -122,8 +122,17 @@ def test_a_stopped_run_says_so(history: Any, make: Any, write: Any) -> None:
     assert report["run"]["status"] == "interrupted"
     assert report["run"]["finishedAt"] is None
     assert report["errors"] == [
-        {"code": "RUN_INTERRUPTED", "number": None, "message": "SIGINT", "where": None}
+        {
+            "code": "RUN_INTERRUPTED",
+            "number": None,
+            "message": "SIGINT; 3 of 4 executions did not run to their end",
+            "where": None,
+        }
     ]
+    # All that ran has passed, and so has each gate over that: the suite and the run have not.
+    assert report["run"]["suites"][0]["status"] == "incomplete"
+    assert all(gate["passed"] for gate in report["gates"]["results"])
+    assert not report["gates"]["passed"]
     assert [(t["name"], t["status"], len(t["executions"])) for t in report["tests"]] == [
         ("greets", "passed", 2),
         ("refunds", "skipped", 0),
@@ -132,7 +141,9 @@ def test_a_stopped_run_says_so(history: Any, make: Any, write: Any) -> None:
 
 def test_a_killed_run_and_an_empty_one(history: Any, write: Any) -> None:
     killed = history.run("killed00", planned=3).leave()
-    assert validated(write(killed, "json"))["run"]["status"] == "killed"
+    report = validated(write(killed, "json"))
+    assert report["run"]["status"] == "killed"
+    assert [error["code"] for error in report["errors"]] == ["RUN_KILLED"]
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,34 @@ def test_tests_that_did_not_run_are_skipped(history: Any, make: Any, write: Any)
     assert skipped.get("message") == "not run"
 
 
+@pytest.mark.parametrize("end", ["interrupt", "abort", "leave"])
+def test_a_run_that_did_not_end_is_an_error_and_its_gates_have_not_passed(
+    history: Any, make: Any, write: Any, end: str
+) -> None:
+    run = history.run(planned=4)
+    run.suite("whole", tests=[make.planned("first")])
+    run.suite("part", tests=[make.planned("second", repeat=3)])
+    run.execution("first", suite=0, assertions=(make.passed(),))
+    run.execution("second", suite=1, assertions=(make.passed(),))
+    reason = "--max-time 2 was reached"
+    view = run.leave() if end == "leave" else getattr(run, end)(reason)
+    root = valid(write(view, "junit"))
+
+    found = cases(root)
+    assert (root.get("failures"), root.get("errors")) == ("0", "1")
+    (error,) = found["Run", "came to its end"]
+    code = {"interrupt": "RUN_INTERRUPTED", "abort": "RUN_ABORTED", "leave": "RUN_KILLED"}[end]
+    assert (error.tag, error.get("type")) == ("error", code)
+    said = error.get("message") or ""
+    assert said.endswith("; 2 of 4 executions did not run to their end")
+    assert end == "leave" or said.startswith(reason)
+    assert not list(found["Quality Gates [whole]", "passRateMin"])
+    (skipped,) = found["Quality Gates [part]", "passRateMin"]
+    assert (skipped.tag, skipped.get("message")) == (
+        "skipped", "so far 1.00 ≥ 0.95: 2 executions did not end",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "written"),
     [
