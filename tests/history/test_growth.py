@@ -17,6 +17,7 @@ from kindlm.history.baselines import output_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished, list_runs
 from kindlm.history.trends import TestIdentity, find_tests, read_trend
+from kindlm.reports.compliance.over_time import read_history
 
 SHORT, LONG = 10, 40
 TESTS = 5
@@ -28,7 +29,11 @@ Question = Callable[[sqlite3.Connection], object]
 def whole_run(db: sqlite3.Connection) -> object:
     view = RunView(db, RUN)
     tests = list(view.tests())
-    return view.summary, [list(view.executions(test)) for test in tests], view.totals.unpriced_models
+    return (
+        view.summary,
+        [list(view.executions(test)) for test in tests],
+        view.totals.unpriced_models,
+    )
 
 
 def whole_execution(db: sqlite3.Connection) -> object:
@@ -127,6 +132,19 @@ def test_the_tests_of_a_name_take_one_look_at_each_run(
 ) -> None:
     short, long = steps_of(lambda db: find_tests(db, "test 1"))
     assert long < 1.2 * short * LONG / SHORT
+
+
+def test_what_changed_before_a_run_takes_one_look_at_each_other_run(
+    steps_of: Callable[[Question], list[int]],
+) -> None:
+    def history_of(db: sqlite3.Connection) -> object:
+        (newest,) = db.execute("SELECT max(id) FROM runs").fetchone()
+        view = RunView(db, newest)
+        return read_history(view, view.suites[0])
+
+    short, long = steps_of(history_of)
+    # And of one more run, the models that answered.
+    assert long - short < 150 * (LONG - SHORT)
 
 
 @pytest.mark.parametrize("name", [name for name in QUERIES if ":run" in QUERIES[name]["sql"]])
