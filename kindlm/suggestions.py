@@ -29,11 +29,22 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
 def hint_for(name: str, candidates: Iterable[str], known: str) -> str:
     """Return `Did you mean …?`, or the list of what there is."""
     names = list(dict.fromkeys(candidates))
-    close = suggest(name, names)
+    close = suggest(name, names) or _same_words(name, names)
     if close is not None:
         return f'Did you mean "{close}"?'
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
     return f"{known}: {listed or 'none'}"
+
+
+def _same_words(name: str, candidates: list[str]) -> str | None:
+    """Return the only candidate that has all words of a name, or of which it has all."""
+    words = _words(name)
+    found = [each for each in candidates if words <= _words(each) or _words(each) <= words]
+    return found[0] if len(found) == 1 else None
+
+
+def _words(name: str) -> set[str]:
+    return set(name.casefold().replace("-", "_").split("_"))
 
 
 def _distance(left: str, right: str) -> int:

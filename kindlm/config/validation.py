@@ -24,9 +24,12 @@ M = TypeVar("M", bound=BaseModel)
 _EXPECTED = {
     "string_type": "a text",
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
+    "float_parsing": "a number",
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",

@@ -2,8 +2,8 @@
 
 Nothing is parsed: a suite with a syntax error is still a suite, whose error is to be reported, and
 no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is a
-suite; a YAML or TOML text with `thresholds`, and `input` or `turns`, is an EvalView test case, or
-a list of such.
+suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or with `expected` and a
+query, is an EvalView test case, or a list of such.
 """
 
 from __future__ import annotations
@@ -42,16 +42,18 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     Args:
         text: the text, or its beginning.
         suffix: that of the file's name, in lower case.
-        named: whether the user named the file: then a case whose `thresholds` or `expected` are
-            missing is one all the same, so that this can be told.
+        named: whether the user named the file: then a case without `thresholds` and without a
+            query is one all the same, so that this can be told.
     """
     is_toml = suffix == ".toml"
     if not is_toml and _is_kindlm(text):
         return "kindlm"
     keys = _keys(text, is_toml=is_toml)
     # Messages of a scenario are no queries.
-    asks = "input" in keys or ("turns" in keys and _QUERY.search(text) is not None)
-    decides = "thresholds" in keys or (named and "expected" in keys)
+    has_query = _QUERY.search(text) is not None
+    asks = "input" in keys or ("turns" in keys and has_query)
+    # One that forgot its thresholds is to be told so, not passed over.
+    decides = "thresholds" in keys or ("expected" in keys and (named or has_query))
     return "evalview" if asks and decides else None
 
 

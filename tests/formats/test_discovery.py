@@ -69,13 +69,19 @@ def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> Non
     [
         "KindLM: 1\nproject: shop\nsuite: {name: a}\ntests: []\n",
         " kindlm: 1\n---\nproviders:\n- openai:gpt-4o\nprompts: [hi]\n",
-        "name: capital\ninput: {query: x}\nexpected: {tools: [search]}\n",
+        "name: capital\ninput: x\nexpected: {tools: [search]}\n",
         '"turns": []\n"expect": {}\n',
     ],
 )
 def test_what_looks_like_tests_and_is_none_is_told(tmp_path: Path, text: str) -> None:
     other = write(tmp_path / "other.yaml", text)
     assert held(tmp_path) == Discovery((), (other,))
+
+
+def test_a_case_without_thresholds_is_none_to_be_passed_over(tmp_path: Path) -> None:
+    text = "name: capital\ninput: {query: x}\nexpected: {tools: [search]}\n"
+    write(tmp_path / "case.yaml", text)
+    assert names(tmp_path) == ["case.yaml"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -195,8 +201,11 @@ def test_the_configuration_of_evalview_is_no_case(tmp_path: Path) -> None:
     assert isinstance(discover(file), Err)
 
 
-def test_a_case_that_was_named_is_one_although_its_thresholds_are_missing(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", CASE.replace("thresholds", "treshholds"))
+def test_a_case_that_was_named_is_one_although_it_has_neither_thresholds_nor_query(
+    tmp_path: Path,
+) -> None:
+    text = CASE.replace("thresholds", "treshholds").replace("query", "question")
+    file = write(tmp_path / "a.yaml", text)
     assert held(tmp_path) == Discovery((), (file,))
     assert held(file) == Discovery((Found(file, "evalview"),))
 

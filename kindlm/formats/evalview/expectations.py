@@ -15,14 +15,13 @@ from kindlm.config.places import Path
 from kindlm.config.values import plain_number
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.categories import tools_of
-from kindlm.formats.evalview.schema import (
-    CaseConfig,
-    ChecksConfig,
+from kindlm.formats.evalview.expected_schema import (
     ExpectedConfig,
     HallucinationConfig,
     OutputConfig,
     SafetyConfig,
 )
+from kindlm.formats.evalview.schema import CaseConfig, ChecksConfig
 from kindlm.suite import Expectation
 
 __all__ = ["SEQUENCE_MODES", "SEVERITIES", "ScoreRules", "compile_expectations"]

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from kindlm.config.target_schema import ServeConfig
-from kindlm.formats.evalview.schema import EvalviewSection, Number, Positive, ScoreWeights
+from kindlm.formats.evalview.expected_schema import EvalviewSection, Number, Positive
+from kindlm.formats.evalview.schema import ScoreWeights
 
 __all__ = ["PACE", "JudgeConfig", "ProjectConfig"]
 
@@ -19,39 +20,53 @@ class PricingConfig(EvalviewSection):
     """US dollars for a million tokens."""
 
     input_per_1m: Annotated[Number, Field(ge=0)]
+    """For what the model reads."""
     output_per_1m: Annotated[Number, Field(ge=0)]
+    """For what it writes."""
     cached_per_1m: Number | None = None
+    """Has no effect: what was read from a cache is charged as what is read."""
 
 
 class ModelConfig(EvalviewSection):
-    """The model that agents report, and what it costs."""
+    """The model that agents report, and what it costs. May be its name alone."""
 
     name: str | None = None
+    """Its name. Also the model that is called, for adapters of models."""
     pricing: PricingConfig | None = None
+    """What it costs, where agents report tokens and no cost."""
 
 
 class ScoringConfig(EvalviewSection):
     """How the weighted score is put together."""
 
     weights: ScoreWeights | None = None
+    """What counts how much. A case may say otherwise."""
 
 
 class RetryConfig(EvalviewSection):
     """How often a call that failed is made again; the pace is found by kindlm itself."""
 
     max_retries: Annotated[int, Field(ge=0, le=10)] | None = None
+    """How often; 2 by default."""
     base_delay: Any = None
+    """Has no effect, and gets a warning."""
     max_delay: Any = None
+    """Has no effect, and gets a warning."""
     exponential: Any = None
+    """Has no effect, and gets a warning."""
     jitter: Any = None
+    """Has no effect, and gets a warning."""
 
 
 class JudgeConfig(EvalviewSection):
-    """The model that judges. `base_url` is that of a service with the API of OpenAI."""
+    """The model that judges. Its key is in the variable that is usual for its provider."""
 
     provider: str
+    """`openai`, `anthropic` or `ollama`."""
     model: str
+    """Its name."""
     base_url: str | None = None
+    """Of a service with the API of its provider."""
 
 
 def _model(value: Any) -> Any:
@@ -60,20 +75,36 @@ def _model(value: Any) -> Any:
 
 
 class ProjectConfig(EvalviewSection):
-    """The configuration of a project. What kindlm has no use for is known, too."""
+    """What the cases of a project have in common. What kindlm has no use for is known, too."""
 
     adapter: str | None = None
+    """How agents are reached; `http` by default."""
     endpoint: str | None = None
+    """Where they are."""
     timeout: Positive | None = None
+    """Seconds for one answer; 120 by default."""
     headers: dict[str, str] | None = None
+    """Headers of each request; those of a case go first."""
     model: Annotated[ModelConfig | None, BeforeValidator(_model)] = None
+    """The model behind the agents."""
     scoring: ScoringConfig | None = None
+    """The weighted score."""
     retry: RetryConfig | None = None
+    """Calls that failed."""
     judge: JudgeConfig | None = None
+    """The model that judges; without one nothing is judged."""
     tool_categories: dict[str, list[str]] | None = None
+    """Categories of tools, beside those that are built in or instead of them."""
     serve: list[ServeConfig] | None = None
+    """Programs that are started before the cases: an extension. Its keys are those of
+    [`serve` in kindlm.yaml](configuration.md#serve)."""
     allow_private_urls: Any = None
+    """Has no effect: agents under test are on this machine more often than not."""
     budget: Any = None
+    """Has no effect: `kindlm test --max-cost` stops a run."""
     ci: Any = None
+    """Has no effect: `kindlm diff --fail-on` decides."""
     diff: Any = None
+    """Has no effect: `kindlm diff` has its own thresholds."""
     monitor: Any = None
+    """Has no effect."""

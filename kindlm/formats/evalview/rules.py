@@ -20,10 +20,11 @@ from kindlm.formats.evalview.adapters import (
 )
 from kindlm.formats.evalview.categories import BUILT_IN, tools_of
 from kindlm.formats.evalview.expectations import SEQUENCE_MODES, SEVERITIES
+from kindlm.formats.evalview.expected_schema import ExpectedConfig
 from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.formats.evalview.schema import CaseConfig, ExpectedConfig, ScoreWeights
+from kindlm.formats.evalview.schema import CaseConfig, ScoreWeights
 from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of
-from kindlm.suggestions import hint_for
+from kindlm.suggestions import hint_for, suggest
 
 __all__ = ["DEFAULT_WEIGHTS", "check_case", "check_project", "weights_of"]
 
@@ -32,6 +33,12 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
     "output_quality": 0.5,
     "sequence_correctness": 0.2,
 }
+
+METRICS = (
+    *("latency", "cost", "tokens", "input_tokens", "output_tokens", "tool_calls"),
+    "steps",
+)
+"""Metrics that are measured; all others are numbers that agents report."""
 
 _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 
@@ -170,6 +177,11 @@ def _check_expected(
         hint = hint_for(severity, SEVERITIES, "Known severities")
         place = (*path, "safety", "severity_threshold")
         reporter.warning(place, message, hint, reason="severity")
+    for name in expected.metrics or {}:
+        if name not in METRICS and (meant := suggest(name, METRICS)) is not None:
+            message = f'The metric "{name}" is none that is measured: the agent has to report it'
+            hint = f'Did you mean "{meant}"?'
+            reporter.warning((*path, "metrics", name), message, hint, reason="metric")
     output = expected.output
     if output is None:
         return

@@ -1,50 +1,40 @@
 """What may stand in an EvalView test case.
 
 The fields are those of the YAML test case schema of EvalView, and what its later versions added:
-turns, forbidden tools, patterns, categories, weights, variance, tags, mocks. Numbers may be written
-as texts, since `${NAME}` gives texts.
+turns, forbidden tools, patterns, categories, weights, variance, tags, mocks.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.config.values import refuse
+from kindlm.formats.evalview.expected_schema import (
+    EvalviewSection,
+    ExpectedConfig,
+    Number,
+    Positive,
+    Share,
+    lowered,
+    no_bool,
+)
 
 __all__ = [
     "AdapterConfig",
     "CaseConfig",
-    "EvalviewSection",
-    "ExpectedConfig",
+    "ChecksConfig",
     "HeadersConfig",
     "MocksConfig",
-    "Number",
-    "OutputConfig",
-    "Positive",
     "ScoreWeights",
     "ThresholdsConfig",
+    "ToolDefinitionConfig",
     "ToolMock",
     "TurnConfig",
 ]
 
 _TOTAL_TOLERANCE = 0.001
-
-
-class EvalviewSection(BaseModel):
-    """A mapping of the file. Only strings are strings; numbers and booleans may be written so."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
-
-def _no_bool(value: Any) -> Any:
-    # Python takes true for 1.
-    if isinstance(value, bool):
-        raise refuse(f"must be a number, but is the boolean {str(value).lower()}")
-    return value
 
 
 def _name(value: Any) -> Any:
@@ -71,8 +61,28 @@ def _turns(value: Any) -> Any:
     return value
 
 
-def _lowered(value: Any) -> Any:
-    return value.strip().lower() if isinstance(value, str) else value
+def _input(value: Any) -> Any:
+    if isinstance(value, str):
+        raise refuse("must be a mapping with `query`", "Write `input:`, and below it `query:`")
+    return value
+
+
+def _expected(value: Any) -> Any:
+    if value is None:
+        raise refuse("is empty", "Write `expected: {}` where nothing but the score is expected")
+    return value
+
+
+def _thresholds(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise refuse("must be a mapping", f"Write `thresholds: {{min_score: {value:g}}}`")
+    return value
+
+
+def _checks(value: Any) -> Any:
+    if isinstance(value, list):
+        raise refuse("must be a mapping", "Write `checks: {pii: true}`")
+    return value
 
 
 def _definition(value: Any) -> Any:
@@ -82,74 +92,27 @@ def _definition(value: Any) -> Any:
     return value
 
 
-Number = Annotated[float, BeforeValidator(_no_bool)]
-Positive = Annotated[float, Field(gt=0), BeforeValidator(_no_bool)]
-Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_bool)]
-_Whole = BeforeValidator(_no_bool)
+_Whole = BeforeValidator(no_bool)
 
 
 class InputConfig(EvalviewSection):
     """What the agent is asked."""
 
     query: str
+    """The message of the user."""
     context: dict[str, Any] | None = None
-
-
-class OutputConfig(EvalviewSection):
-    """What is expected of the text of the answer."""
-
-    contains: list[str] | None = None
-    not_contains: list[str] | None = None
-    regex_patterns: list[str] | None = None
-    json_schema: dict[str, Any] | None = None
-    must_acknowledge_uncertainty: bool | None = None
-    no_pii: bool | None = None
-
-
-class MetricConfig(EvalviewSection):
-    """A number that has to come out, and how far it may be off."""
-
-    value: Number
-    tolerance: Annotated[float, Field(ge=0), BeforeValidator(_no_bool)]
-
-
-class HallucinationConfig(EvalviewSection):
-    """Whether claims of the answer are held against what tools returned."""
-
-    check: bool = False
-    allow: bool = False
-    confidence_threshold: Share = 0.8
-
-
-class SafetyConfig(EvalviewSection):
-    """Whether the answer is looked through for what is harmful."""
-
-    check: bool = False
-    allow_harmful: bool = False
-    categories: list[str] | None = None
-    severity_threshold: Annotated[str, BeforeValidator(_lowered)] = "medium"
-
-
-class ExpectedConfig(EvalviewSection):
-    """What is expected of a conversation, or of one turn of it."""
-
-    tools: list[str] | None = None
-    tool_categories: list[str] | None = None
-    tool_sequence: list[str] | None = None
-    sequence: list[str] | None = None
-    output: OutputConfig | None = None
-    metrics: dict[str, MetricConfig] | None = None
-    hallucination: HallucinationConfig | None = None
-    safety: SafetyConfig | None = None
-    forbidden_tools: list[str] | None = None
+    """What goes along with it."""
 
 
 class ScoreWeights(EvalviewSection):
     """The parts of the weighted score; what is not written has its default."""
 
     tool_accuracy: Share | None = None
+    """Of the tools that are expected, and called; 0.3 by default."""
     output_quality: Share | None = None
+    """Of the answer; 0.5 by default."""
     sequence_correctness: Share | None = None
+    """Of the order of the tools; 0.2 by default."""
 
     def over(self, defaults: dict[str, float]) -> dict[str, float]:
         """Return the weights that are written, and those of the defaults for the others."""
@@ -168,28 +131,41 @@ class VarianceConfig(EvalviewSection):
     """How often the test runs, and what all its runs have to keep to."""
 
     runs: Annotated[int, Field(ge=2, le=100), _Whole] = 10
+    """How often it runs; `kindlm test --runs` goes first."""
     pass_rate: Share = 0.8
+    """The share of its runs that have to pass."""
     min_mean_score: Annotated[float, Field(ge=0, le=100), _Whole] | None = None
+    """The least mean of their weighted scores."""
     max_std_dev: Annotated[float, Field(ge=0), _Whole] | None = None
+    """The largest standard deviation of their weighted scores."""
     confidence_level: Annotated[float, Field(ge=0.5, le=0.99), _Whole] = 0.95
+    """How sure the intervals are that EvalView prints. Intervals of kindlm are of 95 %."""
 
 
 class ThresholdsConfig(EvalviewSection):
     """From where on the test passes."""
 
-    min_score: Annotated[float, Field(ge=0, le=100), BeforeValidator(_no_bool)]
+    min_score: Annotated[float, Field(ge=0, le=100), BeforeValidator(no_bool)]
+    """The least weighted score; it passes, too."""
     max_cost: Number | None = None
+    """The most that the answers of the agent may cost, in US dollars."""
     max_latency: Number | None = None
+    """The longest that they may take, in milliseconds."""
     weights: ScoreWeights | None = None
+    """What counts how much for the weighted score. They total 1."""
     variance: VarianceConfig | None = None
+    """Repeats."""
 
 
 class TurnConfig(EvalviewSection):
     """One message of the user in a conversation of several."""
 
     query: str
+    """The message."""
     context: dict[str, Any] | None = None
+    """What goes along with it."""
     expected: ExpectedConfig | None = None
+    """What is expected of this turn alone."""
 
 
 HeadersConfig = dict[str, str]
@@ -199,25 +175,39 @@ class AdapterConfig(EvalviewSection):
     """How the agent is talked to."""
 
     timeout: Positive | None = None
+    """Seconds for one answer."""
     headers: HeadersConfig | None = None
+    """Headers of each request."""
     streaming: bool | None = None
-    mode: Annotated[Literal["standard", "streaming", "cloud"] | None, BeforeValidator(_lowered)] = (
+    """Whether answers come as a stream of events."""
+    mode: Annotated[Literal["standard", "streaming", "cloud"] | None, BeforeValidator(lowered)] = (
         None
     )
+    """How a LangGraph agent is reached."""
     assistant_id: str | None = None
+    """The assistant of OpenAI, or of LangGraph's platform."""
     verbose: bool | None = None
-    sequence_mode: Annotated[str | None, BeforeValidator(_lowered)] = None
+    """Log what is sent and received."""
+    sequence_mode: Annotated[str | None, BeforeValidator(lowered)] = None
+    """`subsequence`: others may come between. `exact`: these tools and no others. `unordered`:
+    each as often as it is written, in any order."""
     input_key: str | None = None
+    """Where a graph takes the message, if it takes no messages."""
     graph_config: dict[str, Any] | None = None
+    """`config` of a run of LangGraph's platform."""
     model: str | None = None
+    """The model that is called."""
 
 
 class ChecksConfig(EvalviewSection):
     """Which checks are made although `expected` does not say so."""
 
     hallucination: bool | None = None
+    """As `expected.hallucination.check`; `false` turns it off."""
     safety: bool | None = None
+    """As `expected.safety.check`; `false` turns it off."""
     pii: bool | None = None
+    """As `expected.output.no_pii`."""
 
 
 class ToolDefinitionConfig(EvalviewSection):
@@ -226,19 +216,28 @@ class ToolDefinitionConfig(EvalviewSection):
     model_config = ConfigDict(extra="ignore")
 
     name: Annotated[str, Field(min_length=1)]
+    """What it is called by."""
     description: str | None = None
+    """What it does."""
     input_schema: dict[str, Any] | None = None
+    """JSON Schema of its arguments, as Anthropic calls it."""
     parameters: dict[str, Any] | None = None
+    """The same, as OpenAI calls it."""
 
 
 class ToolMock(EvalviewSection):
     """What a tool answers when its arguments match."""
 
     tool: str
+    """Its name."""
     match_params: dict[str, Any] | None = None
+    """Arguments that a call has; it may have others."""
     returns: Any = None
-    latency_ms: Annotated[float, Field(ge=0), BeforeValidator(_no_bool)] | None = None
+    """The answer."""
+    latency_ms: Annotated[float, Field(ge=0), BeforeValidator(no_bool)] | None = None
+    """Milliseconds that it takes."""
     error: str | None = None
+    """The tool fails with this; no `returns` is needed."""
 
     @model_validator(mode="after")
     def _answers(self) -> ToolMock:
@@ -251,35 +250,59 @@ class MocksConfig(EvalviewSection):
     """What stands in for the world."""
 
     seed: Any = None
+    """Nothing here is left to chance: it has no effect."""
     strict: bool | None = None
+    """A call that no mock answers fails the test."""
     tool_mocks: list[ToolMock] | None = None
+    """Answers of tools, for models and for assistants of OpenAI; the first that fits is given."""
     response_mocks: list[dict[str, Any]] | None = None
+    """Has no effect, and gets a warning."""
     http_mocks: list[dict[str, Any]] | None = None
+    """Has no effect, and gets a warning."""
 
 
 class CaseConfig(EvalviewSection):
     """A test case."""
 
     name: Annotated[str, BeforeValidator(_name)]
+    """Of any printable characters. No two cases of a folder have the same."""
     description: str | None = None
-    input: InputConfig | None = None
+    """For people."""
+    input: Annotated[InputConfig | None, BeforeValidator(_input)] = None
+    """What the agent is asked. Required unless there are `turns`."""
     turns: Annotated[list[TurnConfig] | None, BeforeValidator(_turns)] = None
-    expected: ExpectedConfig
-    thresholds: ThresholdsConfig
+    """A conversation of two messages or more."""
+    expected: Annotated[ExpectedConfig, BeforeValidator(_expected)]
+    """What is expected of the conversation as a whole."""
+    thresholds: Annotated[ThresholdsConfig, BeforeValidator(_thresholds)]
+    """From where on the test passes."""
     adapter: str | None = None
+    """How the agent is reached; that of the project, else `http`."""
     endpoint: str | None = None
+    """Where it is reached; that of the project by default. For a model, its address or its name."""
     adapter_config: AdapterConfig | None = None
-    checks: ChecksConfig | None = None
+    """How the agent is talked to."""
+    checks: Annotated[ChecksConfig | None, BeforeValidator(_checks)] = None
+    """Checks that `expected` does not speak of."""
     tools: list[Annotated[ToolDefinitionConfig, BeforeValidator(_definition)]] | None = None
+    """Tools that a model is told of; an agent gets them as `context.tools`."""
     model: str | None = None
-    suite_type: Annotated[Literal["capability", "regression"] | None, BeforeValidator(_lowered)] = (
+    """The model that is called; for adapters of models."""
+    suite_type: Annotated[Literal["capability", "regression"] | None, BeforeValidator(lowered)] = (
         None
     )
+    """A tag: `suite_type:regression`."""
     difficulty: Annotated[
-        Literal["trivial", "easy", "medium", "hard", "expert"] | None, BeforeValidator(_lowered)
+        Literal["trivial", "easy", "medium", "hard", "expert"] | None, BeforeValidator(lowered)
     ] = None
+    """A tag: `difficulty:easy`."""
     tags: Annotated[list[str], BeforeValidator(_tags)] | None = None
+    """A text or a list of them, for `kindlm test --tags`."""
     gate: str | None = None
+    """Has no effect here."""
     generated: bool | None = None
+    """Whether a program wrote the case: then `max_latency` decides nothing, and is reported."""
     meta: dict[str, Any] | None = None
+    """For programs; has no effect."""
     mocks: MocksConfig | None = None
+    """What stands in for the world."""

@@ -33,6 +33,7 @@ _TOKEN = re.compile(
     r"'[^'\n]*'|#[^\n]*|[][{}]",
     re.DOTALL,
 )
+_QUOTES = 'Texts stand in quotes: key = "value"'
 _NO_CHARACTER = "\ufdd0"
 
 
@@ -83,7 +84,8 @@ def _syntax_problem(error: tomllib.TOMLDecodeError, text: SourceText) -> Problem
     line, column = (int(found[1]), int(found[2])) if found and found[1] else (None, None)
     start = text.position(len(text.text)) if line is None else None
     position = start or type(text.position(0))(line or 1, column or 1)
-    return Problem(f"TOML syntax error: {message}", "Mend the line: https://toml.io", position)
+    hint = _QUOTES if message == "Invalid value" else "Mend the line: https://toml.io"
+    return Problem(f"TOML syntax error: {message}", hint, position)
 
 
 def _nearest(path: Path, places: dict[Path, int]) -> int:

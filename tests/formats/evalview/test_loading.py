@@ -43,6 +43,41 @@ input_schema = {type = "object"}
 """
 
 
+MISTAKES = [
+    ("input: {query: q}", "input: q", "input must be a mapping with `query`", "below it `query:`"),
+    ("expected: {}", "expected:", "expected is empty", "Write `expected: {}`"),
+    ("expected: {}", "expected: {metrics: {cost: 2}}", "`value` and `tolerance`", "{value: 2,"),
+    ("expected: {}", "expected: {}\nchecks: [pii]", "checks must be a mapping", "{pii: true}"),
+    ("min_score: 7", "min_score: 7 0", 'must be a number, but is the text "7 0"', ""),
+    ("expected: {}", "expected: {categories: [web]}", 'Unknown key "categories"', "tool_categ"),
+    ("expected: {}", "expected: {output: {regex: [a]}}", 'Unknown key "regex"', "regex_patterns"),
+    ("{min_score: 7}", "7", "thresholds must be a mapping", "{min_score: 7}"),
+    ("expected: {}", "expected: {output: Paris}", "output must be a mapping", "{contains: [...]}"),
+    (
+        "expected: {}",
+        "expected: {metrics: {lateny: {value: 1, tolerance: 1}}}",
+        'The metric "lateny" is none that is measured',
+        'Did you mean "latency"?',
+    ),
+    ("thresholds", "treshold", 'The key "thresholds" is missing', "Add `thresholds:`"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "message", "hint"), MISTAKES)
+def test_mistakes_are_told_with_how_to_mend_them(
+    load: Load, before: str, after: str, message: str, hint: str
+) -> None:
+    text = "name: a\ninput: {query: q}\nexpected: {}\nthresholds: {min_score: 7}\n"
+    loaded = load(f"{text.replace(before, after)}endpoint: http://127.0.0.1:9\n")
+    told = [(item.error.message, item.error.hint or "") for item in loaded.diagnostics]
+    assert any(message in found and hint in advice for found, advice in told), told
+
+
+def test_a_text_without_quotes_is_told_in_toml(load: Load) -> None:
+    (found,) = load({"case.toml": "name = capital\n"}).diagnostics
+    assert found.error.hint == 'Texts stand in quotes: key = "value"'
+
+
 def names(suite: Any) -> list[str]:
     return [case.name for case in suite.cases]
 
