@@ -11,6 +11,8 @@ import typer
 __all__ = [
     "MAX_CONCURRENCY",
     "MAX_REPEAT",
+    "Compat",
+    "CompatOption",
     "ConcurrencyOption",
     "ConfigOption",
     "DatabaseOption",
@@ -168,6 +170,24 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither progre
 StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Unknown keys of EvalView test cases are errors."),
+]
+
+
+class Compat(StrEnum):
+    """By whose rules cases of another program pass and fail, as it is typed."""
+
+    EVALVIEW = "evalview"
+    NONE = "none"
+
+
+CompatOption = Annotated[
+    Compat | None,
+    typer.Option(
+        "--compat",
+        help="evalview: EvalView test cases pass and fail as in EvalView; where kindlm's own"
+        " verdict is another one, both are shown.",
+        show_default=False,
+    ),
 ]
 
 NoProgressOption = Annotated[

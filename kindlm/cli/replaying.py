@@ -13,11 +13,12 @@ from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.rescoring import as_judged, load_again
 from kindlm.cli.test_run import record_and_report
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.source_runs import read_source
 from kindlm.plan import make_plan
-from kindlm.recording.loading import Loaded, default_paths, load_paths
+from kindlm.recording.loading import Loaded, default_paths
 from kindlm.recording.project import find_project
 from kindlm.recording.request import Derived
 from kindlm.recording.session import new_run_id
@@ -37,10 +38,11 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     with open_history(options.database) as db:
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, None))
-        or_fail(read_source(db, run))
+        source = or_fail(read_source(db, run))
+    options = as_judged(options, source)
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
-    loaded = or_fail(load_paths(options.paths, project.root, is_run=False))
+    loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console))

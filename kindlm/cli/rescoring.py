@@ -34,7 +34,15 @@ from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
 
-__all__ = ["Rescoring", "files_of", "misuse", "rescore", "rescoring_of", "resume_rescoring"]
+__all__ = [
+    "Rescoring",
+    "as_judged",
+    "load_again",
+    "misuse",
+    "rescore",
+    "rescoring_of",
+    "resume_rescoring",
+]
 
 
 def misuse(
@@ -59,6 +67,7 @@ def misuse(
         return _misused("--since is for many runs.", "Write --all --since, or name one RUN.")
     if resume is not None:
         given = {"RUN": run, "--config": options.paths, "--suite": options.suite}
+        given |= {"--compat": options.compat}
         return _not_with("--resume", given | {"--label": options.label}, "Leave it out.")
     return None
 
@@ -78,15 +87,25 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.mode == "imported":
         fail([_no_files(source)], console)
-    loaded = or_fail(
-        load_paths(options.paths or files_of(source, project.root), project.root, is_run=False)
-    )
+    options = as_judged(options, source)
+    loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     rescoring = or_fail(rescoring_of(source, loaded, project, options, console))
     if options.warnings:
         note(rescoring.describe(), console)
     return record_and_report(rescoring.request, new_run_id(), reporters, options, console)
+
+
+def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
+    """Return the options with the rules that the source was judged by, unless others are given."""
+    return replace(options, compat=options.compat or source.compat)
+
+
+def load_again(source: SourceRun, project: Project, options: TestOptions) -> Result[Loaded]:
+    """Load the suites of a run again, or those that the options name; nobody is called."""
+    paths = options.paths or files_of(source, project.root)
+    return load_paths(paths, project.root, compat=options.by_evalview, is_run=False)
 
 
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
@@ -103,7 +122,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = or_fail(as_recorded(options, unfinished, project.root))
         source = or_fail(read_source(db, derived_from, options.suite))
-    loaded = or_fail(load_paths(options.paths, project.root, is_run=False))
+    loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files))
     _tell_loaded(loaded, options, console)
     request = or_fail(rescoring_of(source, loaded, project, options, console)).request

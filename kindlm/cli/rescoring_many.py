@@ -14,13 +14,12 @@ from rich.console import Console
 from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import fail_to_open, open_history, or_fail
 from kindlm.cli.request import TestOptions
-from kindlm.cli.rescoring import Rescoring, files_of, rescoring_of
+from kindlm.cli.rescoring import Rescoring, as_judged, load_again, rescoring_of
 from kindlm.cli.run_list import parse_since
 from kindlm.cli.test_run import record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, live_runs, read_source
-from kindlm.recording.loading import load_paths
 from kindlm.recording.project import Project, find_project
 from kindlm.recording.session import new_run_id
 from kindlm.wording import count
@@ -108,7 +107,8 @@ def _rescore_one(
 def _request(
     source: SourceRun, project: Project, options: TestOptions, console: Console
 ) -> Result[Rescoring]:
-    loaded = load_paths(options.paths or files_of(source, project.root), project.root, is_run=False)
+    options = as_judged(options, source)
+    loaded = load_again(source, project, options)
     if isinstance(loaded, Err):
         return loaded
     return rescoring_of(source, loaded.value, project, options, console)

@@ -74,6 +74,7 @@ def request_repeats(
             tests=options.tests,
             concurrency=options.concurrency or then.concurrency,
             timeout_ms=then.timeout_ms,
+            compat=then.compat,
             max_cost_usd=options.max_cost_usd,
             max_rpm=then.max_rpm,
         ),
@@ -95,7 +96,9 @@ def _loaded(
     for suite in recorded:
         if not (root / suite.path).exists():
             return Err(_changed(pair.after, suite, f"there is no {suite.path}"))
-    loaded = load_paths([root / suite.path for suite in recorded], root)
+    paths = [root / suite.path for suite in recorded]
+    compat = pair.recorded.options.compat == "evalview"
+    loaded = load_paths(paths, root, compat=compat)
     if isinstance(loaded, Err):
         return loaded
     suites = {(suite.project, suite.name): suite for suite in loaded.value.suites}

@@ -83,7 +83,9 @@ def run_tests(options: TestOptions) -> int:
         options = or_fail(as_recorded(options, unfinished, project.root))
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
-    loaded = or_fail(load_paths(options.paths, project.root, strict=options.strict))
+    loaded = or_fail(
+        load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
+    )
     or_fail(_check_files(reporters, options, project, loaded))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))

@@ -47,6 +47,9 @@ class RunOptions(Data):
     max_cost_usd: float | None = None
     max_rpm: float | None = None
     cache: bool = False
+    compat: str | None = Field(
+        default=None, description="the program by whose rules cases in its format are judged"
+    )
 
 
 class RunStarted(Payload):

@@ -23,6 +23,11 @@ SELECT id, project, name, path FROM suites
  ORDER BY ordinal
 """
 
+_COMPAT = """
+SELECT json_extract(data, '$.options.compat') FROM event_log
+ WHERE stream = 'run/' || ? AND type = 'run.started'
+"""
+
 # Repeats that are added to a run are numbered on from its own, and so in all that is made of them.
 _ADDED = """
 WITH RECURSIVE chain(id) AS (
@@ -94,6 +99,7 @@ class SourceRun:
 
     `mode` is that of the run, `state` how it ended, `passed` the verdict as it was told. `is_whole`
     tells that its tests are a suite, rather than repeats that were added to some of another run.
+    `compat` is the program by whose rules its cases were judged, None for ours.
     """
 
     id: str
@@ -102,6 +108,7 @@ class SourceRun:
     passed: bool | None
     is_whole: bool
     suites: tuple[SourceSuite, ...]
+    compat: str | None
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
@@ -122,7 +129,15 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
     state = state_of(db, run, ended)
     return Ok(
-        SourceRun(run, mode, state, None if passed is None else bool(passed), is_whole, suites)
+        SourceRun(
+            id=run,
+            mode=mode,
+            state=state,
+            passed=None if passed is None else bool(passed),
+            is_whole=is_whole,
+            suites=suites,
+            compat=db.execute(_COMPAT, (run,)).fetchone()[0],
+        )
     )
 
 

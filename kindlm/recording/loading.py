@@ -59,11 +59,17 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
 
 
 def load_paths(
-    paths: Sequence[Path], root: Path, *, strict: bool = False, is_run: bool = True
+    paths: Sequence[Path],
+    root: Path,
+    *,
+    strict: bool = False,
+    compat: bool = False,
+    is_run: bool = True,
 ) -> Result[Loaded]:
     """Load all suites that the paths hold; an error only if a path itself is of no use.
 
-    Where one is `strict`, unknown keys are errors in all formats. Where nothing `is_run`, since
+    Where one is `strict`, unknown keys are errors in all formats. With `compat`, cases of EvalView
+    pass and fail as they do there. Where nothing `is_run`, since
     what was said is recorded, what is needed to call agents need not be there.
     """
     files: dict[Path, Found] = {}
@@ -80,7 +86,9 @@ def load_paths(
         return Err(_no_tests(paths))
     folders = _folders(list(files.values()), root)
     environ = run_environment([*folders, root], os.environ)
-    around = Surroundings(root, project_name(root), environ, strict=strict, is_run=is_run)
+    around = Surroundings(
+        root, project_name(root), environ, strict=strict, compat=compat, is_run=is_run
+    )
     loaded = _distinct(list(_load(list(files.values()), around)))
     _remember_secrets(environ, loaded)
     return Ok(

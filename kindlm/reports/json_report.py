@@ -26,6 +26,7 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
+from kindlm.history.two_verdicts import TwoVerdicts, verdicts_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json
@@ -223,11 +224,12 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         "flaky": test.flaky,
         "passRate": test.counts.pass_rate,
         "tags": test.tags,
-    }
         "file": test.file,
         "line": test.line,
         "brokenLimits": test.broken_limits,
         "repeats": _repeats(repeat_statistics(view.db, test)),
+        "verdicts": _verdicts(verdicts_of(view.db, test)),
+    }
     yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
     for execution in view.executions(test):
@@ -236,7 +238,17 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
     yield "]}"
 
 
-def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
+def _verdicts(found: TwoVerdicts | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "n": found.n,
+        "evalview": found.evalview,
+        "kindlm": found.kindlm,
+        "differ": found.differ,
+    }
+
+
 def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
     if found is None:
         return None
@@ -259,6 +271,7 @@ def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
     }
 
 
+def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
     assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
     mask = mask_of(execution, assertions, tool_calls)
     return {

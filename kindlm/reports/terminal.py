@@ -23,6 +23,7 @@ from kindlm.reports.totals_page import (
     write_tolerated,
     write_totals,
 )
+from kindlm.reports.two_verdicts_page import write_two_verdicts
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import (
     describe_group,
@@ -54,6 +55,7 @@ class _TerminalReport:
         for suite in view.suites:
             _write_suite(view, suite, page, listed=listed)
         write_failures(view, page, verbose=options.verbose)
+        write_two_verdicts(view, page, verbose=options.verbose)
         if options.verbose:
             write_details(view, page)
         write_gates(view, page)

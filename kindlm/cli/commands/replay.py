@@ -9,6 +9,7 @@ import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
+    CompatOption,
     ConcurrencyOption,
     ConfigOption,
     DatabaseOption,
@@ -60,6 +61,7 @@ def replay_command(
         int | None, typer.Option("--runs", metavar="N", min=1, help="Repeats of each test.")
     ] = None,
     gate: GateOption = None,
+    compat: CompatOption = None,
     concurrency: ConcurrencyOption = None,
     max_cost: JudgeCostOption = None,
     reporter: ReporterOption = None,
@@ -83,6 +85,7 @@ def replay_command(
         models=tuple(model or ()),
         repeat=runs,
         gate=gate,
+        compat=compat,
         concurrency=concurrency,
         max_cost_usd=max_cost,
         reporters=tuple(reporter or ()),

@@ -9,6 +9,7 @@ import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
+    CompatOption,
     ConcurrencyOption,
     DatabaseOption,
     JudgeCostOption,
@@ -59,6 +60,7 @@ def rescore_command(
             help="Finish a rescored run that was stopped; by default the latest one.",
         ),
     ] = None,
+    compat: CompatOption = None,
     concurrency: ConcurrencyOption = None,
     max_cost: JudgeCostOption = None,
     reporter: ReporterOption = None,
@@ -79,6 +81,7 @@ def rescore_command(
     options = TestOptions(
         paths=tuple(config or ()),
         suite=suite,
+        compat=compat,
         concurrency=concurrency,
         max_cost_usd=max_cost,
         reporters=tuple(reporter or ()),

@@ -10,6 +10,7 @@ import typer
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
     MAX_REPEAT,
+    CompatOption,
     ConcurrencyOption,
     ConfigOption,
     DatabaseOption,
@@ -53,6 +54,7 @@ def test_command(
         typer.Option("--timeout", metavar="MS", min=1, help="Milliseconds for one call."),
     ] = None,
     strict: StrictOption = False,
+    compat: CompatOption = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
     ] = False,
@@ -142,6 +144,7 @@ def test_command(
         concurrency=concurrency,
         timeout_ms=timeout,
         strict=strict,
+        compat=compat,
         fail_fast=fail_fast,
         max_cost_usd=max_cost,
         max_time_s=max_time,
