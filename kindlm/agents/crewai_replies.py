@@ -10,7 +10,7 @@ A server of the user's tells of tasks in its own words, or returns what CrewAI r
 | `agent_executions` | the same for each agent: `tool_used`, `output` |
 | `usage_metrics`, `token_usage` | `prompt_tokens`, `completion_tokens`, `total_cost` |
 
-A task that names no tool has the calls in its `messages`; one that tells of none is the tool
+A task that names no tool has the calls in its `messages`; without any `messages` it is the tool
 `crew_task`, as in EvalView.
 """
 
@@ -93,12 +93,13 @@ def _uses(
     """Return the calls of tools, and how many answers in messages belong to none."""
     uses, lost = list[ToolUse](), 0
     for index, task in enumerate(tasks):
-        said = spoken(read_messages(task.get("messages", [])))
-        if not _name(task, "tool") and said.tool_uses:
+        name, messages = _name(task, "tool"), task.get("messages")
+        if name is None and isinstance(messages, list):
+            said = spoken(read_messages(messages))
             uses += said.tool_uses
             lost += said.lost
         else:
-            uses.append(_use(task, _name(task, "tool") or _TASK, f"task-{index}"))
+            uses.append(_use(task, name or _TASK, f"task-{index}"))
     for index, execution in enumerate(executions):
         name = _name(execution, "tool_used") or _EXECUTION
         uses.append(_use(execution, name, f"exec-{index}"))

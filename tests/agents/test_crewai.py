@@ -142,7 +142,8 @@ class TestReplies:
                 "json_dict": None,
                 "tasks_output": [
                     {"description": "d", "raw": "On its way.", "agent": "A", "messages": messages},
-                    {"description": "e", "raw": "x", "agent": "B", "messages": []},
+                    {"description": "e", "raw": "x", "agent": "B", "messages": messages[:2]},
+                    {"description": "f", "raw": "y", "agent": "C"},
                 ],
                 "token_usage": {"total_tokens": 30, "prompt_tokens": 20, "completion_tokens": 10},
             }
@@ -151,7 +152,7 @@ class TestReplies:
         assert told.tool_uses == (
             ToolUse(ToolCall("c1", "look", {"id": "A1"}), "shipped", "agent"),
             ToolUse(ToolCall("c2", "pay", {}), "paid", "agent"),
-            ToolUse(ToolCall("task-1", "crew_task", {}), "x", "agent"),
+            ToolUse(ToolCall("task-2", "crew_task", {}), "y", "agent"),
         )
 
     @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""The examples with LangGraph and CrewAI, run with the real packages where these are installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CREW_PYTHON = os.environ.get("KINDLM_CREWAI_PYTHON")
+ORDERS = [("A1", "shipped"), ("B2", "delivered")]
+
+
+@pytest.fixture
+def copied(workspace):
+    """Return a function that puts an example into the workspace."""
+
+    def copied(name):
+        ignored = shutil.ignore_patterns("__pycache__", ".kindlm", ".venv")
+        shutil.copytree(EXAMPLES / name, workspace.root / name, ignore=ignored)
+        # The programs that are served run with the Python of this test.
+        own = str(Path(sys.executable).parent)
+        workspace.env["PATH"] = os.pathsep.join([own, workspace.env["PATH"]])
+        return workspace
+
+    return copied
+
+
+@pytest.mark.parametrize("name", ["langgraph-agent", "crewai-agent"])
+def test_the_suites_are_valid(copied, name):
+    done = copied(name).run("validate", name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(
+    find_spec("langgraph") is None, reason="LangGraph is not installed: pip install langgraph"
+)
+def test_a_graph_in_both_forms_and_from_both_formats(copied):
+    workspace = copied("langgraph-agent")
+    report = workspace.report("langgraph-agent")
+    assert report["run"]["status"] == "passed"
+    assert _passed(workspace) == [("langgraph", 1), ("streamed", 2), ("whole", 2)]
+    assert _calls(workspace) == ORDERS * 3
+    tokens = "SELECT DISTINCT input_tokens, output_tokens FROM provider_calls ORDER BY 1"
+    assert workspace.query(tokens) == [(40, 10), (80, 20)]
+
+
+@pytest.mark.skipif(
+    CREW_PYTHON is None,
+    reason="KINDLM_CREWAI_PYTHON does not name a Python that CrewAI is installed for",
+)
+def test_a_crew_from_both_formats(copied):
+    workspace = copied("crewai-agent")
+    report = workspace.report("crewai-agent", CREW_PYTHON=CREW_PYTHON)
+    assert report["run"]["status"] == "passed"
+    assert _passed(workspace) == [("crew", 2), ("crewai", 1)]
+    assert _calls(workspace) == ORDERS * 2
+
+
+def _passed(workspace):
+    return workspace.query(
+        "SELECT target, sum(status = 'passed') FROM executions GROUP BY target ORDER BY target"
+    )
+
+
+def _calls(workspace):
+    """Return the order and its status of each call, execution by execution."""
+    return workspace.query(
+        "SELECT json_extract(arguments, '$.order_id'),"
+        "       json_extract(json_extract(response, '$'), '$.status')"
+        "  FROM tool_call_log ORDER BY execution, position"
+    )
