@@ -120,12 +120,12 @@ def _of_test(view: RunView, test: TestView) -> Iterator[Annotation]:
     findings = findings_of(view, test)
     title = f"{test.name} · {test.target}"
     passed = f"{test.counts.passed} of {test.counts.tested} passed"
+    for sentence in test.broken_limits:
+        yield Annotation(test.file, test.line, title, f"{sentence}.")
     for error in findings.errors:
         message = f"{error.first.error_code}, {passed}: {bounded(error.message, _TEXT)}"
         yield Annotation(test.file, test.line, title, message)
     for finding in findings.assertions:
-    for sentence in test.broken_limits:
-        yield Annotation(test.file, test.line, title, f"{sentence}.")
         assertion = finding.assertion
         line = test.line if assertion.line is None else assertion.line
         said = bounded(assertion.message or "", _TEXT)
