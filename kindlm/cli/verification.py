@@ -11,6 +11,7 @@ from typing import TextIO
 from kindlm.cli.console import fail, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, or_fail
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.runs import find_run
 from kindlm.history.sealing import SEALED_HEADS
 from kindlm.reports.untrusted import one_line
@@ -28,7 +29,7 @@ __all__ = ["check_history"]
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 _BEYOND = " (the tables are computed from these: kindlm rebuild)"
-"""What is not checked."""
+"""What is not checked where no run is named: it would take as long as to compute them all."""
 
 _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
@@ -48,17 +49,18 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 heads={stream: noted} if stream and noted else None,
                 claims=SEALED_HEADS,
             )
-            _tell(found, _heads(connection, stream), out)
+            _tell(found, _heads(connection, stream), out, stream)
+        changed = _tell_tables(path, stream, out)
     except EmptyFileError as error:
         if wanted is not None:
             fail_to_open(error)
-        found = Verification()
+        found, changed = Verification(), False
         _tell(found, [], out)
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
         fail([_damaged(path, error)])
-    return found.ok
+    return found.ok and not changed
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
@@ -79,7 +81,9 @@ def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str
     return [(row[0], row[1], row[2]) for row in rows]
 
 
-def _tell(found: Verification, streams: list[tuple[str, int, str]], out: TextIO) -> None:
+def _tell(
+    found: Verification, streams: list[tuple[str, int, str]], out: TextIO, only: str | None = None
+) -> None:
     color = wants_color(out)
     problems: dict[str | None, list[Problem]] = {}
     for problem in found.problems:
@@ -95,9 +99,22 @@ def _tell(found: Verification, streams: list[tuple[str, int, str]], out: TextIO)
         _tell_problems(wrong, out)
     erased = f", {found.erased} erased" if found.erased else ""
     verdict = "all as recorded" if found.ok else count(len(found.problems), "problem")
+    beyond = _BEYOND if only is None else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{erased}"
-    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{_BEYOND}\n")
+    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{beyond}\n")
+
+
+def _tell_tables(path: Path, stream: str | None, out: TextIO) -> bool:
+    """Tell whether the tables of one run are what its events give; return whether they are not."""
+    if stream is None:
+        return False
+    run = stream.removeprefix("run/")
+    changed = changed_tables(path, [run])
+    said = "what its events give" if not changed else "NOT what its events give: kindlm rebuild"
+    out.write(f"{_sign(not changed, wants_color(out))} tables of run {one_line(run)}: {said}\n")
+    out.writelines(f"    {one_line(sentence)}\n" for sentence in changed)
+    return bool(changed)
 
 
 def _tell_problems(problems: list[Problem], out: TextIO) -> None:

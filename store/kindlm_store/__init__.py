@@ -39,6 +39,7 @@ from kindlm_store.projection import (
     Upsert,
 )
 from kindlm_store.projector import projection_errors
+from kindlm_store.recomputing import changed_views, first_difference, recomputed
 from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.taking import Refusal, RefusedError, Taken
 from kindlm_store.tickets import Ticket
@@ -91,10 +92,13 @@ __all__ = [
     "Upsert",
     "Verification",
     "WriteFailedError",
+    "changed_views",
+    "first_difference",
     "holder",
     "is_held",
     "open_reader",
     "projection_errors",
+    "recomputed",
     "utc_now",
     "uuid7",
     "verify_file",

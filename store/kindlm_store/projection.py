@@ -137,6 +137,12 @@ class Projection:
     handlers: Mapping[str, Callable[[RecordedEvent], Iterable[Operation]]]
     views: Mapping[str, str] = field(default_factory=dict)
 
+    def create_views(self) -> dict[str, str]:
+        """The CREATE VIEW statements, by the names of the views."""
+        return {
+            name: f"CREATE VIEW {quoted(name)} AS {select}" for name, select in self.views.items()
+        }
+
 
 def quoted(name: str) -> str:
     """An SQL identifier."""

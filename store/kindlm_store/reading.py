@@ -60,6 +60,22 @@ def select_between(
     return map(decode, rows)
 
 
+def select_of_stream(
+    connection: sqlite3.Connection, stream: str, beside: Collection[str]
+) -> Iterator[RecordedEvent]:
+    """Events of a stream, and those of some types in any stream, by position, as stored."""
+    marks = ",".join("?" * len(beside))
+    rows = connection.execute(
+        f"{_SELECT} WHERE events.seq IN ("  # noqa: S608 - question marks
+        "  SELECT seq FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
+        "  UNION SELECT seq FROM events"
+        f"   WHERE type IN (SELECT id FROM event_types WHERE name IN ({marks})))"
+        " ORDER BY events.seq",
+        (stream, *beside),
+    )
+    return map(decode, rows)
+
+
 def decode(row: Iterable[Any]) -> RecordedEvent:
     """A row of position, id, stream, version, type, schema, at, subject, data and hash."""
     seq, id_, stream, version, type_, schema, at, subject, data, hash_ = row

@@ -185,8 +185,8 @@ class _Rebuild:
             connection.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
         for table in tables:
             connection.execute(f"ALTER TABLE {quoted(table + _SHADOW)} RENAME TO {quoted(table)}")
-        for view, select in self._projection.views.items():
-            connection.execute(f"CREATE VIEW {quoted(view)} AS {select}")
+        for statement in self._projection.create_views().values():
+            connection.execute(statement)
         connection.execute(
             "INSERT OR REPLACE INTO projections (name, version, checkpoint, error, tables, views)"
             " VALUES (?, ?, ?, ?, ?, ?)",

@@ -79,6 +79,24 @@ def test_one_run_is_checked_against_a_head_that_was_printed(kindlm: Any, recorde
     assert HASH in wrong.out
 
 
+def test_a_run_whose_tables_were_changed_is_told_from_its_events(
+    kindlm: Any, recorded: Any
+) -> None:
+    verify = ("verify", "k3f", "--db", recorded.path)
+    assert "✓ tables of run k3f9x2ab: what its events give\n" in kindlm(*verify).out
+    with tampering(recorded.path) as connection:
+        connection.execute("UPDATE executions SET status = 'passed'")
+
+    outcome = kindlm(*verify)
+    assert outcome.code == 1
+    assert "1 stream, 8 events" in outcome.out
+    assert "all as recorded\n" in outcome.out
+    assert "✗ tables of run k3f9x2ab: NOT what its events give: kindlm rebuild\n" in outcome.out
+    assert "table executions is not what the events of run k3f9x2ab give" in outcome.out
+    assert kindlm("rebuild", "--db", recorded.path).code == 0
+    assert kindlm(*verify).code == 0
+
+
 @pytest.mark.parametrize("arguments", [["--head", HASH], ["k3f", "--head", "nonsense"], ["zzz"]])
 def test_a_question_that_makes_no_sense_is_an_error(
     kindlm: Any, recorded: Any, arguments: list[str]

@@ -116,6 +116,29 @@ def test_the_audit_trail_names_the_head_and_tells_of_tampering(history: Any, rec
     assert "NOT as recorded" in trail
 
 
+@pytest.mark.parametrize("template", [None, "All is well."])
+def test_tables_that_were_changed_make_it_no_evidence(
+    history: Any, writer: Any, make: Any, template: str | None
+) -> None:
+    own = {} if template is None else {"framework": "custom", "template": "own.md"}
+    text = {} if template is None else {"text": {"path": "own.md", "text": template}}
+    writer.suite(tests=[make.planned()], config=config(**own, **text))
+    writer.execution(assertions=(make.failed(),))
+    before = written(writer.finish())
+    with sqlite3.connect(history.path) as db:
+        db.execute("UPDATE executions SET status = 'passed'")
+    document = written(history.view("aaaa2222"))
+
+    assert "NOT AS RECORDED" not in before
+    assert "Made from recorded events alone" in before
+    assert document.startswith("**NOT AS RECORDED.**")
+    assert "table executions is not what the events of run aaaa2222 give" in document
+    assert "Made from recorded events alone" not in document
+    # The warning is among what the hash covers.
+    content, _, below = document.rpartition(SEPARATOR)
+    assert hashlib.sha256(content.encode()).hexdigest() in below
+
+
 def test_baseline_changes_and_reviews_are_told(history: Any, recorded: Any, make: Any) -> None:
     later = history.run("bbbb3333")
     later.suite(tests=[make.planned()], config=config())

@@ -25,7 +25,7 @@ def verify_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Check recorded events and texts against their hashes."""
+    """Check recorded events and texts against their hashes, and tables of RUN with its events."""
     import sys
 
     from kindlm.cli.verification import check_history

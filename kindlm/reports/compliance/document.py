@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -34,17 +34,19 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
 
     A template of the user, its file and its text, has little time and memory, and reaches nothing
     but the facts. One that fails says so in the document's place, so that a run is never lost for
-    its report.
+    its report. Where the tables that the facts were read from are not what the recorded events
+    give, the document begins with that, whatever the template says.
     """
+    changed: Sequence[str] = facts.get("changed_tables", ())
     if template is None:
-        return Document(_sealed(render(_own_template(), facts)))
+        return Document(_sealed(render(_own_template(), facts), changed))
     file, source = template
     try:
-        return Document(_sealed(render_apart(source, facts)))
+        return Document(_sealed(render_apart(source, facts), changed))
     except TemplateFailedError as error:
         told = f"Its template {code(file)} failed: {plain(str(error))}."
         return Document(
-            _sealed(f"# The report could not be written\n\n{told}\n"),
+            _sealed(f"# The report could not be written\n\n{told}\n", changed),
             f"The template {file} of the compliance report failed: {error}.",
         )
 
@@ -53,12 +55,24 @@ def _own_template() -> str:
     return files(__package__).joinpath("templates/report.md").read_text("utf-8")
 
 
-def _sealed(text: str) -> str:
+def _sealed(text: str, changed: Sequence[str]) -> str:
     """Return a text with the hash of it, which anybody can compute who has the file."""
-    content = _BLANKS.sub("\n\n", text).strip() + "\n"
+    content = _BLANKS.sub("\n\n", _warning(changed) + text).strip() + "\n"
     digest = hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
+    origin = (
+        "Made from tables that are NOT what the recorded events give."
+        if changed
+        else "Made from recorded events alone: the same history gives the same document."
+    )
+    return f"{content}{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
+
+
+def _warning(changed: Sequence[str]) -> str:
+    if not changed:
+        return ""
+    told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in changed)
     return (
-        f"{content}{SEPARATOR}\n"
-        f"SHA-256 of all above the line: `{digest}`\n\n"
-        "Made from recorded events alone: the same history gives the same document.\n"
+        "**NOT AS RECORDED.** The tables that this document was read from are not what the recorded"
+        " events give: it is no evidence. To compute them anew: `kindlm rebuild`; then make the"
+        f" document again.\n\n{told}\n"
     )

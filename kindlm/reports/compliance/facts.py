@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from kindlm.history.queries import among
+from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.sealing import SEALED_HEADS
@@ -89,6 +91,8 @@ def read_facts(
     reviews, more_reviews = read_reviews(view, suite)
     reviewed = view.totals_of(suite).reviewed
     verdict = suite_verdict_of(view, suite)
+    baseline = read_baseline(view, suite, regression_threshold)
+    audit = _audit(view, suite)
     return {
         "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
@@ -126,13 +130,14 @@ def read_facts(
         "totals": [{"name": name, "value": value} for name, value in totals_of(view, suite)],
         "checks": checks,
         "guardrails": [each for each in checks if each["title"] is not None],
-        "baseline": read_baseline(view, suite, regression_threshold),
+        "baseline": baseline,
         "history": history,
         "older_runs": older_runs,
         "reviews": reviews,
         "more_reviews": more_reviews,
         "reviewed": reviewed._asdict(),
-        "audit": _audit(view, suite),
+        "audit": audit,
+        "changed_tables": _changed_tables(view, audit, baseline),
     }
 
 
@@ -208,7 +213,7 @@ def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
     Last come the runs that hold the conversations, where those are others.
     """
     db = view.db
-    file = db.execute("PRAGMA database_list").fetchone()[2]
+    file = _file(view)
     sources = (row[0] for row in db.execute(among(_SOURCES, suite.parts), suite.parts))
     audit = []
     for run in dict.fromkeys((*view.runs, *sources)):
@@ -232,3 +237,17 @@ def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
             }
         )
     return audit
+
+
+def _changed_tables(
+    view: RunView, audit: Iterable[Mapping[str, Any]], baseline: Mapping[str, Any] | None
+) -> list[str]:
+    """Return what of the tables that were read is not what the events give."""
+    runs = [stream["run"] for stream in audit]
+    return changed_tables(
+        _file(view), dict.fromkeys(runs + ([baseline["run"]] if baseline else []))
+    )
+
+
+def _file(view: RunView) -> Path:
+    return Path(view.db.execute("PRAGMA database_list").fetchone()[2])
