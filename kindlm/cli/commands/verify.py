@@ -25,7 +25,10 @@ def verify_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Check recorded events and texts against their hashes, and tables of RUN with its events."""
+    """Check recorded events and texts against their hashes.
+
+    Of a RUN that is named, also whether its tables are what its events give.
+    """
     import sys
 
     from kindlm.cli.verification import check_history
