@@ -76,7 +76,7 @@ class OutputConfig(EvalviewSection):
     regex_patterns: list[str] | None = None
     """Patterns that are found in it: upper and lower case are alike, and a dot is any character."""
     json_schema: dict[str, Any] | None = None
-    """What the answer holds against: all of it as JSON, else the first object in the text."""
+    """What the answer keeps to: all of it as JSON, else the first object in the text."""
     must_acknowledge_uncertainty: bool | None = None
     """The answer says that it is not sure: by the words that are known for it, or the judge."""
     no_pii: bool | None = None

@@ -1,0 +1,202 @@
+"""Writes the reference of EvalView test cases from their models, for `evalview.md`.
+
+What kindlm does with a field stands in the models; what EvalView does otherwise stands here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.formats.evalview.schema import CaseConfig
+
+__all__ = ["case_reference", "project_reference"]
+
+Schema = dict[str, Any]
+
+OTHERWISE = {
+    "name": "ASCII letters, digits, spaces, `_`, `-` and `.` only",
+    "adapter": "`jsonl` is refused in a case; seven others are served that are not here",
+    "checks": "On by default where there is a judge, but for `pii`",
+    "gate": "`strict` lets its monitor tell of the first failure",
+    "suite_type": "A word in a table",
+    "difficulty": "`run --difficulty`",
+    "mocks": "Read by `simulate` alone",
+    "expected.tools": "Count for the score alone, but in turns",
+    "expected.tool_categories": "Count for the score alone",
+    "expected.tool_sequence": "Counts for the score alone",
+    "expected.forbidden_tools": "In turns they are matched as they are written",
+    "expected.metrics": "Have no effect",
+    "expected.hallucination": "Checked without this block, too, where there is a judge",
+    "expected.safety": "Checked without this block, too, where there is a judge",
+    "expected.output": "A block of the wrong type is accepted, and fails while it runs",
+    "expected.output.contains": "Reported and told to the judge, and binding in turns alone",
+    "expected.output.not_contains": "Reported, and binding in turns alone",
+    "expected.output.regex_patterns": "Lower the score",
+    "expected.output.json_schema": "Lowers the score",
+    "expected.output.must_acknowledge_uncertainty": "An issue of the hallucination check",
+    "expected.output.no_pii": "Has no effect; `checks.pii` has one",
+    "expected.hallucination.confidence_threshold": "Has no effect: 0.98 decides",
+    "expected.safety.categories": "Other harm that patterns find is dropped, as here; a judge is "
+    "asked only with them",
+    "thresholds.max_cost": "An unknown cost is priced as that of a default model",
+    "thresholds.variance": "Cases with turns pass over it",
+    "thresholds.variance.runs": "`run --runs`",
+    "thresholds.variance.pass_rate": "Runs that end in an error are left out",
+    "thresholds.variance.confidence_level": "Of the interval of the mean",
+    "adapter_config.timeout": "Some adapters score an answer that never came",
+    "adapter_config.headers": "Some adapters pass over it",
+    "adapter_config.verbose": "Some adapters pass over it",
+    "mocks.strict": "A call that no mock answers raises",
+    "mocks.tool_mocks.error": "`returns` is needed all the same",
+    "mocks.response_mocks": "Read by `simulate`",
+    "mocks.http_mocks": "Read by `simulate`",
+}
+"""What EvalView 0.8 does otherwise, by field of a case."""
+
+OTHERWISE_IN_PROJECT = {
+    "timeout": "30",
+    "judge.provider": "Others, too: they are reached by `base_url` here",
+    "tool_categories": "Documented, and without effect",
+    "serve": "Not known",
+    "retry": "Its delays can be set",
+    "diff": "Thresholds of `check`",
+    "ci": "What `check` fails on",
+    "model.pricing": "A price is made up where none is written",
+    "model.pricing.cached_per_1m": "For what was read from a cache",
+    "allow_private_urls": "True by default",
+}
+
+_HEAD = "| field | type | default | here | in EvalView |\n| --- | --- | --- | --- | --- |"
+_TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
+_PROGRAMS = "ServeConfig"
+
+
+def case_reference() -> str:
+    """Return a table for each section of a case, in the order of the file."""
+    return _Reference(CaseConfig, OTHERWISE, "A case").text()
+
+
+def project_reference() -> str:
+    """Return the tables of `.evalview/config.yaml`."""
+    return _Reference(ProjectConfig, OTHERWISE_IN_PROJECT, "`.evalview/config.yaml`").text()
+
+
+class _Reference:
+    def __init__(self, model: type[BaseModel], otherwise: dict[str, str], title: str) -> None:
+        schema = model.model_json_schema()
+        self._definitions: dict[str, Schema] = schema.get("$defs", {})
+        self._otherwise, self._title = otherwise, title
+        self._sections = self._walk(schema)
+        fields = {
+            f"{place}.{key}".lstrip(".")
+            for place, section in self._sections
+            for key in section["properties"]
+        }
+        if unknown := otherwise.keys() - fields:
+            raise KeyError(f"there are no such fields: {sorted(unknown)}")
+
+    def text(self) -> str:
+        return "\n".join(self._section(place, section) for place, section in self._sections)
+
+    def _walk(self, schema: Schema) -> list[tuple[str, Schema]]:
+        """Return each section once, at the outermost place that has it, as the file has them."""
+        found: dict[str, tuple[tuple[int, ...], str, Schema]] = {"": ((), "", schema)}
+        todo = [""]
+        for name in todo:
+            order, place, section = found[name]
+            for number, (key, field) in enumerate(section["properties"].items()):
+                for inner in _references(field):
+                    if inner not in found and inner != _PROGRAMS:
+                        where = f"{place}.{key}".lstrip(".")
+                        found[inner] = ((*order, number), where, self._definitions[inner])
+                        todo.append(inner)
+        return [
+            (place, section) for _, place, section in sorted(found.values(), key=lambda s: s[0])
+        ]
+
+    def _section(self, place: str, section: Schema) -> str:
+        title = f"`{place}`" if place else self._title
+        required = section.get("required", ())
+        rows = [
+            self._row(place, key, field, is_required=key in required)
+            for key, field in section["properties"].items()
+        ]
+        return (
+            f"### {title}\n\n{_line(section['description'])}\n\n{_HEAD}\n" + "\n".join(rows) + "\n"
+        )
+
+    def _row(self, place: str, key: str, field: Schema, *, is_required: bool) -> str:
+        default = field.get("default")
+        cells = (
+            f"`{key}`",
+            self._type(field),
+            "required" if is_required else "–" if default is None else f"`{json.dumps(default)}`",
+            _line(field.get("description") or self._described(field)),
+            self._otherwise.get(f"{place}.{key}".lstrip("."), ""),
+        )
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+    def _described(self, field: Schema) -> str:
+        """Return what the section of a field says of itself, where the field says the same."""
+        return next((self._definitions[name]["description"] for name in _references(field)), "")
+
+    def _type(self, field: Schema) -> str:
+        branches = [branch for branch in field.get("anyOf", [field]) if branch != {"type": "null"}]
+        return " or ".join(self._name(branch) for branch in branches)
+
+    def _name(self, field: Schema) -> str:
+        if "$ref" in field:
+            name = _reference(field)
+            if name == _PROGRAMS:
+                return "[program](configuration.md#serve)"
+            place = next(
+                place for place, found in self._sections if found is self._definitions[name]
+            )
+            return f"[{place.rpartition('.')[2]}](#{_anchor(place)})"
+        if "enum" in field:
+            return " | ".join(f"`{value}`" for value in field["enum"])
+        if field.get("type") == "array":
+            return f"list of {self._type(field['items'])}"
+        if field.get("type") == "object":
+            inner = field.get("additionalProperties")
+            return f"mapping of {self._type(inner)}" if isinstance(inner, dict) else "mapping"
+        return _TYPES.get(field.get("type", ""), "any value") + _range(field)
+
+
+def _references(field: Any) -> Iterator[str]:
+    if isinstance(field, dict):
+        if "$ref" in field:
+            yield _reference(field)
+        for inner in field.values():
+            yield from _references(inner)
+    elif isinstance(field, list):
+        for inner in field:
+            yield from _references(inner)
+
+
+def _reference(field: Schema) -> str:
+    return str(field["$ref"]).rpartition("/")[2]
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", title.lower())
+
+
+def _line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _range(field: Schema) -> str:
+    low, high, above = (field.get(key) for key in ("minimum", "maximum", "exclusiveMinimum"))
+    if low is not None and high is not None:
+        return f" {low:g} to {high:g}"
+    if above is not None:
+        return f" above {above:g}"
+    return f" from {low:g}" if low is not None else ""
