@@ -148,7 +148,8 @@ def test_it_passes_before_there_is_a_baseline_and_then(example):
     first = example.report("example")
     assert first["run"]["status"] == "passed", _failures(first)
     assert {test["target"] for test in first["tests"] if test["status"] == "passed"} == {
-        *("claude", "gpt", "llama", "fixed", "shop", "envelope", "direct", "command")
+        *("claude", "gpt", "llama", "fixed", "shop", "envelope", "direct", "graph", "events"),
+        "command",
     }
     assert _outcomes(first, "drift") == {"skipped"}
     assert _kinds(first) == {kind for _, kind, _ in FAILURES} | {"drift"}

@@ -10,11 +10,12 @@ import json
 import os
 import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 TOKENS = {"input_tokens": 40, "output_tokens": 10}
 
 
-def answer(message: str) -> dict[str, object]:
+def answer(message: str) -> dict[str, Any]:
     """Say where the order is that the message names; tell which tool that took, and the tokens."""
     order_id = (re.findall(r"[A-Z]\d", message) or ["unknown"])[-1]
     call = {"name": "lookup_order", "arguments": {"order_id": order_id}, "result": "delivered"}
@@ -30,7 +31,10 @@ def report(order_id: str) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/chat` and `/envelope` are the agent in two forms, `/api/chat` is Ollama's."""
+    """`/chat`, `/envelope` and `/events` are the agent in three forms, `/api/chat` is Ollama's.
+
+    `/threads` and what is below is the agent as LangGraph's own server would have it.
+    """
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -43,16 +47,22 @@ class Handler(BaseHTTPRequestHandler):
             told = answer(body["input"]["text"])
             data = {"reply": {"text": told["text"]}, "steps": told["tool_calls"]}
             self._send(200, {"data": data, "usage": TOKENS, "model": "shop-1"})
+        elif self.path == "/events":
+            self._send(200, _as_events(answer(body["message"])))
+        elif self.path == "/threads":
+            self._send(200, {"thread_id": "thread-1"})
+        elif self.path == "/threads/thread-1/runs/stream":
+            self._send(200, _as_run(answer(body["input"]["question"])), "text/event-stream")
         else:
             self._send(200, answer(body["messages"][-1]["content"]))
 
     def do_GET(self) -> None:
         self._send(200, {"status": "ok", "shop": os.environ["SHOP"]})
 
-    def _send(self, status: int, value: object) -> None:
-        body = json.dumps(value).encode()
+    def _send(self, status: int, value: object, kind: str = "application/json") -> None:
+        body = (value if isinstance(value, str) else json.dumps(value)).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -65,6 +75,33 @@ def _as_ollama(model: str, text: str) -> dict[str, object]:
     message = {"role": "assistant", "content": text}
     counts = {"prompt_eval_count": 40, "eval_count": 10}
     return {"model": model, "message": message, "done": True, "done_reason": "stop", **counts}
+
+
+def _as_events(told: dict[str, Any]) -> str:
+    call = told["tool_calls"][0]
+    events = [
+        {"type": "tool_call", "data": {"name": call["name"], "args": call["arguments"]}},
+        {"type": "tool_result", "data": {"result": call["result"]}},
+        {"type": "usage", "data": {**TOKENS, "model": told["model"]}},
+        {"type": "final_message", "data": {"text": told["text"]}},
+    ]
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+def _as_run(told: dict[str, Any]) -> str:
+    call = told["tool_calls"][0]
+    asked = {"id": "call-1", "name": call["name"], "args": call["arguments"]}
+    messages = [
+        {"type": "ai", "content": "", "tool_calls": [asked]},
+        {"type": "tool", "tool_call_id": "call-1", "content": call["result"]},
+        {
+            "type": "ai",
+            "content": told["text"],
+            "usage_metadata": TOKENS,
+            "response_metadata": {"model_name": told["model"]},
+        },
+    ]
+    return f"event: updates\ndata: {json.dumps({'shop': {'messages': messages}})}\n\n"
 
 
 def main() -> None:
