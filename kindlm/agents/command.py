@@ -6,17 +6,15 @@ It gets its variables as arguments, no message and no input: it answers once, wi
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from kindlm.agents import failures
-from kindlm.agents.command_output import CommandOutput, read_output
-from kindlm.agents.json_values import ABSENT
+from kindlm.agents.command_output import printed_reply
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
-from kindlm.agents.tool_entries import call_warnings
+from kindlm.agents.program_words import program_name, runnable
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import Command
@@ -25,7 +23,6 @@ __all__ = ["MAX_OUTPUT_BYTES", "CommandAgent", "command_agent"]
 
 MAX_OUTPUT_BYTES = 10_000_000
 _KEPT_STDERR_BYTES = 16_384
-_PYTHON = ("python", "python3")
 _WHO = failures.Who("command")
 
 
@@ -68,14 +65,13 @@ class CommandAgent:
             return Err(self._not_started(error))
         if code != 0:
             return Err(self._error(how_it_ended(code), stdout, stderr))
-        raw = _text(stdout)
-        return Ok(_reply(read_output(raw), raw, latency_ms))
+        return Ok(printed_reply(_text(stdout), latency_ms))
 
     async def _run(self, stdout: Output, stderr: Output) -> tuple[int, float]:
         """Return the exit code, and how long the program itself ran in milliseconds."""
         begun = time.perf_counter()
         async with started(
-            _words(self._command.words),
+            runnable(self._command.words),
             directory=self._command.directory,
             environ={**self._environ, **self._command.env},
             stdout=stdout,
@@ -116,29 +112,7 @@ class CommandAgent:
         )
 
     def _name(self) -> str:
-        """Return the program as the user wrote it; of a script for Python, the script too."""
-        first, *rest = self._command.words
-        is_script = first in _PYTHON and rest and not rest[0].startswith("-")
-        return _WHO.quote(" ".join([first, *rest[: 1 if is_script else 0]]))
-
-
-def _words(words: Sequence[str]) -> list[str]:
-    """Return the words, where `python` is the Python that runs kindlm."""
-    first, *rest = words
-    return [sys.executable if first in _PYTHON else first, *rest]
-
-
-def _reply(output: CommandOutput, raw: str, latency_ms: float) -> AgentReply:
-    warnings = (*output.warnings, *call_warnings(output.tool_uses))
-    if output.output_json is not ABSENT and output.text:
-        warnings = (*warnings, "what was printed beside output_json is not part of the answer")
-    return AgentReply(
-        text=output.answer,
-        raw=raw,
-        latency_ms=latency_ms,
-        tool_uses=output.tool_uses,
-        warnings=warnings,
-    )
+        return _WHO.quote(program_name(self._command.words))
 
 
 def _printed(stdout: Output, stderr: Output) -> str:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json
-from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.agents.tool_entries import AGENT_RULE, call_warnings, tool_call
+from kindlm.ports import AgentReply
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolUse
 
-__all__ = ["CommandOutput", "read_output"]
+__all__ = ["CommandOutput", "printed_reply", "read_output"]
 
 _LINE_END = re.compile(r"\r\n|\n")
 _BEGINS_AS_REPORT = re.compile(r'\s*\{\s*"kindlm"\s*:')
@@ -73,6 +74,21 @@ def read_output(stdout: str) -> CommandOutput:
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
     text = "\n".join(lines).strip("\r\n")
     return CommandOutput(text, tuple(uses), value, _shortened(warnings))
+
+
+def printed_reply(raw: str, latency_ms: float) -> AgentReply:
+    """Return all that a program printed as the answer of an agent."""
+    output = read_output(raw)
+    warnings = (*output.warnings, *call_warnings(output.tool_uses))
+    if output.output_json is not ABSENT and output.text:
+        warnings = (*warnings, "what was printed beside output_json is not part of the answer")
+    return AgentReply(
+        text=output.answer,
+        raw=raw,
+        latency_ms=latency_ms,
+        tool_uses=output.tool_uses,
+        warnings=warnings,
+    )
 
 
 def _report(line: str) -> dict[str, Any] | None:

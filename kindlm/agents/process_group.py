@@ -54,10 +54,14 @@ class Output:
 
 @dataclass(slots=True)
 class Program:
-    """A program that runs; its output is read all the while."""
+    """A program that runs; its output is read all the while. `stdin` is its input, if it has any.
+
+    The first of the readers reads its standard output, the second one what it prints as errors.
+    """
 
     process: asyncio.subprocess.Process
     readers: tuple[asyncio.Task[None], ...]
+    stdin: asyncio.StreamWriter | None = None
 
     async def exit_code(self) -> int:
         """Wait for the program's own end and return its exit code, negative for a signal.
@@ -137,21 +141,24 @@ async def started(
     stdout: Sink,
     stderr: Sink,
     pass_fds: Sequence[int] = (),
+    takes_input: bool = False,
 ) -> AsyncIterator[Program]:
-    """Start a program without a shell, its input closed; raise `OSError` if it can't be.
+    """Start a program without a shell; raise `OSError` if it can't be.
 
-    `pass_fds` are file descriptors that it gets beside the usual three.
+    Its input is closed, unless it `takes_input`. `pass_fds` are file descriptors that it gets
+    beside the usual three.
 
     The pipes are our own: so waiting for the program is not waiting for whatever holds them open.
     """
     async with contextlib.AsyncExitStack() as stack:
         out, err = await _pipe(stack), await _pipe(stack)
+        given = await _input_pipe(stack) if takes_input else None
         try:
             process = await asyncio.create_subprocess_exec(
                 *words,
                 cwd=directory,
                 env=dict(environ),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.DEVNULL if given is None else given.read_end,
                 stdout=out.write_end,
                 stderr=err.write_end,
                 start_new_session=True,
@@ -160,11 +167,13 @@ async def started(
         finally:
             os.close(out.write_end)
             os.close(err.write_end)
+            if given is not None:
+                os.close(given.read_end)
         readers = (
             asyncio.create_task(_read(out.reader, stdout)),
             asyncio.create_task(_read(err.reader, stderr)),
         )
-        program = Program(process, readers)
+        program = Program(process, readers, None if given is None else given.writer)
         stack.push_async_callback(program.end)
         yield program
 
@@ -183,6 +192,23 @@ async def _pipe(stack: contextlib.AsyncExitStack) -> _Pipe:
     )
     stack.callback(transport.close)
     return _Pipe(reader, write_end)
+
+
+@dataclass(frozen=True, slots=True)
+class _InputPipe:
+    writer: asyncio.StreamWriter
+    read_end: int
+
+
+async def _input_pipe(stack: contextlib.AsyncExitStack) -> _InputPipe:
+    read_end, write_end = os.pipe()
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
+        os.fdopen(write_end, "wb", buffering=0),
+    )
+    stack.callback(transport.abort)
+    return _InputPipe(asyncio.StreamWriter(transport, protocol, None, loop), read_end)
 
 
 async def _read(reader: asyncio.StreamReader, output: Sink) -> None:
