@@ -48,7 +48,7 @@ OTHERWISE = {
     "thresholds.variance": "Cases with turns pass over it",
     "thresholds.variance.runs": "`run --runs`",
     "thresholds.variance.pass_rate": "Runs that end in an error are left out",
-    "thresholds.variance.confidence_level": "Of the interval of the mean",
+    "thresholds.variance.confidence_level": "Of the interval of the mean alone",
     "adapter_config.timeout": "Some adapters score an answer that never came",
     "adapter_config.headers": "Some adapters pass over it",
     "adapter_config.verbose": "Some adapters pass over it",

@@ -30,7 +30,16 @@ def event_reference() -> str:
     members = typing.get_args(typing.get_args(events.Event)[0])
     parts: dict[str, type[BaseModel]] = {}
     sections = [_event(model, parts) for model in members]
-    return "\n".join([*sections, "## Parts\n", *(_part(model) for model in parts.values())])
+    return "\n".join([*sections, "## Parts\n", *_parts(parts)])
+
+
+def _parts(parts: dict[str, type[BaseModel]]) -> Iterator[str]:
+    """Yield a section for each part, and for the parts of these."""
+    done: set[str] = set()
+    while left := [name for name in parts if name not in done]:
+        for name in left:
+            done.add(name)
+            yield _part(parts[name], parts)
 
 
 def _event(model: type[Payload], parts: dict[str, type[BaseModel]]) -> str:
@@ -38,8 +47,8 @@ def _event(model: type[Payload], parts: dict[str, type[BaseModel]]) -> str:
     return f"### `{name}`\n\n{_text(model)} Schema {model.SCHEMA}.\n\n{_table(model, parts)}"
 
 
-def _part(model: type[BaseModel]) -> str:
-    return f"### {model.__name__}\n\n{_text(model)}\n\n{_table(model, {})}"
+def _part(model: type[BaseModel], parts: dict[str, type[BaseModel]]) -> str:
+    return f"### {model.__name__}\n\n{_text(model)}\n\n{_table(model, parts)}"
 
 
 def _text(model: type[BaseModel]) -> str:

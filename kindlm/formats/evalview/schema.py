@@ -139,7 +139,7 @@ class VarianceConfig(EvalviewSection):
     max_std_dev: Annotated[float, Field(ge=0), _Whole] | None = None
     """The largest standard deviation of their weighted scores."""
     confidence_level: Annotated[float, Field(ge=0.5, le=0.99), _Whole] = 0.95
-    """How sure the intervals are that EvalView prints. Intervals of kindlm are of 95 %."""
+    """How sure the intervals of its pass rate and of its mean score are."""
 
 
 class ThresholdsConfig(EvalviewSection):
