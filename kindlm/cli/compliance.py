@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from kindlm.cli.output_file import open_output, open_report
+from kindlm.cli.output_file import STDOUT, open_output, open_report
 from kindlm.cli.reporters import Reporter, distinct, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.rows import SuiteView
@@ -17,8 +17,9 @@ from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance.pdf import pdf_of, require_pdf
 from kindlm.reports.compliance.report import REPORT, document_of
 from kindlm.reports.registry import ReportOptions
+from kindlm.suite import Suite
 
-__all__ = ["check_pdf", "write_documents", "write_pdf"]
+__all__ = ["check_pdf", "suites_with_documents", "write_documents", "write_pdf"]
 
 _USUAL_FOLDER = "./compliance-reports"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -32,6 +33,8 @@ def check_pdf(
 
     That is told before tests are run and before other reports are written.
     """
+    if file == STDOUT:
+        return Err(_pdf_to_stdout())
     pdf = Reporter(REPORT, file)
     for checked in (require_pdf(), distinct([*reporters, pdf])):
         if isinstance(checked, Err):
@@ -40,24 +43,20 @@ def check_pdf(
 
 
 def write_documents(
-    request: RunRequest, view: RunView, options: ReportOptions, *, wanted: bool
-) -> Iterator[Path | KindlmError | str]:
-    """Write a document for each suite that has `compliance` enabled, or for all that are wanted.
+    request: RunRequest, view: RunView, options: ReportOptions, suites: Iterable[SuiteView]
+) -> Iterator[Path | KindlmError]:
+    """Write a document for each of the suites, to its `outputDir`, relative to its file.
 
-    They go to the suite's `outputDir`, relative to its file. Yields each file that was written, or
-    why one could not be; and as a text, what is wrong with a template that failed.
+    Yields each file that was written, or why one could not be. Where the template of a suite
+    failed, there is a file that says so, and the error is what is yielded.
     """
-    suites = {suite.path: suite for suite in request.suites}
+    compliance = {suite.path: suite.compliance for suite in request.suites}
     written: set[str] = set()
-    for suite in view.suites:
-        settings = suites[suite.path].compliance if suite.path in suites else None
-        if not wanted and (settings is None or not settings.enabled):
-            continue
+    for suite in suites:
+        settings = compliance.get(suite.path)
         folder = _USUAL_FOLDER if settings is None else settings.output_dir
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{_file_name(suite)}"
         document = document_of(view, suite.id, options)
-        if document.problem is not None:
-            yield document.problem
         try:
             file = _unused(stem, written)
             with open_report(file) as out:
@@ -66,13 +65,22 @@ def write_documents(
         except (OSError, ValueError) as error:
             yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o")
         else:
-            yield file
+            yield file if document.problem is None else document.problem
 
 
-def write_pdf(view: RunView, file: Path, options: ReportOptions) -> KindlmError | None:
-    """Write the documents of all suites as one PDF; return why that could not be done."""
-    documents = "\n\n".join(document_of(view, suite.id, options).text for suite in view.suites)
-    pdf = pdf_of(documents, view.info.finished_at or view.info.started_at)
+def suites_with_documents(request: RunRequest, view: RunView) -> list[SuiteView]:
+    """Return the suites of a run that have `compliance` enabled."""
+    enabled = {suite.path for suite in request.suites if _is_enabled(suite)}
+    return [suite for suite in view.suites if suite.path in enabled]
+
+
+def write_pdf(
+    view: RunView, file: Path, options: ReportOptions, suites: Iterable[SuiteView]
+) -> KindlmError | None:
+    """Write the documents of suites as one PDF; return why that could not be done."""
+    documents = [document_of(view, suite.id, options) for suite in suites]
+    text = "\n\n".join(document.text for document in documents)
+    pdf = pdf_of(text, view.info.finished_at or view.info.started_at)
     if isinstance(pdf, Err):
         return pdf.error
     try:
@@ -80,7 +88,7 @@ def write_pdf(view: RunView, file: Path, options: ReportOptions) -> KindlmError 
             out.write(pdf.value)
     except OSError as error:
         return _not_written(file, error, view.id, "--pdf")
-    return None
+    return next((document.problem for document in documents if document.problem), None)
 
 
 def _file_name(suite: SuiteView) -> str:
@@ -96,6 +104,18 @@ def _unused(stem: Path, written: set[str]) -> Path:
     file = next(file for file in files if os.path.realpath(file).casefold() not in written)
     written.add(os.path.realpath(file).casefold())
     return file
+
+
+def _is_enabled(suite: Suite) -> bool:
+    return suite.compliance is not None and suite.compliance.enabled
+
+
+def _pdf_to_stdout() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "A PDF is not written to standard output.",
+        "Name a file: --pdf FILE",
+    )
 
 
 def _not_written(file: Path, error: OSError | ValueError, run: str, option: str) -> KindlmError:

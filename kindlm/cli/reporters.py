@@ -111,19 +111,26 @@ def of_project(options: ReportOptions, root: Path) -> ReportOptions:
 def write_reports(
     reporters: Sequence[Reporter], view: RunView, options: ReportOptions
 ) -> list[KindlmError]:
-    """Write all reports; return those that could not be written, the others are written."""
+    """Write all reports; return what is wrong with some of them, the others are written."""
     errors: list[KindlmError] = []
     for reporter in reporters:
         if reporter.file is None:
-            reporter.report.write(view, sys.stdout, options)
+            wrong = reporter.report.write(view, sys.stdout, options)
             sys.stdout.flush()
-            continue
-        try:
-            with open_report(reporter.file) as out:
-                reporter.report.write(view, out, replace(options, color=False))
-        except OSError as error:
-            errors.append(_not_written(reporter, error))
+        else:
+            wrong = _write_file(reporter, reporter.file, view, replace(options, color=False))
+        errors += [] if wrong is None else [wrong]
     return errors
+
+
+def _write_file(
+    reporter: Reporter, file: Path, view: RunView, options: ReportOptions
+) -> KindlmError | None:
+    try:
+        with open_report(file) as out:
+            return reporter.report.write(view, out, options)
+    except OSError as error:
+        return _not_written(reporter, error)
 
 
 def _no_file_name(report: str) -> KindlmError:

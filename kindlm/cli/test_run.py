@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +46,7 @@ from kindlm.recording.unwritten import (
     keep_unwritten,
 )
 from kindlm.reports.registry import ReportOptions
+from kindlm.suite import Suite
 from kindlm_store import (
     EventLog,
     LockHeldError,
@@ -75,8 +76,6 @@ def run_tests(options: TestOptions) -> int:
         fail([_nothing_to_force()], console)
     if options.dry_run and (options.reporters or options.output):
         fail([_no_report_of_a_plan()], console)
-    if options.pdf is not None and not options.compliance:
-        fail([_pdf_of_what()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     unfinished = _unfinished(options) if options.resume is not None else None
     if unfinished is not None:
@@ -86,6 +85,8 @@ def run_tests(options: TestOptions) -> int:
     loaded = or_fail(
         load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
     )
+    if options.pdf is not None and not (options.compliance or _has_documents(loaded.suites)):
+        fail([_pdf_of_what()], console)
     or_fail(_check_files(reporters, options, project, loaded))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
@@ -239,24 +240,28 @@ def _write_compliance(
     console: Console,
 ) -> list[KindlmError]:
     """Write the compliance documents that are wanted; return what could not be written."""
-    enabled = any(suite.compliance and suite.compliance.enabled for suite in request.suites)
-    if not (enabled or options.compliance):
+    if not (options.compliance or _has_documents(request.suites)):
         return []
     # It takes a template engine, and few runs have it.
-    from kindlm.cli.compliance import write_documents, write_pdf
+    from kindlm.cli.compliance import suites_with_documents, write_documents, write_pdf
 
+    wanted = view.suites if options.compliance else suites_with_documents(request, view)
     errors: list[KindlmError] = []
-    for written in write_documents(request, view, look, wanted=options.compliance):
+    for written in write_documents(request, view, look, wanted):
         if isinstance(written, KindlmError):
             errors.append(written)
-        elif isinstance(written, str):
-            warn(written, "What a template may do: docs/compliance.md", console)
         elif options.warnings:
             note(f"Compliance report: {_shown(written)}", console)
-    if options.pdf is not None and (error := write_pdf(view, options.pdf, look)) is not None:
-        errors.append(error)
+    if options.pdf is not None:
+        error = write_pdf(view, options.pdf, look, wanted)
+        # What is wrong with a document need not be told of each of its forms.
+        errors += [] if error is None or error in errors else [error]
     show(errors, console)
     return errors
+
+
+def _has_documents(suites: Iterable[Suite]) -> bool:
+    return any(suite.compliance and suite.compliance.enabled for suite in suites)
 
 
 async def _run(
@@ -321,7 +326,7 @@ def _pdf_of_what() -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "--pdf is the form of the compliance report, which was not asked for.",
-        "Add --compliance.",
+        "Add --compliance, or set compliance.enabled in a suite.",
     )
 
 

@@ -49,8 +49,11 @@ class Report(Protocol):
         """What a user calls it."""
         ...
 
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the run piece by piece; memory does not grow with the number of tests."""
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
+        """Write the run piece by piece; memory does not grow with the number of tests.
+
+        Returns why what was written is not the report that was wanted, None if it is.
+        """
         ...
 
 

@@ -145,9 +145,34 @@ def test_a_template_that_fails_is_told_and_changes_no_verdict(
     (workspace.root / "mine.md").write_text("{{ 'x' * 10 ** 10 }}")
     custom = {"enabled": True, "framework": "custom", "template": "mine.md"}
     workspace.suite(server.url, compliance=custom)
-    done = workspace.run("test")
-    assert done.returncode == 0
-    assert "The template mine.md of the compliance report failed: it takes more than" in done.stderr
+    said = "The template mine.md of the compliance report failed: it takes more than"
+    done = workspace.run("test", "--pdf", "out.pdf")
+    assert done.returncode == 1
+    assert done.stderr.count(said) == 1
+    assert "Compliance report:" not in done.stderr
+    assert workspace.query("SELECT passed FROM runs") == [(1,)]
+    file, template, pdf = files(workspace)
+    assert (template, pdf) == ("mine.md", "out.pdf")
+    assert (workspace.root / file).read_text().startswith("# The report could not be written\n")
+    for arguments in (("--format", "compliance"), ("--pdf", "again.pdf")):
+        again = workspace.run("report", *arguments)
+        assert again.returncode == 1
+        assert said in again.stderr
+
+
+def test_a_pdf_holds_the_documents_that_are_enabled_or_asked_for(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    workspace.suite(server.url, compliance={"enabled": True})
+    assert workspace.run("test", "--pdf", "out.pdf").returncode == 0
+    assert (workspace.root / "out.pdf").read_bytes().startswith(b"%PDF-")
+    refused = workspace.run("test", "--pdf", "-")
+    assert refused.returncode == 1
+    assert "Name a file: --pdf FILE" in refused.stderr
+    assert workspace.run("report", "--pdf", "-").returncode == 1
+    assert not (workspace.root / "-").exists()
+    workspace.suite(server.url)
+    assert "compliance.enabled" in workspace.run("test", "--pdf", "other.pdf").stderr
 
 
 def test_it_is_written_where_no_run_has_finished_yet(

@@ -48,7 +48,7 @@ def report_command(
     with open_view(db, run_id or run) as view:
         errors = write_reports(reporters, view, options)
         if pdf is not None:
-            errors += [error] if (error := write_pdf(view, pdf, options)) else []
+            errors += [error] if (error := write_pdf(view, pdf, options, view.suites)) else []
         if errors:
             fail(errors)
         raise typer.Exit(exit_code(view))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.reports.compliance.rendering import render
 from kindlm.reports.compliance.template_process import TemplateFailedError, render_apart
 from kindlm.reports.markdown_text import code, plain
@@ -26,7 +27,7 @@ class Document:
     """The document of a suite; `problem` says what is wrong with its template, if it failed."""
 
     text: str
-    problem: str | None = None
+    problem: KindlmError | None = None
 
 
 def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -> Document:
@@ -47,8 +48,17 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
         told = f"Its template {code(file)} failed: {plain(str(error))}."
         return Document(
             _sealed(f"# The report could not be written\n\n{told}\n", changed),
-            f"The template {file} of the compliance report failed: {error}.",
+            _failed(file, error),
         )
+
+
+def _failed(file: str, error: TemplateFailedError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The template {file} of the compliance report failed: {error}.",
+        "The run is recorded, with this template. What one may do: docs/compliance.md. Mend it, and"
+        " run the tests again.",
+    )
 
 
 def _own_template() -> str:
