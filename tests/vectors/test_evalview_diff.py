@@ -1,0 +1,148 @@
+"""The vectors of EvalView test cases that are about comparing a run with another one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from compared_statuses import compare_statuses
+from recorded_history import History, Make
+
+from kindlm.history.comparison import Change
+from kindlm.history.diff.calls import Call, CallChange, CallEdit, compare_arguments, diff_calls
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
+from kindlm.history.diff.values import TestDiff
+from kindlm.history.evidence import FailOn
+
+Vector = dict[str, Any]
+
+ARGUMENTS: Final = {
+    "pd-int-float": "1 and 1.0 are the same number in JSON",
+    "pd-bool-int": "true is no number",
+}
+STATUSES: Final = {
+    "ds-score-drop-no-diff": "a score that drops may be a regression whatever else is the same",
+}
+CALLS: Final = {"ds-replace-uneven": "every call that is not there any more is told"}
+CODES: Final = {"xc-quar": "nothing is quarantined: a regression counts until it is mended"}
+
+BEFORE, AFTER = "before00", "after000"
+
+
+@pytest.mark.vectors("evalview.jsonl", "diff_parameters", departures=ARGUMENTS)
+def test_parameters(vector: Vector) -> None:
+    found = compare_arguments(vector["input"]["golden"], vector["input"]["actual"])
+    told = list(dict.fromkeys(argument.path.partition(".")[0] for argument in found))
+    assert told == [one["param"] for one in vector["expected"]]
+
+
+@pytest.mark.vectors("evalview.jsonl", "diff_status", departures=STATUSES)
+def test_status(vector: Vector, history: History) -> None:
+    config = vector["input"].get("config", {})
+    threshold = config.get("score_regression_threshold", 5.0) / 100
+    (test,) = compared(history, vector["input"], threshold).tests
+    assert status_of(test) == vector["expected"]["status"]
+
+
+@pytest.mark.vectors("evalview.jsonl", "diff_status", departures=CALLS)
+def test_tools(vector: Vector) -> None:
+    golden, actual = (
+        [Call(tool, {}) for tool in vector["input"][side]["tools"]] for side in ("golden", "actual")
+    )
+    found = [as_told(one) for one in diff_calls(golden, actual) if one.edit is not CallEdit.SAME]
+    assert found == vector["expected"]["tool_diffs"]
+
+
+@pytest.mark.vectors("evalview.jsonl", "diff_per_turn")
+def test_turns(vector: Vector, history: History) -> None:
+    """Calls are compared over the whole conversation, so that a swap between turns is seen."""
+    given = vector["input"]
+    golden, actual = (
+        {"tools": [tool for turn in given[f"{side}_turn_tools"] for tool in turn], "output": "b"}
+        for side in ("golden", "actual")
+    )
+    (test,) = compared(history, {"golden": golden, "actual": actual}).tests
+    assert status_of(test) == vector["expected"]["status"]
+
+
+@pytest.mark.vectors("evalview.jsonl", "exit_code_check", departures=CODES)
+def test_the_exit_code_of_a_comparison(vector: Vector, history: History) -> None:
+    given = vector["input"]
+    wanted = (given["fail_on"] or "REGRESSION").split(",")
+    rule = FailOn.BEHAVIOUR if "TOOLS_CHANGED" in wanted else FailOn.DEFAULT
+    assert not given["execution_failures"]
+    diff = compare_statuses(history, given["statuses"], DiffOptions(rule))
+    assert int(diff.fails) == vector["expected"]["exit_code"]
+
+
+@pytest.mark.vectors("evalview.jsonl", "diff_command")
+def test_the_command(vector: Vector, history: History) -> None:
+    for name, results in ((BEFORE, vector["input"]["before"]), (AFTER, vector["input"]["after"])):
+        run = history.run(name)
+        run.suite(tests=[Make.planned(one["test_case"]) for one in results], defaults={})
+        for one in results:
+            found = one["evaluations"]
+            run.execution(
+                one["test_case"],
+                output=one["actual_output"],
+                tools=called(found["sequence_correctness"]["actual_sequence"]),
+                cost_usd=found["cost"]["total_cost"],
+                latency_ms=found["latency"]["total_latency"],
+            )
+        run.finish()
+    expected = vector["expected"]
+
+    tests = {test.key.name: test for test in diff_of(history).tests}
+
+    told = {name: test.change for name, test in tests.items()}
+    assert [name for name in told if told[name] is Change.ADDED] == expected["added"]
+    assert [name for name in told if told[name] is Change.REMOVED] == expected["removed"]
+    for wanted in expected["compared"]:
+        test = tests[wanted["test_case"]]
+        assert test.behaviour.tools == wanted["tool_sequence"]["changed"]
+        assert test.behaviour.output == (wanted["output_similarity"] < 100)
+        assert test.before is not None
+        assert test.after is not None
+        for side, sign in ((test.before, "before"), (test.after, "after")):
+            assert side.cost_usd == wanted[f"cost_{sign}"]
+            assert side.latency_ms == wanted[f"latency_{sign}_ms"]
+
+
+def called(tools: list[str]) -> tuple[tuple[str, Any, Any], ...]:
+    return tuple((tool, {}, None) for tool in tools)
+
+
+def compared(history: History, given: Vector, threshold: float = 0.05) -> RunDiff:
+    """Record both sides as runs, and compare them."""
+    for name, side in ((BEFORE, given["golden"]), (AFTER, given["actual"])):
+        score = side.get("score", 90) / 100
+        scored = Make.passed("weighted_score", "weighted score", score=score)
+        run = history.run(name)
+        run.suite(tests=[Make.planned()], defaults={})
+        run.execution(output=side["output"], tools=called(side["tools"]), assertions=(scored,))
+        run.finish()
+    return diff_of(history, threshold)
+
+
+def diff_of(history: History, threshold: float = 0.05) -> RunDiff:
+    options = DiffOptions(regression_threshold=threshold)
+    return compare_runs(history.reader(), BEFORE, AFTER, options)
+
+
+def status_of(test: TestDiff) -> str:
+    if test.change is Change.REGRESSED:
+        return "regression"
+    if test.behaviour.tools or test.behaviour.arguments:
+        return "tools_changed"
+    return "output_changed" if test.behaviour.output else "passed"
+
+
+def as_told(change: CallChange) -> dict[str, Any]:
+    at = change.after if change.after is not None else change.before
+    is_new = change.edit is CallEdit.ADDED
+    return {
+        "type": change.edit.value,
+        "pos": at,
+        "golden": None if is_new else change.tool,
+        "actual": change.tool if is_new else None,
+    }

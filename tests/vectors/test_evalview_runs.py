@@ -1,0 +1,145 @@
+"""The vectors of EvalView test cases that are about repeats, costs and what a run ends with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from compared_statuses import compare_statuses
+from recorded_history import History, Make
+
+from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
+from kindlm.history.run_view import RunView
+from kindlm.history.score_limits import LimitedScores
+from kindlm.history.statistics import mean_interval
+from kindlm.outcome import Status
+from kindlm.providers.pricing import PriceTable
+from kindlm.suite import ScoreLimits
+from kindlm.transcript import Usage
+
+Vector = dict[str, Any]
+
+STUDENT: Final = "the interval of a mean of few scores is Student's, not that of the normal one"
+UNBIASED: Final = "pass@k and pass^k are the unbiased estimates, not those of the rate put in"
+
+SINGLE: Final = {"stat-single": "of one score no spread is known, rather than none"}
+MEANS: Final = dict.fromkeys(("stat-basic", "stat-single", "stat-1to100", "stat-90"), STUDENT)
+CHANCES: Final = {"flak-mixed": UNBIASED}
+INTERVALS: Final = dict.fromkeys(
+    ("flak-mixed", "flak-minmean", "flak-ci-warning-only", "flak-all-fail"), STUDENT
+)
+CODES: Final = {"xr-err": "the exit code of all that fails is 1"}
+COSTS: Final = dict.fromkeys(
+    ("price-gpt-5-mini", "price-claude-sonnet-4-6"),
+    "what was read from a cache is among the tokens of the input",
+)
+
+PROVIDERS: Final = {"gpt": "openai", "claude": "anthropic"}
+
+
+@pytest.mark.vectors("evalview.jsonl", "statistics", departures=SINGLE)
+def test_mean_and_spread(vector: Vector) -> None:
+    expected = vector["expected"]
+    found = LimitedScores(ScoreLimits(), tuple(vector["input"]["values"]))
+    assert found.mean == expected["mean"]
+    assert found.std_dev == pytest.approx(expected["std_dev"], abs=0.00005)
+
+
+@pytest.mark.vectors("evalview.jsonl", "statistics", departures=MEANS)
+def test_the_interval_of_a_mean(vector: Vector) -> None:
+    expected = vector["expected"]
+    found = mean_interval(vector["input"]["values"], vector["input"]["confidence_level"])
+    wanted = expected["confidence_interval_lower"], expected["confidence_interval_upper"]
+    assert found == pytest.approx(wanted, abs=0.00005)
+
+
+@pytest.mark.vectors("evalview.jsonl", "statistical_mode")
+def test_the_verdict_over_repeats(vector: Vector, history: History) -> None:
+    expected = vector["expected"]
+    (test,) = repeated(history, vector).tests()
+    assert (test.status is Status.PASSED) == expected["passed"]
+    assert test.counts.pass_rate == expected["pass_rate"]
+    statistics = statistics_of(history, vector)
+    assert statistics.score is not None
+    assert statistics.score.mean * 100 == pytest.approx(expected["mean"])
+    assert statistics.score.std_dev is not None
+    assert statistics.score.std_dev * 100 == pytest.approx(expected["std_dev"], abs=0.00005)
+
+
+@pytest.mark.vectors("evalview.jsonl", "statistical_mode", departures=CHANCES)
+def test_the_chances_of_several_tries(vector: Vector, history: History) -> None:
+    repeated(history, vector)
+    found = statistics_of(history, vector)
+    told = round(found.pass_at[-1], 4), round(found.pass_hat[-1], 4)
+    assert told == (vector["expected"]["pass_at_k"], vector["expected"]["pass_power_k"])
+
+
+@pytest.mark.vectors("evalview.jsonl", "statistical_mode", departures=INTERVALS)
+def test_the_interval_of_the_score(vector: Vector, history: History) -> None:
+    repeated(history, vector)
+    score = statistics_of(history, vector).score
+    assert score is not None
+    assert score.interval is not None
+    found = [end * 100 for end in score.interval]
+    assert found == pytest.approx(vector["expected"]["ci"], abs=0.00005)
+
+
+@pytest.mark.vectors("evalview.jsonl", "exit_code_run", departures=CODES)
+def test_the_exit_code_of_a_run(vector: Vector, history: History) -> None:
+    """Comparing is a command of its own: where the vector does both, the run itself passes."""
+    given = vector["input"]
+    run = history.run()
+    run.suite(tests=[Make.planned("sound"), Make.planned("a"), Make.planned("b")], defaults={})
+    run.execution("sound", assertions=(Make.passed(),))
+    run.execution("a", assertions=(Make.failed() if given["failed"] else Make.passed(),))
+    run.execution("b", status=Status.ERRORED if given["execution_errors"] else Status.PASSED)
+    code = 0 if run.finish().fulfilled else 1
+    if given["diff"]:
+        assert code == 0
+        code = compared_code(history, given["statuses"])
+    assert code == vector["expected"]["exit_code"]
+
+
+@pytest.mark.vectors("evalview.jsonl", "pricing", departures=COSTS)
+def test_pricing(vector: Vector) -> None:
+    given = vector["input"]
+    provider = PROVIDERS[given["model"].partition("-")[0]]
+    usage = Usage(given["input_tokens"], given["output_tokens"])
+    found = PriceTable({}).cost(provider, given["model"], usage)
+    assert found.usd == pytest.approx(vector["expected"]["cost"])
+
+
+def repeated(history: History, vector: Vector) -> RunView:
+    """Record the repeats of a test with the scores that they got there."""
+    given = vector["input"]
+    variance = given["variance"]
+    limits = {
+        name: variance[written] / 100
+        for name, written in (("min_mean", "min_mean_score"), ("max_std_dev", "max_std_dev"))
+        if written in variance
+    }
+    run = history.run()
+    planned = Make.planned(
+        repeat=len(given["runs"]), pass_rate=variance["pass_rate"], score_limits=limits or None
+    )
+    run.suite(tests=[planned], defaults={})
+    for repeat, one in enumerate(given["runs"], start=1):
+        result = Make.passed if one["passed"] else Make.failed
+        scored = result("weighted_score", "weighted score", score=one["score"] / 100)
+        run.execution(
+            repeat=repeat, assertions=(scored,), tools=tuple((t, {}, None) for t in one["tools"])
+        )
+    return run.finish()
+
+
+def statistics_of(history: History, vector: Vector) -> RepeatStatistics:
+    view = history.view("k3f9x2ab")
+    (test,) = view.tests()
+    assert test.counts.tested == len(vector["input"]["runs"])
+    found = repeat_statistics(view.db, test)
+    assert found is not None
+    return found
+
+
+def compared_code(history: History, statuses: list[str]) -> int:
+    return int(compare_statuses(history, dict(enumerate(statuses))).fails)
