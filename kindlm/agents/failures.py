@@ -108,7 +108,7 @@ def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmE
         who,
         ErrorCode.PROVIDER_TIMEOUT,
         f"{who.title} did not answer within {timeout_s * 1000:.0f} ms",
-        "Raise defaults.timeoutMs, or check whether the agent is slow",
+        "Raise `timeoutMs` of the agent or of the defaults, or check whether the agent is slow",
         retryable=retryable,
     )
 

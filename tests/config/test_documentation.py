@@ -12,10 +12,13 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from kindlm.agents.http_options import _OPTIONS as HTTP_OPTIONS
+from kindlm.agents.langgraph_options import _OPTIONS as GRAPH_OPTIONS
+from kindlm.agents.openai_assistants import _OPTIONS as ASSISTANT_OPTIONS
 from kindlm.agents.python_agent import _OPTIONS as PYTHON_OPTIONS
 from kindlm.agents.registry import ADAPTERS
+from kindlm.agents.streaming import _OPTIONS as STREAMING_OPTIONS
 from kindlm.config import json_schema
-from kindlm.config.agent_rules import OPTIONS
+from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.schema import KindlmConfig
 from kindlm.simulation.placeholders import MissingValueError, fill
 from kindlm.suite import TOOL_PLACEHOLDER
@@ -105,7 +108,19 @@ def test_every_link_on_the_page_leads_somewhere(reference: Any) -> None:
 def test_adapters_take_the_options_that_the_configuration_knows() -> None:
     assert set(OPTIONS) == set(ADAPTERS)
     assert set(OPTIONS["http"]) == {"headers", *HTTP_OPTIONS}
+    assert set(OPTIONS["langgraph"]) == {"headers", *GRAPH_OPTIONS}
+    assert set(OPTIONS["openai-assistants"]) == {"headers", *ASSISTANT_OPTIONS}
     assert set(OPTIONS["python"]) == set(PYTHON_OPTIONS)
+    for name in ("streaming", "tapescope"):
+        assert set(OPTIONS[name]) == {"headers", *STREAMING_OPTIONS}
+
+
+@pytest.mark.parametrize("name", [*OPTIONS, *OTHER_NAMES])
+def test_every_adapter_and_its_options_are_on_the_page_of_agents(name: str) -> None:
+    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page
+    for option in OPTIONS.get(name, ()):
+        assert f"`{option}`" in page
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,22 @@ def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_
     assert found == ([] if is_sent else [("tests[0].prompt", "unused")])
 
 
+@pytest.mark.parametrize(
+    ("agent", "takes_tools"),
+    [
+        ("adapter: http, endpoint: 'http://h'", False),
+        ("adapter: openai-assistants", True),
+        ("type: openai-assistant", True),
+    ],
+)
+def test_tools_that_nobody_asks_for(load: Any, minimal: str, agent: str, takes_tools: bool) -> None:
+    test = "prompt: ask\n    models: [shop]\n    tools: [{name: look, defaultResponse: 1}]"
+    agents = f"agents: [{{id: shop, {agent}}}]\n"
+    found = warnings(load(minimal.replace("prompt: ask", test) + agents))
+    unused = [path for path, reason in found if path.startswith("tests")]
+    assert unused == ([] if takes_tools else ["tests[0].tools"])
+
+
 def test_ids_are_unique_over_models_and_agents(load: Any, minimal: str) -> None:
     loaded = load(minimal + AGENT.replace("shop", "gpt"))
     assert errors(loaded) == [("agents[0].id", "CONFIG_VALIDATION_ERROR")]

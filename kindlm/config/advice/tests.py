@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.advice.never_failing import holds_always
+from kindlm.config.agent_rules import OTHER_NAMES
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig
 from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
-from kindlm.config.targets import runs_on_models
+from kindlm.config.targets import runs_on_models, targets_of
 from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
 from kindlm.matching import matches
 from kindlm.suggestions import hint_for
@@ -23,6 +24,9 @@ __all__ = ["expect_sections", "warn_of_tests"]
 _IN_A_BODY = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 # Each answer is compared with so many before it: a file may hold tens of thousands.
 _COMPARED = 100
+_FOR_MODELS = ("tools", "strict_tools", "max_turns")
+# OpenAI's assistants leave it to whoever asks them to run their functions.
+_ANSWERED = frozenset({"openai-assistants"})
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 
 
@@ -82,7 +86,7 @@ def _warn_of_targets(
         )
     elif not runs_on_models(test, config):
         who = "a command" if test.command is not None else "an agent"
-        keys = ["tools", "strict_tools", "max_turns"]
+        keys = ["max_turns"] if _has_answered_tools(test, config) else list(_FOR_MODELS)
         keys += ["models"] if test.command is not None else []
         for key in keys:
             if key in test.model_fields_set:
@@ -94,6 +98,15 @@ def _warn_of_targets(
                     f"Remove `{alias}`",
                     reason="unused",
                 )
+
+
+def _has_answered_tools(test: TestConfig, config: KindlmConfig) -> bool:
+    """Tell whether a test has an agent among its targets whose functions the test answers."""
+    targets = targets_of(test, config)
+    return any(
+        agent.id in targets and OTHER_NAMES.get(agent.adapter, agent.adapter) in _ANSWERED
+        for agent in config.agents
+    )
 
 
 def _warn_of_system_text(
