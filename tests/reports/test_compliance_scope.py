@@ -246,6 +246,29 @@ def test_metadata_is_shown_whole(history: Any, make: Any) -> None:
     assert "| Operator | not stated |" in system
 
 
+def test_of_a_run_that_did_not_end_nothing_has_passed_yet(history: Any, make: Any) -> None:
+    run = history.run("aaaa2222", planned=45)
+    planned = [make.planned(name, repeat=repeat) for name, repeat in (("slow", 40), ("whole", 1))]
+    run.suite("first", tests=[*planned, make.planned("never", repeat=3)])
+    run.suite("second", tests=[make.planned("done")])
+    for repeat in range(1, 17):
+        run.execution("slow", repeat=repeat, assertions=(make.passed(),))
+    run.execution("slow", repeat=17, finished=False, output=None)
+    run.execution("whole", assertions=(make.passed(),))
+    run.execution("done", suite=1, assertions=(make.passed(),))
+    first, second = documents(run.leave()).values()
+
+    results = section(first, "Results")
+    assert "| slow | gpt | PASS SO FAR | 16 of 16, 24 more planned |" in results
+    assert "| whole | gpt | PASS | 1 of 1 |" in results
+    assert "| never | gpt | NOT RUN | 0 of 0, 3 more planned |" in results
+    assert "| passRateMin | PASS SO FAR |" in results
+    risk = section(first, "Article 9: Risk management system")
+    assert "- PASS SO FAR passRateMin" in risk
+    # The other suite has come to its end.
+    assert "SO FAR" not in second
+
+
 def test_what_was_erased_of_the_configuration_is_not_said_to_be_unstated(
     history: Any, make: Any
 ) -> None:

@@ -72,6 +72,13 @@ SELECT DISTINCT source.run
 """
 
 
+_PLANNED = """
+SELECT test, target, sum(repeat) AS repeat FROM planned_tests
+ WHERE suite IN $ids AND selected
+ GROUP BY test, target
+"""
+
+
 def read_facts(
     view: RunView, suite: SuiteView, regression_threshold: float | None = None
 ) -> dict[str, Any]:
@@ -85,7 +92,9 @@ def read_facts(
     compliance = _section(config or {}, "config", "compliance")
     metadata = _section(compliance, "metadata")
     info = view.info
-    tests = [_test(test) for test in view.tests(suite.id)]
+    unfinished = view.missing_of(suite) > 0
+    planned = _planned(db, suite) if unfinished else {}
+    tests = [_test(test, planned) for test in view.tests(suite.id)]
     checks = read_checks(db, suite)
     history, older_runs = read_history(view, suite)
     reviews, more_reviews = read_reviews(view, suite)
@@ -118,6 +127,7 @@ def read_facts(
             "config_hash": suite.config_hash,
             "error": suite.error,
             "status": suite.status.value,
+            "unfinished": unfinished,
             "erased": config is None,
             "repeats": sorted({each["repeats"] for each in tests}),
         },
@@ -176,8 +186,15 @@ def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return document
 
 
-def _test(test: TestView) -> dict[str, Any]:
+def _planned(db: sqlite3.Connection, suite: SuiteView) -> dict[tuple[str, str], int]:
+    """Return how often each test was to be run, by its name and target."""
+    rows = db.execute(among(_PLANNED, suite.parts), suite.parts)
+    return {(row["test"], row["target"]): row["repeat"] for row in rows}
+
+
+def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     counts = test.counts
+    ended = counts.total - counts.pending
     interval = wilson_interval(counts.passed, counts.tested) if counts.tested else None
     return {
         "name": test.name,
@@ -186,6 +203,7 @@ def _test(test: TestView) -> dict[str, Any]:
         "passed": counts.passed,
         "tested": counts.tested,
         "repeats": counts.total,
+        "missing": max(planned.get((test.name, test.target), 0) - ended, 0),
         "rate": counts.pass_rate,
         "low": interval[0] if interval else None,
         "high": interval[1] if interval else None,
