@@ -12,6 +12,7 @@ from kindlm.cli.table import aligned
 from kindlm.history.trends import Trend, TrendPoint
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.printed_json import printed_json
+from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 
 __all__ = ["trends_json", "trends_text"]
@@ -70,13 +71,14 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         yield "pass rate", f"{sparkline(rates, 0, 1, blocks=blocks)}  {share}"
     for title, values, low, figure in (
         ("judge", [point.judge for point in points], 0.0, score),
+        ("score", [point.weighted for point in points], 0.0, points_of_100),
         ("latency", [point.latency_ms for point in points], 0.0, duration),
         ("cost", [point.cost_usd for point in points], 0.0, money),
     ):
         known = [value for value in values if value is not None]
         if not known:
             continue
-        high = 1.0 if title == "judge" else max(known)
+        high = 1.0 if title in ("judge", "score") else max(known)
         least, most = figure(min(known)), figure(max(known))
         spread = least if least == most else f"{least} to {most}"
         yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
@@ -153,6 +155,7 @@ def _point(point: TrendPoint) -> dict[str, Any]:
         "ownExecutions": {"passed": point.own.passed, "tested": point.own.n},
         "passRate": point.counts.pass_rate,
         "judgeAvg": point.judge,
+        "weightedScoreAvg": point.weighted,
         "latencyAvgMs": point.latency_ms,
         "costUsd": point.cost_usd,
         "models": point.models,

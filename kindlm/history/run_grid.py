@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kindlm.history import queries
@@ -32,6 +32,15 @@ SELECT {_COLUMNS}
   JOIN executions e ON e.suite = wanted.value ->> 0 AND e.test = wanted.value ->> 1
  ORDER BY e.suite, e.test, e.target, e.repeat
 """  # noqa: S608 (constants of this module)
+
+_SCORES = """
+SELECT e.suite, e.test, e.target, avg(a.score) AS score
+  FROM json_each(?) wanted
+  JOIN executions e ON e.suite = wanted.value ->> 0 AND e.test = wanted.value ->> 1
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE a.kind = 'weighted_score' AND a.score IS NOT NULL
+ GROUP BY e.suite, e.test, e.target
+"""
 
 _SLOWEST = f"""
 SELECT {_COLUMNS} FROM executions e
@@ -68,10 +77,14 @@ class GridExecution:
 
 @dataclass(frozen=True, slots=True)
 class GridCell:
-    """A test on a target, with its repeats."""
+    """A test on a target, with its repeats.
+
+    `score` is the mean of their weighted scores, 0 to 1, None where there are none.
+    """
 
     test: TestView
     executions: tuple[GridExecution, ...]
+    score: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +126,11 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
         tests.setdefault((row["suite_name"], row["test"]), {})[row["target"]] = row
     ordered = sorted(tests.items(), key=lambda test: _rank(test[1].values()))
     shown = ordered[offset : offset + limit]
-    executions = _executions(view, shown)
+    wanted = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
+    executions, scores = _executions(view, wanted), _scores(view, wanted)
     return Grid(
         targets=tuple(dict.fromkeys(target for _, cells in ordered for target in cells)),
-        rows=tuple(_row(key, cells, executions) for key, cells in shown),
+        rows=tuple(_row(key, cells, executions, scores) for key, cells in shown),
         total=len(ordered),
         before=min(offset, len(ordered)),
         slowest=_top(view, _SLOWEST, top),
@@ -131,9 +145,8 @@ def _rank(cells: Iterable[sqlite3.Row]) -> int:
 
 
 def _executions(
-    view: RunView, shown: Sequence[tuple[_Key, _Cells]]
+    view: RunView, wanted: Collection[_Key]
 ) -> dict[tuple[str, str, str], list[GridExecution]]:
-    wanted = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
     found: dict[tuple[str, str, str], list[GridExecution]] = {}
     for row in view.db.execute(_EXECUTIONS, (json.dumps(sorted(wanted)),)):
         key = (row["suite"], row["test"], row["target"])
@@ -141,20 +154,24 @@ def _executions(
     return found
 
 
+def _scores(view: RunView, wanted: Collection[_Key]) -> dict[tuple[str, str, str], float]:
+    rows = view.db.execute(_SCORES, (json.dumps(sorted(wanted)),))
+    return {(row["suite"], row["test"], row["target"]): row["score"] for row in rows}
+
+
 def _row(
     key: _Key,
     cells: _Cells,
     executions: Mapping[tuple[str, str, str], Sequence[GridExecution]],
+    scores: Mapping[tuple[str, str, str], float],
 ) -> GridRow:
     suite, name = key
-    return GridRow(
-        suite,
-        name,
-        {
-            target: GridCell(test_of(row), tuple(executions.get((row["suite"], name, target), ())))
-            for target, row in cells.items()
-        },
-    )
+    found = {}
+    for target, row in cells.items():
+        place = (row["suite"], name, target)
+        held = tuple(executions.get(place, ()))
+        found[target] = GridCell(test_of(row), held, scores.get(place))
+    return GridRow(suite, name, found)
 
 
 def _top(view: RunView, query: str, number: int) -> tuple[GridExecution, ...]:

@@ -74,6 +74,15 @@ SELECT avg(mean) FROM (
    GROUP BY a.label)
 """
 
+# `score`: in results of EvalView that were imported.
+_WEIGHTED = """
+SELECT avg(a.score)
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite = :suite AND e.test = :test AND e.target = :target
+   AND a.kind IN ('weighted_score', 'score') AND a.score IS NOT NULL
+"""
+
 _SCORES = """
 SELECT json_group_array(a.score)
   FROM executions e
@@ -108,10 +117,10 @@ class TestIdentity:
 class TrendPoint:
     """How a test did in one run.
 
-    `judge` is the mean over its criteria of their mean score, `latency_ms` the mean of its
-    executions, `cost_usd` all that was paid for them, None if a part is unknown. `models` are those
-    that answered, as they were reported. `scores` are its weighted scores where these have limits.
-    `own` counts the executions that were not answered from
+    `judge` is the mean over its criteria of their mean score, `weighted` that of its weighted
+    scores, `latency_ms` the mean of its executions, `cost_usd` all that was paid for them, None if
+    a part is unknown. `models` are those that answered, as they were reported. `scores` are its
+    weighted scores where these have limits. `own` counts the executions that were not answered from
     the history alone. `changes` says what is another one than in the run before.
     """
 
@@ -128,6 +137,7 @@ class TrendPoint:
     counts: StatusCounts
     pass_rate_min: float
     judge: float | None
+    weighted: float | None
     latency_ms: float | None
     cost_usd: float | None
     models: tuple[str, ...]
@@ -235,6 +245,7 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> Tren
         counts=StatusCounts(*counts[:5]),
         pass_rate_min=row["pass_rate"],
         judge=db.execute(_JUDGE, key).fetchone()[0],
+        weighted=db.execute(_WEIGHTED, key).fetchone()[0],
         latency_ms=counts["latency_ms"],
         cost_usd=None if paid.unknown else paid.total_usd,
         models=tuple(found[0] for found in db.execute(_MODELS, key)),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.cli.trend_list import trends_json, trends_text
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_grid import read_grid
 from kindlm.history.score_limits import LimitedScores
@@ -104,3 +105,11 @@ def test_a_drop_of_the_mean_weighted_score_may_be_a_regression(history: Any, mak
     (test,) = compare_runs(history.reader(), before.id, after.id, DiffOptions()).tests
     assert test.evidence.dropped_scores == ("weighted score",)
     assert test.evidence.change.value == "regressed"
+
+
+def test_the_mean_weighted_score_is_told_over_time(history: Any, make: Any) -> None:
+    recorded(history, make, {}, [0.9, 0.7], "aaaaaaaa")
+    trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)
+    assert trend.points[0].weighted == pytest.approx(0.8)
+    assert '"weightedScoreAvg": 0.8' in trends_json([trend])
+    assert "80" in trends_text([trend], color=False, blocks=False).split("score")[1].split("\n")[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from kindlm.history.statistics import (
     mean_difference_interval,
     mean_interval,
     rate_difference_interval,
+    wilson_interval,
 )
 
 
@@ -39,6 +42,21 @@ def test_the_interval_of_a_mean_is_students(n: int) -> None:
     values = [(i * 37 % 101) / 100 for i in range(n)]
     expected = stats.t.interval(0.95, n - 1, loc=sum(values) / n, scale=stats.tstd(values) / n**0.5)
     assert mean_interval(values) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize("n", [2, 3, 10, 101, 150])
+def test_the_interval_of_a_mean_may_be_surer_or_less_sure(n: int, level: float) -> None:
+    values = [float(number % 7) for number in range(n)]
+    expected = stats.t.interval(level, n - 1, loc=fmean(values), scale=stats.sem(values))
+    assert mean_interval(values, level) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize(("passed", "n"), [(0, 4), (3, 4), (4, 4), (37, 90)])
+def test_so_may_that_of_a_rate(passed: int, n: int, level: float) -> None:
+    expected = stats.binomtest(passed, n).proportion_ci(level, method="wilson")
+    assert wilson_interval(passed, n, level) == pytest.approx((expected.low, expected.high))
 
 
 def test_one_value_has_no_interval() -> None:

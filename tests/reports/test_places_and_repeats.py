@@ -127,3 +127,15 @@ def test_an_execution_is_shown_with_the_file_of_its_test(folder: RunView) -> Non
     render_execution(folder, found, out, ReportOptions(width=200))
     assert "support, tests/b.yaml" in out.getvalue()
     assert "tests/b.yaml:8" in out.getvalue()
+
+
+def test_the_page_of_a_run_tells_scores_and_which_limits_they_break(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run(planned=2)
+    run.suite(tests=[make.planned(repeat=2, score_limits={"min_mean": 0.8})])
+    for repeat, score in ((1, 0.7), (2, 0.8)):
+        run.execution(repeat=repeat, assertions=(scored(make, score),))
+    page = write(run.finish(), "html")
+    assert "score 75" in page
+    assert "The mean weighted score is 75, and 80 is needed" in page

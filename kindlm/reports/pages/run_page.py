@@ -15,6 +15,7 @@ from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.execution_page import STATUS_MOODS
 from kindlm.reports.pages.notice_page import notice_page
 from kindlm.reports.pages.runs_page import RUN_MOODS, page_number
+from kindlm.reports.repeats_text import points
 from kindlm.reports.totals_page import totals_of
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import describe_group, describe_shard, verdict_of
@@ -86,6 +87,7 @@ def run_document(
             "signs": SIGNS,
             "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
             "comparison": comparison,
+            "points": points,
         },
         styles=("run", "pager"),
         scripts=("live",) if running else (),

@@ -14,6 +14,7 @@ from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.pages.charts import Point, trend
 from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.links import Links
+from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
@@ -88,6 +89,7 @@ def _charts(found: Trend, links: Links) -> Iterator[_Chart]:
     for name, most, value, told in (
         ("Pass rate", 1.0, _rate, percent),
         ("Judge", 1.0, lambda point: point.judge, score),
+        ("Weighted score", 1.0, lambda point: point.weighted, points_of_100),
         ("Latency", None, lambda point: point.latency_ms, duration),
         ("Cost", None, lambda point: point.cost_usd, money),
     ):
