@@ -28,9 +28,9 @@ from typing import Any, TypeAlias
 from kindlm.agents.call_matching import Calls, lost_answers
 from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import (
-    MAX_TOKENS,
     Told,
     UnreadableReply,
+    bounded,
     read_cost,
     read_model,
     read_usage,
@@ -123,7 +123,7 @@ class _Draft:
         told = Told(
             "".join(self.texts),
             self.calls.uses,
-            _bounded(self.usage),
+            bounded(self.usage),
             _finite(self.cost_usd),
             self.model,
         )
@@ -201,16 +201,6 @@ def _error_text(event: Mapping[str, Any], said: Mapping[str, Any]) -> str:
 def _sum(before: Any, more: Any) -> Any:
     """Add what is known."""
     return before if more is None else more if before is None else before + more
-
-
-def _bounded(usage: Usage) -> Usage:
-    """Return a usage without counts beyond all that is counted."""
-    return Usage(
-        *(
-            None if count is None or count > MAX_TOKENS else count
-            for count in (usage.input_tokens, usage.output_tokens)
-        )
-    )
 
 
 def _finite(cost: float | None) -> float | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from kindlm.agents.call_matching import Calls
 from kindlm.agents.json_values import compact_json, lookup
-from kindlm.agents.reply_reading import read_model, read_usage
+from kindlm.agents.reply_reading import bounded, read_model, read_usage
 from kindlm.agents.tool_entries import failed_tool, read_tool_uses
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
@@ -166,7 +166,7 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
         if message.model is not None:
             models[message.model] = None
     usage = Usage(*(sum(counts) if counts else None for counts in tokens))
-    return Spoken(calls.uses, usage, tuple(models), lost)
+    return Spoken(calls.uses, bounded(usage), tuple(models), lost)
 
 
 def _read(value: Mapping[str, Any]) -> ChatMessage:

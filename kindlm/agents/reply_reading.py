@@ -21,6 +21,7 @@ __all__ = [
     "Told",
     "UnreadableReply",
     "agent_reply",
+    "bounded",
     "read_cost",
     "read_model",
     "read_reply",
@@ -115,6 +116,12 @@ def read_usage(value: Any) -> Usage:
     return Usage()
 
 
+def bounded(usage: Usage) -> Usage:
+    """Return a sum of usages without counts beyond all that is counted."""
+    counts = (usage.input_tokens, usage.output_tokens)
+    return Usage(*(None if count is None or count > MAX_TOKENS else count for count in counts))
+
+
 def read_model(value: Any) -> str | None:
     """Read the name of the model that the agent says it used."""
     names = (part.get(key) for part in _parts(value) for key in _MODELS)
@@ -129,7 +136,7 @@ def read_cost(value: Any, entries: Iterable[Any] = ()) -> float | None:
             return cost
     costs = [_amount(entry.get("cost")) for entry in entries if isinstance(entry, dict)]
     known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
+    return _amount(sum(known)) if known else None
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from kindlm.config.values import check_url
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for
 
-__all__ = ["OPTIONS", "OPTION_NAMES", "OTHER_NAMES", "check_agents"]
+__all__ = ["OPTIONS", "OPTION_NAMES", "OTHER_NAMES", "check_agent", "check_agents"]
 
 OPTIONS = {
     "crewai": ("headers",),
@@ -31,6 +31,10 @@ OTHER_NAMES = {"jsonl": "tapescope", "openai-assistant": "openai-assistants"}
 
 OPTION_NAMES = tuple(dict.fromkeys(name for names in OPTIONS.values() for name in names))
 
+_ELSEWHERE = ("standard", "streaming")
+"""Modes of LangGraph in which there is no server of its own."""
+
+_OF_CLOUD = ("assistantId", "inputKey", "graphConfig")
 _NEEDS_NO_ENDPOINT = frozenset({"openai-assistants"})
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -43,19 +47,24 @@ def _main_name(adapter: object) -> str | None:
 def check_agents(raw: Raw, reporter: Reporter) -> None:
     """Report adapters that are unknown, and addresses that lead nowhere."""
     for path, agent in items(raw, "agents"):
-        key = "adapter" if "adapter" in agent else "type"
-        adapter = _main_name(agent.get(key))
-        if adapter and adapter not in OPTIONS:
-            reporter.error(
-                (*path, key),
-                f'Unknown adapter "{adapter}"',
-                hint_for(adapter, OPTIONS, "Known adapters"),
-                reason="unknown_adapter",
-                code=ErrorCode.PROVIDER_NOT_FOUND,
-                value=adapter,
-            )
-        _check_options(path, agent, adapter, reporter)
-        _check_endpoint(path, agent, adapter, reporter)
+        check_agent(path, agent, reporter)
+
+
+def check_agent(path: Path, agent: Raw, reporter: Reporter) -> None:
+    """Report what is wrong with one agent, which stands at `path`."""
+    key = "adapter" if "adapter" in agent else "type"
+    adapter = _main_name(agent.get(key))
+    if adapter and adapter not in OPTIONS:
+        reporter.error(
+            (*path, key),
+            f'Unknown adapter "{adapter}"',
+            hint_for(adapter, OPTIONS, "Known adapters"),
+            reason="unknown_adapter",
+            code=ErrorCode.PROVIDER_NOT_FOUND,
+            value=adapter,
+        )
+    _check_options(path, agent, adapter, reporter)
+    _check_endpoint(path, agent, adapter, reporter)
 
 
 def _check_options(path: Path, agent: Raw, adapter: str | None, reporter: Reporter) -> None:
@@ -68,6 +77,16 @@ def _check_options(path: Path, agent: Raw, adapter: str | None, reporter: Report
                 (*path, key),
                 f"`{key}` has no meaning for the adapter {adapter}",
                 f"Remove it: it is for {' and '.join(users)}",
+                reason="schema",
+                at_key=True,
+            )
+    mode = agent.get("mode")
+    for key in _OF_CLOUD if adapter == "langgraph" and mode in _ELSEWHERE else ():
+        if key in agent:
+            reporter.error(
+                (*path, key),
+                f"`{key}` has no meaning in the mode {mode}",
+                "Remove it, or write `mode: cloud`",
                 reason="schema",
                 at_key=True,
             )

@@ -312,6 +312,12 @@ class TestStates:
         told = reply({"messages": [SENT, ai("ok", **used(1, 1))], **about})
         assert (told.usage, told.reported_cost_usd, told.model) == (Usage(7, 3), 0.5, "m-1")
 
+    def test_more_than_can_be_counted_is_unknown(self, reply):
+        huge = [ai("a", id=str(n), **used(2**53 - 1, 1)) for n in range(2)]
+        steps = [{"tool": "a", "cost": 1e308}] * 2
+        told = reply({"messages": [SENT, *huge], "steps": steps})
+        assert (told.usage, told.reported_cost_usd) == (Usage(None, 2), None)
+
     def test_the_model_is_known_unless_there_are_several(self, reply):
         messages = [ai(name, response_metadata={"model_name": name}) for name in ("m-1", "m-2")]
         one = reply({"messages": [SENT, messages[0], messages[0]]})
@@ -464,16 +470,33 @@ class TestThreads:
             "messages": [{"role": "user", "content": "two"}]
         }
 
-    def test_after_a_failure_a_new_thread_is_told_what_was_said(self, run, ask, success, failure):
-        ok = [("values", {"messages": [ai("ok")]})]
+    def test_after_a_failure_a_new_thread_is_told_what_was_said(
+        self, talk, http, ask, success, failure
+    ):
+        ok = http(_events(("values", {"messages": [ai("ok")]})), kind=SSE)
+        boom = http(_events(("error", {"error": "ValueError", "message": "Boom"})), kind=SSE)
+        answers = [http(THREAD), ok, boom, http({"thread_id": "T2"}), ok]
         again = ask(FIRST, ANSWER, SECOND)
-        boom = [("error", {"error": "ValueError", "message": "Boom"})]
-        made = [("x", "{}")]
-        results, server = run(ok, boom, made, requests=[ask(FIRST), again, again])
+        results, server = talk(*answers, requests=[ask(FIRST), again, again], mode="cloud", path="")
         assert "ValueError: Boom" in failure(results[1]).message
-        assert failure(results[2]).message.startswith("Agent 'shop' sent an answer")
+        assert success(results[2]).text == "ok"
+        assert server.received[4].path == "/threads/T2/runs/stream"
+        assert server.received[4].body["input"] == {
+            "messages": [
+                {"role": "user", "content": "one"},
+                {"role": "assistant", "content": "ok"},
+                {"role": "user", "content": "two"},
+            ]
+        }
+
+    def test_a_graph_that_takes_no_messages_keeps_its_thread(self, talk, http, ask):
+        ok = http(_events(("updates", {"n": {"answer": "ok"}})), kind=SSE)
+        again = ask(FIRST, ANSWER, SECOND)
+        answers = [http(THREAD), ok, http({}, status=500), ok]
+        requests = [ask(FIRST), again, again]
+        _, server = talk(*answers, requests=requests, mode="cloud", inputKey="q", path="")
         paths = [request.path for request in server.received]
-        assert paths[-1] == "/threads"
+        assert paths == ["/threads", *["/threads/T1/runs/stream"] * 3]
 
     def test_context_names_the_assistant_and_is_input_besides(self, run, ask):
         request = replace(ask(FIRST), context={"assistant_id": "b", "user": 7})
@@ -561,6 +584,13 @@ class TestFailures:
     @pytest.mark.parametrize("options", [{}, {"streaming": True}, {"mode": "cloud"}])
     def test_a_connection_that_is_cut_is_an_error(self, talk, failure, options):
         (got,), _ = talk(None, **options)
+        assert failure(got).code is ErrorCode.PROVIDER_NETWORK_ERROR
+
+    @pytest.mark.parametrize("mode", ["streaming", "cloud"])
+    def test_a_stream_that_breaks_off_is_an_error(self, talk, http, failure, mode):
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked"
+        broken = head + b"\r\n\r\n5\r\ndata:\r\nno size\r\n"
+        (got,), _ = talk(*([http(THREAD)] if mode == "cloud" else []), broken, mode=mode)
         assert failure(got).code is ErrorCode.PROVIDER_NETWORK_ERROR
 
     @pytest.mark.parametrize("answers", [1, 2])

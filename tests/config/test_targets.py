@@ -152,6 +152,7 @@ def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> No
         ("adapter: langgraph, endpoint: h", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: langgraph, endpoint: 'http://h', mode: clod", "agents[0].mode", "CONFIG_VALIDATION_ERROR"),
         ("adapter: langgraph, endpoint: 'http://h', request: query", "agents[0].request", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: 'http://h', mode: standard, inputKey: q", "agents[0].inputKey", "CONFIG_VALIDATION_ERROR"),
         ("adapter: crewai, endpoint: 'http://h', assistantId: a", "agents[0].assistantId", "CONFIG_VALIDATION_ERROR"),
         ("adapter: jsonl, endpoint: 'http://h', mode: cloud", "agents[0].mode", "CONFIG_VALIDATION_ERROR"),
         ("adapter: jsonl, endpoint: 'http://h', streaming: 1", "agents[0].streaming", "CONFIG_VALIDATION_ERROR"),
