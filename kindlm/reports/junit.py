@@ -19,6 +19,7 @@ from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Outcome, Status
+from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import comparison
 from kindlm.reports.findings import FailedAssertion, FailedExecution, Findings, findings_of
 from kindlm.reports.registry import ReportOptions
@@ -198,7 +199,7 @@ def _write_errors(test: TestView, findings: Findings, xml: XmlWriter) -> None:
 def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
     assertion = finding.assertion
     return {
-        "message": _with_times(assertion.label, finding.executions),
+        "message": _with_times(assertion_name(assertion), finding.executions),
         "type": assertion.failure_code or assertion.kind,
     }
 

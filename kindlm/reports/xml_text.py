@@ -10,6 +10,8 @@ from typing import Any, TextIO
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
+from kindlm.reports.untrusted import Escapes
+
 __all__ = ["XmlWriter", "escaped"]
 
 # What XML 1.0 has no way to write, not even as a character reference (section 2.2, Char), and the
@@ -20,9 +22,20 @@ _INVALID = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\uf
 def escaped(text: str) -> str:
     r"""Return a text with the characters that XML 1.0 cannot hold written out, such as `#x1B`.
 
+    So are those that nobody is meant to see, such as marks that change the direction of a text.
     `\r\n` is a line break.
     """
-    return _INVALID.sub(lambda match: f"#x{ord(match[0]):02X}", text.replace("\r\n", "\n"))
+    kept = text.replace("\r\n", "\n")
+    if kept.isprintable():
+        return kept
+    return _INVALID.sub(lambda match: _written_out(match[0]), kept).translate(_UNSEEN)
+
+
+def _written_out(char: str) -> str:
+    return f"#x{ord(char):02X}"
+
+
+_UNSEEN = Escapes(_written_out)
 
 
 class XmlWriter:

@@ -20,6 +20,7 @@ from kindlm.reports.registry import ReportOptions
 Vector = dict[str, Any]
 
 DEPARTURES: Final = {
+    "junit-002": "a failure names its kind of check, and where it is asked for",
     "junit-006": "a test that errored has an error element, or readers take it for passed",
     "junit-010": "one testsuite for each suite and target, or two targets give one name twice",
 }
@@ -31,8 +32,9 @@ BEYOND: Final = {"properties", "system-out"}
 PASSING: Final = {True: -1.0, False: 1e9}
 
 
-WORDS: Final = {"PASS": "PASS", "FAIL": "FAIL", "SKIP": "FAIL"}
-"""How the vector calls what we say of a test: a skipped one is no failed one here."""
+WORDS: Final = {"PASS": "PASS", "FAIL": "FAIL", "SKIP": "FAIL", "NOT MEASURED": "PASS"}
+"""How the vector calls what we say: a skipped test is no failed one here, nor has a gate passed
+that had nothing to judge."""
 
 
 @pytest.mark.vectors("suite.jsonl", "junit")
@@ -58,10 +60,13 @@ def test_compliance(vector: dict[str, Any], history: Any, make: Any) -> None:
     found = [int(number) for number in parts if int(number) in expected["articles_in_order"]]
     assert found == expected["articles_in_order"]
     for article, evidence in expected["gate_evidence_by_article"].items():
-        told = re.findall(r"(?m)^- (PASS|FAIL) (\w+):", parts[article])
-        assert told == [(each["status"], each["gate"]) for each in evidence]
+        told = re.findall(r"(?m)^- (PASS|FAIL|NOT MEASURED) (\w+):", parts[article])
+        assert [(WORDS[status], gate) for status, gate in told] == [
+            (each["status"], each["gate"]) for each in evidence
+        ]
 
-    table = re.findall(r"(?m)^\| (\w+) \| (PASS|FAIL) \| [\d.]+ \| \S+ \|", document)
+    row = r"(?m)^\| (\w+) \| (PASS|FAIL|NOT MEASURED) \| (?:[\d.]+|none) \| \S+ \|"
+    table = [(name, WORDS[status]) for name, status in re.findall(row, document)]
     assert table == [(name, status) for name, status, *_ in expected["summary_table"]]
     tests = re.findall(r"(?m)^\| (\w+) \| m \| (PASS|FAIL|SKIP) \|", document)
     assert [[WORDS[status], name] for name, status in tests] == expected["test_lines"]
@@ -140,8 +145,10 @@ def by_target(element: Vector, suite: Vector) -> list[Vector]:
             "errors": str(statuses.count("errored")),
             "time": f"{sum(test['latencyMs'] for _, test in pairs) / 1000:.3f}",
         }
-        cases = [with_error(case | {"attrs": case["attrs"] | {"classname": name}}, test)
-                 for case, test in pairs]  # fmt: skip
+        cases = [
+            named(with_error(case | {"attrs": case["attrs"] | {"classname": name}}, test), test)
+            for case, test in pairs
+        ]
         split.append(element | {"attrs": attrs, "children": cases})
     return split
 
@@ -150,6 +157,22 @@ def with_error(case: Vector, test: Vector) -> Vector:
     if test["status"] != "errored" or case.get("children"):
         return case
     return case | {"children": [{"tag": "error", "attrs": {}}]}
+
+
+def named(case: Vector, test: Vector) -> Vector:
+    """Give each failure of an assertion its kind and its place, as we do."""
+    kinds = {each["label"]: each["assertionType"] for each in test["assertions"]}
+    children = [
+        child
+        | {
+            "attrs": child["attrs"] | {"message": f"{kinds[label]} {label}"},
+            "text": f"{child['text']}\nkindlm.yaml:42",
+        }
+        if (label := child["attrs"].get("message")) in kinds
+        else child
+        for child in case.get("children", [])
+    ]
+    return case | {"children": children}
 
 
 def compare(expected: Vector, found: ET.Element) -> None:
