@@ -1,3 +1,40 @@
-"""kindlm: behavioural regression testing for AI agents, and the recorder of everything they did."""
+"""kindlm: behavioural regression testing for AI agents, and the recorder of everything they did.
+
+What tests import from here is loaded when it is first asked for: most commands need none of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kindlm.scenarios.api import scenario
+    from kindlm.scenarios.checks import Checks
+    from kindlm.scenarios.persona import Persona
+    from kindlm.scenarios.reply import Reply
+    from kindlm.scenarios.stopping import AgentError
+    from kindlm.scenarios.trial import SyncTrial, Trial
+
+__all__ = ["AgentError", "Checks", "Persona", "Reply", "SyncTrial", "Trial", "scenario"]
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "AgentError": "stopping",
+    "Checks": "checks",
+    "Persona": "persona",
+    "Reply": "reply",
+    "SyncTrial": "trial",
+    "Trial": "trial",
+    "scenario": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of the public interface."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"kindlm.scenarios.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value

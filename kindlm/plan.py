@@ -29,7 +29,8 @@ __all__ = [
 class Selection:
     """Which tests a run is asked for; an empty field selects everything.
 
-    Of `tests` one is enough to be a case-insensitive part of a suite, test or file name; likewise
+    Of `tests` one is enough to be a case-insensitive part of a suite, test or file name, or of the
+    title of a test; likewise
     one of `tags`.
     `only` holds the tests to choose from: suite, test, target. `shard` is (i, n): of all tests that
     are selected otherwise, every n-th, beginning with the i-th.
@@ -236,7 +237,7 @@ def _plan_case(
 def _is_selected(suite: Suite, case: Case, selection: Selection) -> bool:
     if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
         return False
-    names = (suite.name, case.name, suite.path)
+    names = (suite.name, case.name, suite.path, case.title or "")
     if selection.tests and not any(
         part.lower() in name.lower() for part in selection.tests for name in names
     ):

@@ -6,6 +6,7 @@ recorder that fit these protocols, and imports none of the modules that implemen
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -70,6 +71,7 @@ __all__ = [
     "ResponseSchema",
     "SimulatedAnswer",
     "SimulatorFactory",
+    "Stage",
     "ToolDefinition",
     "ToolSimulator",
     "TranscriptSource",
@@ -488,6 +490,50 @@ class Checker(Protocol):
         self, expectation: Expectation, transcript: Transcript, context: CheckContext
     ) -> Sequence[CheckResult]:
         """Return one result for each thing the expectation asks for, at least one."""
+        ...
+
+    def evaluate_now(
+        self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
+    ) -> Sequence[CheckResult] | None:
+        """Return the results without waiting; None if somebody has to be asked.
+
+        None is returned for what can take long, too, unless `slow` says that it may.
+        """
+        ...
+
+
+class Stage(Protocol):
+    """What one trial of a script has: an agent to talk to, and checks of what was said."""
+
+    @property
+    def turns(self) -> int:
+        """How many messages were sent so far."""
+        ...
+
+    async def send(self, text: str) -> Result[AgentReply]:
+        """Send a message of the user to the agent under test, and return its answer.
+
+        It is recorded, priced and tried again like any other. After an error the conversation is
+        over, and whatever is sent gets the same error.
+        """
+        ...
+
+    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
+        """Check what was said until now, and record what comes of it.
+
+        What asks nobody and takes no time is done when this returns, with `now` also what takes
+        time. The rest goes on beside the script, and is awaited before the trial ends.
+        """
+        ...
+
+    def conclude(
+        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
+    ) -> Future[CheckResult]:
+        """Record what the script itself found out, now or once it knows."""
+        ...
+
+    def record_score(self, name: str, value: float) -> None:
+        """Record a number with the execution."""
         ...
 
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
-from kindlm.errors import SourceLocation
+from kindlm.errors import KindlmError, SourceLocation
 
 __all__ = [
     "TOOL_PLACEHOLDER",
@@ -32,6 +32,7 @@ __all__ = [
     "ProviderSettings",
     "RecordedAnswer",
     "ScoreLimits",
+    "Script",
     "Service",
     "SimulatedTool",
     "Suite",
@@ -198,7 +199,8 @@ class Expectation:
     `kind` finds the check in the registry; `params` are what that check takes. Documents that an
     expectation refers to (JSON Schemas) are inside `params` already. `turn` bounds what the check
     sees to the transcript up to that turn, counted from 1; with `alone`, to that turn by itself.
-    The result of one that is `advisory` is recorded and shown, and decides nothing.
+    The result of one that is `advisory` is recorded and shown, and decides nothing. `weight` is
+    what it counts for in the score of the execution, and for nothing else.
     """
 
     kind: str
@@ -208,6 +210,7 @@ class Expectation:
     turn: int | None = None
     alone: bool = False
     advisory: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,17 @@ class ScoreLimits:
     max_std_dev: float | None = None
 
 
+class Script(Protocol):
+    """A test that is code: it says what it wants to an agent, and checks what comes back."""
+
+    async def run(self, stage: Any) -> KindlmError | None:
+        """Hold one trial; return the error that makes its execution errored.
+
+        `stage` is a `ports.Stage`: values know no ports, so that the type can't be named here.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One test. It runs on each of `targets`, `repeat` times.
@@ -230,7 +244,9 @@ class Case:
     None where a message has none, and fewer than there are messages where the rest has none. With
     a `command`, the one target is `command`; with an `agent` of its own, that agent's id. With
     `confidence`, the intervals of its repeats that are shown hold what they are of. `written`
-    is the case before values of the environment were put in, if there were any.
+    is the case before values of the environment were put in, if there were any. A case with a
+    `script` has no prompt: the script says it all. `title` is another name that it is selected by.
+    `timeout_ms` is the time for one execution, that of the suite by default.
     """
 
     name: str
@@ -251,6 +267,9 @@ class Case:
     tags: tuple[str, ...] = ()
     skip: bool = False
     where: SourceLocation | None = None
+    script: Script | None = None
+    title: str | None = None
+    timeout_ms: int | None = None
     written: Case | None = None
 
 

@@ -57,8 +57,26 @@ class CheckRunner:
             seen = _seen(transcript, expectation)
             results = await self._results(check, expectation, seen, context)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
-            message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
-            return [_crashed(expectation, message, "".join(traceback.format_exception(error)))]
+            return [_crash(expectation, error)]
+        placed = in_conversation(results, expectation, transcript)
+        return placed or [_crashed(expectation, "The check gave no result.")]
+
+    def evaluate_now(
+        self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
+    ) -> Sequence[CheckResult] | None:
+        """Return the results of a check that asks nobody, and takes no time unless it may."""
+        check = self._checks.get(expectation.kind)
+        if check is None:
+            return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
+        if check.pure is None:
+            return None
+        try:
+            seen = _seen(transcript, expectation)
+            if not slow and check.slow is not None and check.slow(expectation, seen):
+                return None
+            results = check.pure(expectation, seen)
+        except Exception as error:  # noqa: BLE001 - as above
+            return [_crash(expectation, error)]
         placed = in_conversation(results, expectation, transcript)
         return placed or [_crashed(expectation, "The check gave no result.")]
 
@@ -87,6 +105,11 @@ def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
         return transcript
     seen = transcript.prefix(expectation.turn)
     return replace(seen, turns=seen.turns[-1:]) if expectation.alone else seen
+
+
+def _crash(expectation: Expectation, error: Exception) -> CheckResult:
+    message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
+    return _crashed(expectation, message, "".join(traceback.format_exception(error)))
 
 
 def _crashed(expectation: Expectation, message: str, trace: str | None = None) -> CheckResult:

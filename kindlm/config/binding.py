@@ -128,6 +128,9 @@ def _used_providers(
 ) -> set[str]:
     models = {target for case in cases for target in _targets(case, selected)}
     used = {suite.models[model].provider for model in models if model in suite.models}
+    if any(case.script is not None for case in cases) and (judge := suite.judge()) is not None:
+        # What a script asks is not known before it runs.
+        used.add(judge.provider)
     # Cases of one test share their expectations, however many rows it has.
     for expectations in {id(case.expectations): case.expectations for case in cases}.values():
         for expectation in expectations:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from kindlm.engine.agent_tools import AgentTools, PlacedUse
 from kindlm.engine.calls import CallCounter
@@ -25,7 +25,7 @@ from kindlm.engine.recording import (
 )
 from kindlm.engine.retry import call_with_retries
 from kindlm.engine.turns import Queue
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
 from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
 from kindlm.suite import AgentTarget, Case, Command, Suite
@@ -100,10 +100,25 @@ class AgentConversation:
             for message in follow_ups(self._case):
                 if self._error is not None:
                     return
-                self._messages, self._new = (*self._messages, message), (message,)
-                await self._say(message.text, next(contexts, None))
+                await self.say(message, next(contexts, None))
 
-    async def _say(self, user: str, context: Mapping[str, Any] | None) -> None:
+    async def __aenter__(self) -> Self:
+        """Open the conversation, for one whose messages are not known beforehand."""
+        await self._agent.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close it."""
+        await self._agent.__aexit__(*exception)
+
+    async def say(
+        self, message: Message, context: Mapping[str, Any] | None = None
+    ) -> Result[AgentReply]:
+        """Send one more message of the user, and return its answer."""
+        self._messages, self._new = (*self._messages, message), (message,)
+        return await self._say(message.text, context)
+
+    async def _say(self, user: str, context: Mapping[str, Any] | None) -> Result[AgentReply]:
         self._transcript = self._transcript.with_turn(scrub(user))
         request = AgentRequest(
             self._conversation, self._messages, self._timeout_s, context, self._tools.answer
@@ -120,7 +135,7 @@ class AgentConversation:
         )
         if isinstance(result, Err):
             self._error = result.error
-            return
+            return result
         number, reply = result.value
         reply = as_recorded(reply)
         uses = self._tools.place(reply.tool_uses)
@@ -129,8 +144,9 @@ class AgentConversation:
         self._warnings.update(dict.fromkeys(reply.warnings))
         if not reply.text and not reply.tool_uses:
             self._error = _empty_response(self._name)
-            return
+            return Err(self._error)
         self._take(number, reply)
+        return Ok(reply)
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
         result = await self._agent.send(request)

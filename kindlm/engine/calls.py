@@ -29,6 +29,7 @@ from kindlm.engine.turns import Queue, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.ports import (
+    Ask,
     Asked,
     Clock,
     Embedder,
@@ -56,13 +57,15 @@ _log = FieldLog(__name__)
 class Context:
     """What a request continues: the answer of call `after`, and the messages that are new since.
 
-    `boundary` is random text in those messages that is not recorded.
+    `boundary` is random text in those messages that is not recorded. `assertion` is the index of
+    the assertion that asks.
     """
 
     purpose: Purpose
     after: int | None
     new_messages: Sequence[Message] = ()
     boundary: str = ""
+    assertion: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +176,15 @@ class Caller:
             return client
         return Ok((partial(client.value.complete, request), self._turns.at(provider)))
 
+    def asking(self, assertion: int) -> Ask:
+        """Return what puts questions of one assertion, beside those of others."""
+        return partial(self._ask, assertion)
+
     async def ask(self, question: Question) -> Result[ModelReply]:
-        """Put a question to a judging model; implements `ports.Ask`."""
+        """Put a question of the assertion that is evaluated; implements `ports.Ask`."""
+        return await self._ask(self.assertion, question)
+
+    async def _ask(self, assertion: int, question: Question) -> Result[ModelReply]:
         target = self._judge(question.model)
         if target is None:
             return Err(_no_judge(question.model))
@@ -189,7 +199,7 @@ class Caller:
             timeout_s=self._suite.timeout_ms / 1000,
             response_schema=question.response_schema,
         )
-        context = Context(question.purpose, None, messages, question.boundary)
+        context = Context(question.purpose, None, messages, question.boundary, assertion)
         answered = await self.call(target, request, context)
         return answered if isinstance(answered, Err) else Ok(answered.value.reply)
 
@@ -275,7 +285,7 @@ class Caller:
             parameters={name: value for name, value in numbers.items() if value is not None},
             stop_sequences=json_text(params.stop_sequences) if params.stop_sequences else None,
             response_schema=request.response_schema.name if request.response_schema else None,
-            assertion=None if context.purpose is Purpose.TEST else self.assertion,
+            assertion=context.assertion,
             after=context.after,
             messages=[
                 message_data(message, text=_without(message.text, context.boundary))

@@ -81,6 +81,8 @@ def system_text(case: Case) -> str | None:
 
 def first_messages(case: Case) -> tuple[Message, ...]:
     """Return the messages a conversation begins with."""
+    if case.script is not None:
+        return ()
     prompt, written = case.prompt, case.written.prompt if case.written else case.prompt
     messages = [Message(Role.USER, prompt.user, written=written.user)]
     if prompt.system:

@@ -24,24 +24,32 @@ class Deadline:
         self._clock = clock
         self._ends = clock.monotonic() + seconds
         self._timeout = asyncio.timeout(seconds)
+        self._pauses = 0
+        self._left = seconds
 
     def leaves(self, seconds: float) -> bool:
         """Tell whether more than `seconds` are left."""
+        if self._pauses:
+            return seconds < self._left
         return self._clock.monotonic() + seconds < self._ends
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still."""
+        """Let the time stand still until nobody pauses it any more."""
         if self._timeout.expired():
             yield  # the end is on its way to the task already
             return
-        left = self._ends - self._clock.monotonic()
-        self._timeout.reschedule(None)
+        if self._pauses == 0:
+            self._left = self._ends - self._clock.monotonic()
+            self._timeout.reschedule(None)
+        self._pauses += 1
         try:
             yield
         finally:
-            self._ends = self._clock.monotonic() + left
-            self._timeout.reschedule(asyncio.get_running_loop().time() + left)
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._ends = self._clock.monotonic() + self._left
+                self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
 
     async def __aenter__(self) -> Self:
         """Let the time count."""

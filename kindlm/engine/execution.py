@@ -29,7 +29,14 @@ from kindlm.engine.conversation import (
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.permits import Permits
-from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
+from kindlm.engine.recording import (
+    assertion_event,
+    error_text,
+    json_text,
+    message_data,
+    tools_text,
+)
+from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
 from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ExecutionFinished, ExecutionStarted
@@ -50,6 +57,7 @@ from kindlm.ports import (
     SimulatorFactory,
     TranscriptSource,
 )
+from kindlm.suite import Script
 from kindlm.transcript import Message, Transcript, cost_of
 from kindlm_store import Text
 
@@ -168,7 +176,8 @@ class _Attempt:
             partial(doers.budget.spend, execution.suite.ordinal), last=held.calls if held else 0
         )
         self._answers = None if doers.answers is None else doers.answers(execution)
-        self._deadline = Deadline(self._suite.execution_timeout_ms / 1000, doers.clock)
+        self._timeout_ms = execution.case.timeout_ms or self._suite.execution_timeout_ms
+        self._deadline = Deadline(self._timeout_ms / 1000, doers.clock)
         self._permit = doers.permits.issue(execution.suite.ordinal)
         self._turns = Turns(doers.paces, self._deadline, reserved)
         self._caller = Caller(
@@ -187,6 +196,7 @@ class _Attempt:
         self._conversation = Conversation(Transcript(self._case.prompt.system))
         self._results: list[CheckResult] = []
         self._deciding: list[CheckResult] = []
+        self._trial: ScriptedTrial | None = None
 
     async def run(self) -> Finished | None:
         """Converse and check, and record how it ended; None if it was cut off."""
@@ -199,7 +209,8 @@ class _Attempt:
             raise
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
         is_held = self._held is not None
-        self._recorder.record(_finish(self._conversation, status, error, is_held=is_held))
+        ended = _finish(self._conversation, status, error, is_held=is_held)
+        self._recorder.record(ended if self._trial is None else _scored(ended, self._trial))
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
@@ -215,16 +226,41 @@ class _Attempt:
         """Do the work within its time; return the error that makes the execution errored."""
         try:
             async with self._deadline:
+                if self._case.script is not None:
+                    return await self._play(self._case.script)
                 await self._converse()
                 if self._conversation.is_checkable:
                     await self._check()
         except TimeoutError:
-            return _too_slow(self._suite.execution_timeout_ms)
+            return _too_slow(self._timeout_ms)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crash(crash)
         finally:
             self._turns.release()
         return self._conversation.error
+
+    async def _play(self, script: Script) -> KindlmError | None:
+        """Let a script hold the conversation and check it; return what makes it errored."""
+        talk = self._talk_to_agent() if self._held is None else Ok(HeldVoice(self._held))
+        if isinstance(talk, Err):
+            return talk.error
+        doers, voice = self._doers, talk.value
+        trial = self._trial = ScriptedTrial(
+            voice,
+            caller=self._caller,
+            checker=doers.checker,
+            recorder=self._recorder,
+            clock=doers.clock,
+        )
+        try:
+            async with voice:
+                error = await script.run(trial)
+                await trial.collect()
+        finally:
+            await trial.abandon()
+            self._conversation = voice.state
+            self._deciding = self._results = trial.results
+        return error or self._conversation.error
 
     async def _converse(self) -> None:
         talk = self._talk()
@@ -240,12 +276,17 @@ class _Attempt:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
         if self._held is not None:
             return Ok(PastConversation(self._held))
-        case, doers = self._case, self._doers
+        case = self._case
         model = self._suite.models.get(self._execution.target)
         if case.command is None and model is not None:
             tools = self._tools()
             timeout_s = self._suite.timeout_ms / 1000
             return Ok(ModelConversation(case, model, self._caller, tools, timeout_s))
+        agent = self._talk_to_agent()
+        return agent if isinstance(agent, Err) else Ok(agent.value)
+
+    def _talk_to_agent(self) -> Result[AgentConversation]:
+        case, doers = self._case, self._doers
         target = case.command or case.agent or self._suite.agents[self._execution.target]
         recorded = None if self._answers is None else self._answers.agent()
         agent = doers.agents(target) if recorded is None else Ok(recorded)
@@ -377,6 +418,11 @@ def _finish(
         finish_reason=steps[-1].finish_reason if steps else None,
         warnings=list(conversation.warnings),
     )
+
+
+def _scored(ended: ExecutionFinished, trial: ScriptedTrial) -> ExecutionFinished:
+    scores = json_text(trial.scores) if trial.scores else None
+    return ended.model_copy(update={"score": trial.score, "scores": scores})
 
 
 def _crash(crash: Exception) -> KindlmError:

@@ -98,3 +98,9 @@ class ExecutionFinished(Payload):
     )
     finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
     warnings: list[str] = []
+    score: float | None = Field(
+        default=None, description="weighted mean of the decided checks of a scenario, 0 to 1"
+    )
+    scores: Authored | None = Field(
+        default=None, description="numbers that a scenario recorded, by name, as JSON"
+    )

@@ -15,7 +15,8 @@ __all__ = ["SUFFIXES", "WHAT_HOLDS_TESTS", "Discovery", "Found", "discover", "is
 
 WHAT_HOLDS_TESTS = (
     "Tests are YAML files with `kindlm: 1` at their top, which kindlm init writes, and test cases "
-    "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`."
+    "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`; and Python files "
+    "test_*.py or *_test.py with functions under @scenario."
 )
 """What to do about a path that holds none."""
 
@@ -99,7 +100,7 @@ def _files(folder: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
         for name in sorted(files):
             path = Path(place, name)
-            if _suffix(path) not in SUFFIXES or _is_settings(path) or not path.is_file():
+            if not _may_hold_tests(path) or not path.is_file():
                 continue
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
@@ -122,6 +123,13 @@ def _text(path: Path) -> str:
     elif data[:1] == b"\0":
         encoding = "utf-16-be"
     return data.decode(encoding, errors="replace")
+
+
+def _may_hold_tests(path: Path) -> bool:
+    """Tell by its name whether a file of a folder is looked at; Python's are named as by pytest."""
+    if _suffix(path) == ".py":
+        return path.name.startswith("test_") or path.stem.endswith("_test")
+    return _suffix(path) in SUFFIXES and not _is_settings(path)
 
 
 def _suffix(path: Path) -> str:

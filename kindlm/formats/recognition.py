@@ -13,14 +13,16 @@ from typing import Literal
 
 __all__ = ["SUFFIXES", "FrontEnd", "looks_like_tests", "recognised"]
 
-FrontEnd = Literal["kindlm", "evalview"]
+FrontEnd = Literal["kindlm", "evalview", "scenario"]
 
-SUFFIXES = (".yaml", ".yml", ".toml")
+SUFFIXES = (".yaml", ".yml", ".toml", ".py")
 """Of files that may hold tests."""
 
 _KINDLM = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
 _KINDLM_KEY = re.compile(rf"^(?:--- +)?{_KINDLM}", re.MULTILINE)
 _KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
+
+_USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 
 _EVALVIEW_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
 _OTHER_KEYS = frozenset(
@@ -45,6 +47,8 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
         named: whether the user named the file: then a case without `thresholds` and without a
             query is one all the same, so that this can be told.
     """
+    if suffix == ".py":
+        return "scenario" if _USES_KINDLM.search(text) else None
     is_toml = suffix == ".toml"
     if not is_toml and _is_kindlm(text):
         return "kindlm"
@@ -59,6 +63,8 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
 
 def looks_like_tests(text: str, suffix: str) -> bool:
     """Tell whether a text that is in no format that is known looks like tests all the same."""
+    if suffix == ".py":
+        return False
     is_toml = suffix == ".toml"
     keys = _keys(text, is_toml=is_toml)
     return len(keys & _EVALVIEW_KEYS if is_toml else keys) >= _TEST_LIKE

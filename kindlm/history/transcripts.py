@@ -109,7 +109,7 @@ class RecordedTranscripts:
             return NothingHeld(f"run {self._run} {how}; run it: kindlm test")
         held = read_conversation(self._db, found["id"])
         now, then = 1 + len(execution.case.follow_ups), len(held.transcript.turns)
-        if held.error is None and now != then:
+        if execution.case.script is None and held.error is None and now != then:
             return NothingHeld(
                 f"its conversation has another length now ({then} → {now} messages of the user);"
                 " run it: kindlm test"
@@ -154,7 +154,10 @@ def _rebuild(
 ) -> Transcript:
     system = next((m.text for m in messages if m.role is Role.SYSTEM), None)
     users = (m.text for m in messages if m.role is Role.USER)
-    transcript = Transcript(system).with_turn(next(users, ""))
+    transcript = Transcript(system)
+    if (user := next(users, None)) is not None:
+        # That of a scenario comes with its first call.
+        transcript = transcript.with_turn(user)
     used: dict[int, list[sqlite3.Row]] = {}
     for row in tool_rows:
         used.setdefault(row["call"], []).append(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
@@ -14,6 +15,9 @@ from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, 
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
+from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
+from kindlm.scenarios.load import load_scenarios
 from kindlm.suite import Expectation, Suite
 
 __all__ = ["Loaded", "default_paths", "load_paths"]
@@ -119,9 +123,17 @@ def _load(found: Sequence[Found], around: Surroundings) -> Iterator[LoadedSuite]
     for item in found:
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+
+    @cache
+    def scenarios() -> ScenarioSurroundings:
+        configuration = load_configuration(around.root, around.environ)
+        return ScenarioSurroundings(around.root, around.project, around.environ, configuration)
+
     for item in found:
         if item.front_end == "kindlm":
             yield load_suite(item.path, root=around.root)
+        elif item.front_end == "scenario":
+            yield load_scenarios(item.path, scenarios())
         elif (files := folders.pop(item.path.parent.resolve(), None)) is not None:
             folder = item.path.parent
             yield from load_folder(folder, files, configs.of(folder), around)

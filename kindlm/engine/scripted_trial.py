@@ -1,0 +1,246 @@
+"""One trial of a script: what it says to the agent, and the checks that it asks for.
+
+Checks that ask a judge go on beside the script, each recorded when it is done, at the position
+where it was asked for. All of them are over before the trial is: what the script leaves behind is
+waited for, and what is cut off with the trial is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Protocol, Self
+
+from kindlm.engine.calls import Caller
+from kindlm.engine.conversation import Conversation
+from kindlm.engine.recording import assertion_event
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.outcome import CheckResult
+from kindlm.ports import (
+    AgentReply,
+    CheckContext,
+    Checker,
+    Clock,
+    HeldConversation,
+    Recorder,
+)
+from kindlm.suite import Expectation
+from kindlm.transcript import Message, Role, Step, Transcript
+from kindlm_store.payload import scrub
+
+__all__ = ["HeldVoice", "ScriptedTrial", "Voice"]
+
+
+class Voice(AbstractAsyncContextManager["Voice"], Protocol):
+    """Says the messages of a script: to an agent, or to the record of one."""
+
+    @property
+    def state(self) -> Conversation:
+        """What came of the conversation so far."""
+        ...
+
+    async def say(self, message: Message) -> Result[AgentReply]:
+        """Send one more message of the user, and return its answer."""
+        ...
+
+
+class HeldVoice:
+    """Says nothing: an earlier run has the answers, to the same messages in the same order."""
+
+    def __init__(self, held: HeldConversation) -> None:
+        self._held = held
+        self._said = Transcript(held.transcript.system)
+        self._error: KindlmError | None = None
+
+    @property
+    def state(self) -> Conversation:
+        """What was looked at of the conversation so far."""
+        return Conversation(self._said, self._error, self._held.warnings)
+
+    async def __aenter__(self) -> Self:
+        """Open nothing."""
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close nothing."""
+
+    async def say(self, message: Message) -> Result[AgentReply]:
+        """Return what was answered to this message then."""
+        number, turns = len(self._said.turns), self._held.transcript.turns
+        if number >= len(turns):
+            purged = None if turns else self._held.error
+            return self._ended(purged or _diverged(self._held, f"it sent {number} messages then"))
+        turn = turns[number]
+        if turn.user != scrub(message.text):
+            return self._ended(_diverged(self._held, f"message {number + 1} was another one then"))
+        self._said = self._said.with_turn(turn.user)
+        if not turn.steps:
+            return self._ended(self._held.error or _diverged(self._held, "nobody answered then"))
+        for step in turn.steps:
+            self._said = self._said.with_step(step)
+        return Ok(_reply(turn.steps[-1]))
+
+    def _ended(self, error: KindlmError) -> Err:
+        self._error = error
+        return Err(error)
+
+
+class ScriptedTrial:
+    """Implements `ports.Stage` for one attempt of an execution."""
+
+    def __init__(
+        self, voice: Voice, *, caller: Caller, checker: Checker, recorder: Recorder, clock: Clock
+    ) -> None:
+        self._voice = voice
+        self._caller = caller
+        self._checker = checker
+        self._recorder = recorder
+        self._clock = clock
+        self._one_by_one = asyncio.Lock()
+        self._decided: dict[int, tuple[Expectation, CheckResult]] = {}
+        self._labels: Counter[tuple[str, str]] = Counter()
+        self._going_on: set[asyncio.Future[CheckResult]] = set()
+        self.scores: dict[str, float] = {}
+
+    @property
+    def turns(self) -> int:
+        """How many messages were sent so far."""
+        return len(self._voice.state.transcript.turns)
+
+    @property
+    def results(self) -> list[CheckResult]:
+        """What was found out, in the order in which it was asked for."""
+        return [self._decided[index][1] for index in sorted(self._decided)]
+
+    @property
+    def score(self) -> float | None:
+        """The weighted mean of what was decided; None if nothing was."""
+        scored = [
+            (expectation.weight, result.score)
+            for expectation, result in self._decided.values()
+            if result.score is not None and not expectation.advisory
+        ]
+        whole = sum(weight for weight, _ in scored)
+        return sum(weight * score for weight, score in scored) / whole if whole else None
+
+    async def send(self, text: str) -> Result[AgentReply]:
+        """Send a message of the user; see `ports.Stage`."""
+        async with self._one_by_one:
+            error = self._voice.state.error
+            if error is not None:
+                return Err(error)
+            return await self._voice.say(Message(Role.USER, text))
+
+    def evaluate(
+        self, expectation: Expectation, *, now: bool = False
+    ) -> asyncio.Future[CheckResult]:
+        """Check what was said until now; see `ports.Stage`."""
+        transcript = self._voice.state.transcript
+        index, expectation = self._next(expectation)
+        started = self._clock.monotonic()
+        found = self._checker.evaluate_now(expectation, transcript, slow=now)
+        if found is not None:
+            (result,) = found
+            return self._done(index, expectation, result, started)
+        return self._beside(index, expectation, self._asked(index, expectation, transcript))
+
+    def conclude(
+        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
+    ) -> asyncio.Future[CheckResult]:
+        """Record what the script found out by itself; see `ports.Stage`."""
+        index, expectation = self._next(expectation)
+        if isinstance(finding, CheckResult):
+            return self._done(index, expectation, finding, self._clock.monotonic())
+        return self._beside(index, expectation, finding)
+
+    def record_score(self, name: str, value: float) -> None:
+        """Record a number with the execution."""
+        self.scores[name] = value
+
+    async def collect(self) -> None:
+        """Wait for the checks that go on beside the script."""
+        while self._going_on:
+            await asyncio.gather(*self._going_on)
+
+    async def abandon(self) -> None:
+        """Cancel what still goes on."""
+        left = list(self._going_on)
+        for check in left:
+            check.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def _next(self, expectation: Expectation) -> tuple[int, Expectation]:
+        """Return the position of one more check, and the check with a label of its own.
+
+        Checks of one kind are told apart by their labels where runs are compared.
+        """
+        label = expectation.label
+        if expectation.turn is not None and expectation.turn > 1:
+            label = f"turn {expectation.turn}: {label}"
+        self._labels[expectation.kind, label] += 1
+        number = self._labels[expectation.kind, label]
+        named = replace(expectation, label=label if number == 1 else f"{label} #{number}")
+        return self._labels.total() - 1, named
+
+    async def _asked(
+        self, index: int, expectation: Expectation, transcript: Transcript
+    ) -> CheckResult:
+        context = CheckContext(self._caller.asking(index))
+        (result,) = await self._checker.evaluate(expectation, transcript, context)
+        return result
+
+    def _beside(
+        self, index: int, expectation: Expectation, finding: Awaitable[CheckResult]
+    ) -> asyncio.Future[CheckResult]:
+        started = self._clock.monotonic()
+
+        async def find() -> CheckResult:
+            result = await finding
+            self._record(index, expectation, result, started)
+            return result
+
+        task = asyncio.get_running_loop().create_task(find())
+        self._going_on.add(task)
+        task.add_done_callback(self._going_on.discard)
+        return task
+
+    def _done(
+        self, index: int, expectation: Expectation, result: CheckResult, started: float
+    ) -> asyncio.Future[CheckResult]:
+        self._record(index, expectation, result, started)
+        done: asyncio.Future[CheckResult] = asyncio.get_running_loop().create_future()
+        done.set_result(result)
+        return done
+
+    def _record(
+        self, index: int, expectation: Expectation, result: CheckResult, started: float
+    ) -> None:
+        duration_ms = (self._clock.monotonic() - started) * 1000
+        result = replace(result, label=expectation.label)
+        event = assertion_event(result, index, expectation, duration_ms=duration_ms)
+        self._recorder.record(event)
+        self._decided[index] = (expectation, result)
+
+
+def _reply(step: Step) -> AgentReply:
+    """Return an answer as it was, but for its body, of which texts are made and no checks."""
+    return AgentReply(
+        text=step.text,
+        raw="",
+        latency_ms=step.latency_ms,
+        tool_uses=step.tool_uses,
+        usage=step.usage,
+        model=step.model,
+        reported=step.reported,
+    )
+
+
+def _diverged(held: HeldConversation, why: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_NOT_FOUND,
+        f"The scenario no longer says what it said in {held.source}: {why}.",
+        "What the agent answers to this was never recorded; run it: kindlm test",
+    )

@@ -1,0 +1,88 @@
+"""What makes a test function a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+__all__ = ["ScenarioSpec", "scenario", "spec_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__kindlm_scenario__"
+_MOST_REPEATS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSpec:
+    """What `@scenario` says of a test; see there."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    repeats: int = 1
+    pass_rate: float = 1.0
+    timeout: float | None = None
+    agent: str | Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be meant."""
+        if not self.name.strip():
+            raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
+        if not 1 <= self.repeats <= _MOST_REPEATS:
+            raise ValueError(f"repeats must be from 1 to {_MOST_REPEATS}, but is {self.repeats}")
+        if not 0 <= self.pass_rate <= 1:
+            raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"timeout must be more than 0 seconds, but is {self.timeout}")
+
+
+def scenario(
+    name: str,
+    *,
+    tags: Iterable[str] = (),
+    repeats: int = 1,
+    pass_rate: float = 1.0,
+    timeout: float | None = None,
+    agent: str | Mapping[str, Any] | None = None,
+) -> Callable[[F], F]:
+    """Make a test function a scenario, and return the function itself.
+
+    Args:
+        name: what it is about, for people; `kindlm test -t` finds it by any part of it.
+        tags: words to select it by: `kindlm test --tags`.
+        repeats: how often it is run.
+        pass_rate: the share of its repeats that has to pass, from 0 to 1.
+        timeout: seconds that one run of it may take, `eval.default_timeout` of the configuration
+            by default. It is then cut off and errored.
+        agent: the agent under test, if it is another one than that of the configuration: its URL,
+            or a mapping with the keys of `[agent]`.
+
+    Raises:
+        ValueError: for values that can not be meant.
+        TypeError: if what is decorated is no function.
+    """
+    if not isinstance(name, str):
+        message = 'Write @scenario("name") above the function, with a name'  # type: ignore[unreachable]
+        raise TypeError(message)
+    words = (tags,) if isinstance(tags, str) else sorted(tags) if isinstance(tags, set) else tags
+    spec = ScenarioSpec(name, tuple(words), repeats, pass_rate, timeout, agent)
+
+    def decorate(function: F) -> F:
+        if not hasattr(function, "__code__"):
+            raise TypeError(f"@scenario is for functions, and {function!r} is none")
+        if not function.__name__.startswith("test"):
+            raise ValueError(
+                f"A scenario is a test: call the function test_{function.__name__},"
+                " so that pytest finds it, too"
+            )
+        setattr(function, _ATTRIBUTE, spec)
+        return function
+
+    return decorate
+
+
+def spec_of(value: object) -> ScenarioSpec | None:
+    """Return what `@scenario` said of a function; None of anything else."""
+    found = getattr(value, _ATTRIBUTE, None)
+    return found if isinstance(found, ScenarioSpec) else None

@@ -1,0 +1,208 @@
+"""Checks of one answer: they record what they find, and never raise."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.scenarios.place import asked_at
+from kindlm.scenarios.reply import Reply
+from kindlm.scenarios.stopping import RequirementFailed
+from kindlm.suite import Expectation
+from kindlm.wording import sentence, shown
+
+__all__ = ["Checks", "Desk", "verdict"]
+
+_MOST_SHOWN = 60
+
+
+class Desk(Protocol):
+    """Where checks are handed in: what `ports.Stage` has of them."""
+
+    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
+        """Check what was said until now; see `ports.Stage`."""
+        ...
+
+    def conclude(
+        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
+    ) -> Future[CheckResult]:
+        """Record what the script itself found out; see `ports.Stage`."""
+        ...
+
+
+class Checks:
+    """Checks of one answer, one after the other: `t.check(reply).contains("A1").latency(5000)`.
+
+    Each is recorded with its place in the test file. With `required`, the first one that does not
+    pass ends the scenario.
+    """
+
+    def __init__(
+        self, desk: Desk, reply: Reply, file: Path, *, weight: float = 1.0, required: bool = False
+    ) -> None:
+        self._desk = desk
+        self._reply = reply
+        self._file = file
+        self._weight = weight
+        self._required = required
+
+    def contains(self, text: str) -> Self:
+        """The answer contains a text, whatever its case."""
+        return self._check("contains", _short(text), text=text)
+
+    def not_contains(self, text: str) -> Self:
+        """The answer does not contain a text, whatever its case."""
+        return self._check("not_contains", _short(text), text=text)
+
+    def matches(self, pattern: str | re.Pattern[str]) -> Self:
+        """A regular expression matches somewhere in the answer, as `re.search` does."""
+        if isinstance(pattern, str):
+            written, letters = pattern, ""
+        else:
+            written, letters = pattern.pattern, _letters(pattern.flags)
+        return self._check("matches", _short(written), pattern=written, flags=letters)
+
+    def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
+        """The answer is JSON that fits a JSON Schema, or a pydantic model."""
+        if isinstance(schema, Mapping):
+            name, document = "the schema", dict(schema)
+        elif hasattr(schema, "model_json_schema"):
+            name, document = schema.__name__, cast(Any, schema).model_json_schema()
+        else:
+            raise TypeError(f"json_schema takes a mapping or a pydantic model, not {schema!r}")
+        return self._check("schema", name, schema=document, schemaFile=name)
+
+    def latency(self, max_ms: float) -> Self:
+        """The answer took at most so many milliseconds."""
+        return self._check("latency", f"{max_ms:g} ms", maxMs=max_ms)
+
+    def token_usage(self, max_tokens: int) -> Self:
+        """The answer took at most so many tokens, in and out; undecided if they are not known."""
+        return self._check("token_usage", f"{max_tokens:,} tokens", maxTokens=max_tokens)
+
+    def tool_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
+        """The agent called a tool for this answer, with `arguments` among those of the call."""
+        return self._check("tool_called", tool, **_call(tool, arguments))
+
+    def tool_not_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
+        """The agent did not call a tool for this answer, or not with these `arguments`."""
+        return self._check("tool_not_called", tool, **_call(tool, arguments))
+
+    def custom(self, name: str, function: Callable[[Reply], Any]) -> Self:
+        """A function of your own says whether the answer is good.
+
+        It may be `async`. What it returns is taken as true or false; an `AssertionError` fails the
+        check, and any other error leaves it undecided.
+        """
+        expectation = self._expectation("custom", name, {})
+        try:
+            found = function(self._reply)
+        except Exception as error:  # noqa: BLE001 - the user's function
+            return self._concluded(expectation, _raised(name, error))
+        if inspect.isawaitable(found):
+            if self._required:
+                close = getattr(found, "close", None)
+                if close is not None:
+                    close()
+                raise TypeError("t.require can not wait for an async function: use t.check")
+            self._desk.conclude(expectation, _awaited(name, found))
+            return self
+        return self._concluded(expectation, _decided(name, found))
+
+    def _check(self, kind: str, label: str, **params: Any) -> Self:
+        expectation = self._expectation(kind, label, params)
+        done = self._desk.evaluate(expectation, now=self._required)
+        if self._required:
+            self._stop_unless_passed(done.result())
+        return self
+
+    def _concluded(self, expectation: Expectation, result: CheckResult) -> Self:
+        self._desk.conclude(expectation, result)
+        if self._required:
+            self._stop_unless_passed(result)
+        return self
+
+    def _stop_unless_passed(self, result: CheckResult) -> None:
+        if result.outcome is not Outcome.PASSED:
+            raise RequirementFailed(result.message)
+
+    def _expectation(self, kind: str, label: str, params: Mapping[str, Any]) -> Expectation:
+        return Expectation(
+            kind,
+            label,
+            params,
+            asked_at(self._file),
+            turn=self._reply.turn,
+            alone=True,
+            weight=self._weight,
+        )
+
+
+def verdict(kind: str, label: str, *, passed: bool, message: str = "") -> CheckResult:
+    """Return what a test found out by itself."""
+    codes = {
+        "assert": FailureCode.ASSERT_FAILED,
+        "custom": FailureCode.CUSTOM_CHECK_FAILED,
+        "checked": FailureCode.NOTHING_CHECKED,
+    }
+    return CheckResult(
+        kind=kind,
+        label=label,
+        outcome=Outcome.PASSED if passed else Outcome.FAILED,
+        score=1.0 if passed else 0.0,
+        failure_code=None if passed else codes[kind],
+        message="" if passed else sentence(message),
+    )
+
+
+_FLAGS = (
+    ("a", re.ASCII),
+    ("i", re.IGNORECASE),
+    ("m", re.MULTILINE),
+    ("s", re.DOTALL),
+    ("x", re.VERBOSE),
+)
+
+
+def _letters(flags: int) -> str:
+    return "".join(letter for letter, flag in _FLAGS if flags & flag)
+
+
+def _call(tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"tool": tool} | ({} if arguments is None else {"argsMatch": dict(arguments)})
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def _decided(name: str, found: object) -> CheckResult:
+    message = f"The check {shown(name)} said {shown(repr(found))}"
+    return verdict("custom", name, passed=bool(found), message=message)
+
+
+async def _awaited(name: str, finding: Awaitable[Any]) -> CheckResult:
+    try:
+        return _decided(name, await finding)
+    except Exception as error:  # noqa: BLE001 - the user's function
+        return _raised(name, error)
+
+
+def _raised(name: str, error: Exception) -> CheckResult:
+    if isinstance(error, AssertionError):
+        message = str(error) or f"The check {shown(name)} failed"
+        return verdict("custom", name, passed=False, message=message)
+    return CheckResult(
+        kind="custom",
+        label=name,
+        outcome=Outcome.INCONCLUSIVE,
+        failure_code=FailureCode.ASSERTION_EVAL_ERROR,
+        message=sentence(f"The check raised {type(error).__name__}: {shown(str(error))}"),
+        trace="".join(traceback.format_exception(error)),
+    )

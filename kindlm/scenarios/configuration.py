@@ -1,0 +1,225 @@
+"""The configuration of a project's scenarios: `kindlm.toml`, or `[tool.kindlm]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from kindlm.config.agent_rules import check_agent
+from kindlm.config.agent_schema import AgentConfig
+from kindlm.config.credentials import header_secrets
+from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.document import Document
+from kindlm.config.load import read_bytes
+from kindlm.config.raw import section, texts
+from kindlm.config.section import MAX_REPEAT, Positive, Score, Text, Url
+from kindlm.config.validation import fit
+from kindlm.errors import Err, ErrorCode
+from kindlm.formats.evalview.toml_document import read_toml
+
+__all__ = [
+    "AGENT",
+    "LoadedConfiguration",
+    "ProjectConfiguration",
+    "agent_config",
+    "load_configuration",
+]
+
+AGENT = "agent"
+"""What the agent under test is called where it has no name."""
+
+_VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Table(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class LlmTable(Table):
+    """The model that judges answers, plays users and writes tests."""
+
+    provider: Text = Field(examples=["openai"])
+    """`openai`, `anthropic`, `ollama`, or a name of yours with a `base_url` that speaks OpenAI's
+    API."""
+    model: Text = Field(examples=["gpt-4o-mini"])
+    """The model's name there."""
+    api_key_env: Text | None = Field(default=None, examples=["OPENAI_API_KEY"])
+    """The variable that holds the key."""
+    base_url: Url | None = Field(default=None, examples=["http://127.0.0.1:11434"])
+    """Where the API is, if it is not where the provider's usually is."""
+
+
+class SandboxTable(Table):
+    """Where an agent runs that is a program."""
+
+    type: Text = "local"
+    """`local` or `daytona`."""
+
+
+class EvalTable(Table):
+    """How scenarios are run."""
+
+    parallelism: int = Field(default=4, ge=1, le=1000)
+    """How many run at once."""
+    retries: int = Field(default=0, ge=0, le=MAX_REPEAT)
+    """How often a scenario that failed is run again."""
+    default_timeout: Positive = 300.0
+    """Seconds that one scenario may take."""
+
+
+class DiffTable(Table):
+    """How runs are compared."""
+
+    regression_threshold: Score = 0.05
+    """How far a mean score may fall."""
+
+
+class ReportTable(Table):
+    """Which reports are written after a run."""
+
+    formats: list[Text] = []
+    """Their names, as those of `kindlm report`."""
+    output_dir: Text = "reports"
+    """The folder that they are written into."""
+
+
+class StoreTable(Table):
+    """Where the history is."""
+
+    path: Text | None = None
+    """The database, `.kindlm/kindlm.db` by default."""
+
+
+class ProjectConfiguration(Table):
+    """All that the file may say."""
+
+    project: Text | None = None
+    """What the project is called."""
+    tests: Text = "tests"
+    """The folder with the tests."""
+    agent: dict[str, Any] | None = None
+    """The agent under test, with the keys of an agent in kindlm.yaml, in snake case."""
+    llm: LlmTable | None = None
+    sandbox: SandboxTable = SandboxTable()
+    eval: EvalTable = EvalTable()
+    diff: DiffTable = DiffTable()
+    report: ReportTable = ReportTable()
+    store: StoreTable = StoreTable()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfiguration:
+    """The configuration; None if it has an error, which is among the diagnostics.
+
+    `agent` is the one under test, None if there is none. `file` is where all this stands.
+    """
+
+    config: ProjectConfiguration | None
+    agent: AgentConfig | None
+    file: Path | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
+    """Load the configuration of a project. Never raises for what a user did."""
+    file = root / "kindlm.toml"
+    path: tuple[str, ...] = ()
+    if not file.is_file():
+        file, path = root / "pyproject.toml", ("tool", "kindlm")
+        if not file.is_file():
+            return LoadedConfiguration(ProjectConfiguration(), None, None)
+    data = read_bytes(file)
+    if isinstance(data, Err):
+        return LoadedConfiguration(None, None, file, (Diagnostic(data.error, "error", "", None),))
+    document = read_toml(data.value)
+    whole = Reporter(str(file), document)
+    if path and (not document.readable or not section(document.value[0], *path)):
+        # Another tool's file, with nothing of ours in it.
+        return LoadedConfiguration(ProjectConfiguration(), None, None)
+    whole.problems()
+    if whole.has_errors:
+        return LoadedConfiguration(None, None, file, tuple(whole.diagnostics))
+    part = document.part(0)
+    for name in path:
+        part = part.part(name)
+    return _read(part, file, environ)
+
+
+def agent_config(raw: Mapping[str, Any], reporter: Reporter) -> AgentConfig | None:
+    """Return the agent that a table describes, or None after reporting what is wrong with it."""
+    named = {to_camel(str(key)): value for key, value in raw.items()}
+    named.setdefault("id", named.pop("name", AGENT))
+    check_agent((AGENT,), named, reporter)
+    # Where something is missing or unknown, the schema says so with the keys of the file.
+    whole = fit(_Whole, {AGENT: named}, reporter)
+    return None if whole is None or reporter.has_errors else whole.agent
+
+
+class _Whole(BaseModel):
+    """The table of an agent where it stands in the file, so that its errors are told there."""
+
+    agent: AgentConfig
+
+
+def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
+    reporter = Reporter(str(file), document)
+    value = document.value
+    reporter.hide(header_secrets(section(value, AGENT, "headers")))
+    missing = _missing(value, environ, reporter)
+    config = None if missing else fit(ProjectConfiguration, _expanded(value, environ), reporter)
+    agent = None
+    if config is not None and config.agent is not None:
+        agent = agent_config(config.agent, reporter)
+    reporter.sort_phase(0)
+    usable = None if reporter.has_errors else config
+    return LoadedConfiguration(usable, agent, file, tuple(reporter.diagnostics))
+
+
+def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool:
+    found = False
+    for path, text in texts(value, ()):
+        for name in _VARIABLE.findall(text):
+            if environ.get(name):
+                continue
+            found = True
+            reporter.error(
+                path,
+                f"The environment variable {name} is not set",
+                f"Set {name} in your environment or .env file",
+                reason="missing_environment",
+                code=ErrorCode.CONFIG_VALIDATION_ERROR,
+                missing=[name],
+            )
+    return found
+
+
+def _expanded(value: Any, environ: Mapping[str, str], *, late: bool = False) -> Any:
+    """Return a value with its variables put in.
+
+    Those of the agent stay names until it is called (`late`): what is recorded of the
+    configuration holds no secrets.
+    """
+    match value:
+        case str() if late:
+            return _VARIABLE.sub(r"{{env.\1}}", value)
+        case str():
+            return _VARIABLE.sub(lambda found: environ[found[1]], value)
+        case dict():
+            return {
+                key: _expanded(item, environ, late=late or key == AGENT)
+                for key, item in value.items()
+            }
+        case list():
+            return [_expanded(item, environ, late=late) for item in value]
+        case _:
+            return value

@@ -1,0 +1,130 @@
+"""Loading files with scenarios: each is a suite, and one that can't be loaded keeps no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.compile_targets import compile_agent
+from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.document import read_document
+from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.scenarios.compile import (
+    Scenario,
+    SuiteIdentity,
+    compile_scenarios,
+    compiled_agent,
+    digest_of,
+    scenarios_of,
+)
+from kindlm.scenarios.configuration import LoadedConfiguration, agent_config
+from kindlm.scenarios.loading import import_file
+from kindlm.suite import AgentTarget
+
+__all__ = ["Surroundings", "load_scenarios"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What decides how scenarios are loaded, besides their files."""
+
+    root: Path
+    project: str
+    environ: Mapping[str, str]
+    configuration: LoadedConfiguration
+
+
+def load_scenarios(file: Path, around: Surroundings) -> LoadedSuite:
+    """Load the scenarios of a Python file. Never raises for what a user did."""
+    path = suite_identity(file, around.root)
+    data = read_bytes(file)
+    if isinstance(data, Err):
+        return _unusable(file, path, 0, [data.error])
+    imported = import_file(file)
+    if isinstance(imported, Err):
+        return _unusable(file, path, 1, [imported.error])
+    scenarios = list(scenarios_of(imported.value, file.resolve()))
+    return _compiled(file, path, scenarios, around, digest_of(data.value))
+
+
+def _compiled(
+    file: Path, path: str, scenarios: Sequence[Scenario], around: Surroundings, digest: str
+) -> LoadedSuite:
+    loaded = around.configuration
+    if loaded.config is None:
+        return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
+    agents, errors = _agents(scenarios, around)
+    if errors:
+        return _unusable(file, path, len(scenarios), errors)
+    identity = SuiteIdentity(path, around.project)
+    suite = compile_scenarios(identity, list(scenarios), agents, loaded, digest)
+    hints = tuple(
+        Diagnostic(_only_pytest(each), "warning", each.name, None)
+        for each in scenarios
+        if each.hint is not None
+    )
+    referenced = () if loaded.file is None else (loaded.file,)
+    found = (*loaded.diagnostics, *hints)
+    return LoadedSuite(file, suite, path, len(scenarios), found, referenced)
+
+
+def _agents(
+    scenarios: Sequence[Scenario], around: Surroundings
+) -> tuple[dict[str, AgentTarget], list[KindlmError]]:
+    """Return the agent of each scenario: its own, else that of the configuration."""
+    default = compiled_agent(around.configuration, around.root)
+    agents: dict[str, AgentTarget] = {}
+    errors: list[KindlmError] = []
+    for each in scenarios:
+        own = each.spec.agent
+        if own is None and default is not None:
+            agents[each.name] = default
+        elif own is None:
+            errors.append(_no_agent(each))
+        else:
+            found = _own_agent(own, each)
+            if isinstance(found, AgentTarget):
+                agents[each.name] = found
+            else:
+                errors.append(found)
+    return agents, errors[:1] if len({e.message for e in errors}) == 1 else errors
+
+
+def _own_agent(own: str | Mapping[str, Any], scenario: Scenario) -> AgentTarget | KindlmError:
+    table = {"type": "http", "url": own} if isinstance(own, str) else own
+    reporter = Reporter(scenario.where.file, read_document(b""))
+    config = agent_config(table, reporter)
+    if config is None:
+        first = reporter.diagnostics[0].error
+        message = f"agent of @scenario: {first.message}"
+        return KindlmError(first.code, message, first.hint, scenario.where, first.details)
+    return compile_agent(config, Path(scenario.where.file).parent)
+
+
+def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
+    found = tuple(Diagnostic(error, "error", "", None) for error in errors)
+    return LoadedSuite(file, None, path, tests, found)
+
+
+def _no_agent(scenario: Scenario) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "There is no agent to test",
+        'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with'
+        ' @scenario(…, agent="http://…")',
+        scenario.where,
+        {"reason": "no_agent"},
+    )
+
+
+def _only_pytest(scenario: Scenario) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{scenario.name} is skipped: {scenario.hint}",
+        None,
+        SourceLocation(scenario.where.file, scenario.where.line),
+        {"reason": "fixture"},
+    )

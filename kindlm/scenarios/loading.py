@@ -1,0 +1,114 @@
+"""Imports test files: each as a module of its own, with what stands beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+
+__all__ = ["import_file"]
+
+
+def import_file(file: Path) -> Result[ModuleType]:
+    """Import a test file, whatever another one of the same name is called.
+
+    As under pytest, it can import what stands in its folder, or, if that is a package, in the
+    folder of the outermost package. Modules from there are its own: another folder may have a
+    module of the same name.
+    """
+    file = file.resolve()
+    folder, name = _root_and_name(file)
+    try:
+        with _beside(folder):
+            return Ok(_imported(file, name))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's file raises
+        return Err(_not_imported(file, error))
+
+
+def _root_and_name(file: Path) -> tuple[Path, str]:
+    """Return the folder that a file's modules are imported from, and its own name there."""
+    folder, parts = file.parent, [file.stem]
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def _imported(file: Path, name: str) -> ModuleType:
+    if "." in name:
+        sys.modules.pop(name, None)
+        return importlib.import_module(name)
+    digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
+    own = f"{name}__{digest}"
+    spec = importlib.util.spec_from_file_location(own, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # It stays there: classes with postponed annotations look their module up by name.
+    sys.modules[own] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[own]
+        raise
+    return module
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Let modules in a folder be imported, in place of others of their names."""
+    path, hidden = list(sys.path), _namesakes(folder)
+    for name in hidden:
+        del sys.modules[name]
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        # What a test imports while it runs is found, too, unless it has a namesake.
+        sys.path[:] = [*path, str(folder)] if str(folder) not in path else path
+        if hidden:
+            tops = {name.partition(".")[0] for name in hidden}
+            for name in [n for n in sys.modules if n not in before and n.partition(".")[0] in tops]:
+                del sys.modules[name]
+        sys.modules.update(hidden)
+
+
+def _namesakes(folder: Path) -> dict[str, ModuleType]:
+    """Return the loaded modules from elsewhere whose names modules of a folder have, too."""
+    found: dict[str, ModuleType] = {}
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        here = folder / top
+        if not (here.with_suffix(".py").is_file() or (here / "__init__.py").is_file()):
+            continue
+        origin = getattr(sys.modules.get(top), "__file__", None)
+        if origin is not None and not Path(origin).resolve().is_relative_to(here.parent):
+            found[name] = module
+    return found
+
+
+def _not_imported(file: Path, error: BaseException) -> KindlmError:
+    line = None
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        line = error.lineno
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((f.lineno for f in reversed(frames) if f.filename == str(file)), None)
+    return KindlmError(
+        ErrorCode.CONFIG_PARSE_ERROR,
+        f"The file can not be imported: {type(error).__name__}: {error}",
+        "Mend it: its tests did not run.",
+        SourceLocation(str(file), line),
+        {"reason": "import"},
+        trace="".join(traceback.format_exception(error)),
+    )

@@ -1,0 +1,110 @@
+"""Runs the function of a scenario as the engine asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.ports import Stage
+from kindlm.scenarios.checks import verdict
+from kindlm.scenarios.place import failed_at, user_trace
+from kindlm.scenarios.stopping import AgentError, RequirementFailed
+from kindlm.scenarios.trial import SyncTrial, Trial
+from kindlm.suite import Expectation
+from kindlm.wording import shown
+
+__all__ = ["FunctionScript"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionScript:
+    """A scenario that is a function; implements `suite.Script`.
+
+    `find` returns the function anew for each trial, since methods need an object of their own;
+    `trial` is the name of the argument that the trial is handed in as, `arguments` are the others.
+    """
+
+    find: Callable[[], Callable[..., Any]]
+    file: Path
+    where: SourceLocation
+    trial: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    async def run(self, stage: Stage) -> KindlmError | None:
+        """Run the function once; see `suite.Script`."""
+        function = self.find()
+        is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        trial = Trial(stage, self.file) if is_async else SyncTrial(stage, self.file)
+        arguments = {**self.arguments, self.trial: trial}
+        try:
+            if isinstance(trial, Trial):
+                await function(**arguments)
+            else:
+                await _in_thread(lambda: function(**arguments), trial)
+        except (RequirementFailed, AgentError):
+            return None  # both are recorded where they happened
+        except AssertionError as error:
+            self._record_assert(stage, error)
+            return None
+        except Exception as error:  # noqa: BLE001 - the user's function
+            return self._raised(error)
+        if not trial.checked:
+            label = "something is checked"
+            found = verdict("checked", label, passed=False, message="Nothing was checked")
+            stage.conclude(Expectation("checked", label, {}, self.where), found)
+        return None
+
+    def _record_assert(self, stage: Stage, error: AssertionError) -> None:
+        where, line = failed_at(error, self.file)
+        label = line.removeprefix("assert ") or "assert"
+        message = str(error) or f"It does not hold: {line}"
+        found = verdict("assert", label, passed=False, message=message)
+        stage.conclude(Expectation("assert", label, {}, where), found)
+
+    def _raised(self, error: Exception) -> KindlmError:
+        where, _ = failed_at(error, self.file)
+        place = f"line {where.line} of {self.file.name}" if where.line else self.file.name
+        return KindlmError(
+            ErrorCode.ASSERTION_EVAL_ERROR,
+            f"The scenario raised {type(error).__name__}: {shown(str(error))} ({place}).",
+            "Mend the test; what it had checked until then is shown.",
+            trace=user_trace(error, self.file),
+        )
+
+
+async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
+    """Run a function beside the event loop; when this is cancelled, what it waits for is, too.
+
+    The thread is a daemon: a function that never ends holds up no end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[BaseException | None] = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    def body() -> None:
+        ended: BaseException | None = None
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised again in the loop
+            ended = error
+        try:
+            loop.call_soon_threadsafe(tell, ended)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+    threading.Thread(target=body, name="kindlm-scenario", daemon=True).start()
+    try:
+        error = await done
+    finally:
+        trial.end()
+    if error is not None:
+        raise error

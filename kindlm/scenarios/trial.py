@@ -1,0 +1,205 @@
+"""One trial of a scenario: what its function is handed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from kindlm.errors import Err
+from kindlm.outcome import CheckResult
+from kindlm.ports import Stage
+from kindlm.scenarios.checks import Checks, verdict
+from kindlm.scenarios.persona import Message
+from kindlm.scenarios.place import asked_at
+from kindlm.scenarios.reply import Reply, reply_of
+from kindlm.scenarios.stopping import AgentError, RequirementFailed, TrialOver
+from kindlm.suite import Expectation
+
+__all__ = ["AgentUnderTest", "SyncAgentUnderTest", "SyncTrial", "Trial"]
+
+T = TypeVar("T")
+
+
+class AgentUnderTest:
+    """The agent that a scenario talks to; every trial has a conversation of its own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def send(self, message: str | Message) -> Reply:
+        """Send a message of the user, once, and return what the agent answers.
+
+        Raises:
+            AgentError: the agent gave no answer, also when it was asked again; the trial is then
+                errored.
+        """
+        text = message if isinstance(message, str) else message.text
+        answer = await self._stage.send(text)
+        if isinstance(answer, Err):
+            raise AgentError(answer.error.message)
+        return reply_of(answer.value, self._stage.turns)
+
+
+class _Checking:
+    """What trials of all kinds have: checks, requirements and scores."""
+
+    def __init__(self, desk: Stage | _ThreadDesk, file: Path) -> None:
+        self._desk = desk
+        self._file = file
+        self.checked = 0
+
+    def check(self, reply: Reply, *, weight: float = 1.0) -> Checks:
+        """Return checks of an answer: each is recorded, and none ends the scenario.
+
+        `weight` is what each of them counts for in the score of the execution.
+        """
+        return self._checks(reply, weight, required=False)
+
+    @overload
+    def require(self, what: Reply, *, weight: float = 1.0) -> Checks: ...
+
+    @overload
+    def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None: ...
+
+    def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None:
+        """End the scenario unless something holds: `t.require(reply).contains("A1")`.
+
+        What is no answer of the agent has to be true: `t.require(order_id, "no order id")`.
+        """
+        if isinstance(what, Reply):
+            return self._checks(what, weight, required=True)
+        label = message or "required"
+        found = verdict("assert", label, passed=bool(what), message=message or "It does not hold")
+        expectation = Expectation("assert", label, {}, asked_at(self._file), weight=weight)
+        self._counting().conclude(expectation, found)
+        if not what:
+            raise RequirementFailed(label)
+        return None
+
+    def score(self, name: str, value: float) -> None:
+        """Record a number with the trial, which `kindlm diff` compares; it decides nothing."""
+        if not math.isfinite(value):
+            raise ValueError(f"The score {name!r} is {value}, and no number that can be compared")
+        self._desk.record_score(name, float(value))
+
+    def _checks(self, reply: Reply, weight: float, *, required: bool) -> Checks:
+        if not weight > 0:
+            raise ValueError(f"weight must be more than 0, but is {weight}")
+        return Checks(_Counted(self), reply, self._file, weight=weight, required=required)
+
+    def _counting(self) -> _Counted:
+        return _Counted(self)
+
+
+class _Counted:
+    """Hands checks in, and counts them."""
+
+    def __init__(self, trial: _Checking) -> None:
+        self._trial = trial
+
+    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
+        self._trial.checked += 1
+        return self._trial._desk.evaluate(expectation, now=now)  # noqa: SLF001 - of this module
+
+    def conclude(
+        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
+    ) -> Future[CheckResult]:
+        self._trial.checked += 1
+        return self._trial._desk.conclude(expectation, finding)  # noqa: SLF001 - of this module
+
+
+class Trial(_Checking):
+    """What an `async` scenario works with: the agent, and checks of what it answers."""
+
+    def __init__(self, stage: Stage, file: Path) -> None:
+        super().__init__(stage, file)
+        self.agent = AgentUnderTest(stage)
+
+
+class SyncAgentUnderTest:
+    """The agent that a scenario talks to which is no `async` function."""
+
+    def __init__(self, agent: AgentUnderTest, thread: _ThreadDesk) -> None:
+        self._agent = agent
+        self._thread = thread
+
+    def send(self, message: str | Message) -> Reply:
+        """Send a message of the user, once, and return what the agent answers.
+
+        Raises:
+            AgentError: the agent gave no answer, also when it was asked again; the trial is then
+                errored.
+        """
+        return self._thread.wait_for(self._agent.send(message))
+
+
+class SyncTrial(_Checking):
+    """What a scenario works with that is no `async` function. It runs in a thread of its own."""
+
+    def __init__(self, stage: Stage, file: Path) -> None:
+        self._thread = _ThreadDesk(stage)
+        super().__init__(self._thread, file)
+        self.agent = SyncAgentUnderTest(AgentUnderTest(stage), self._thread)
+
+    def end(self) -> None:
+        """Cut the trial off: whatever its function does next with it ends the function."""
+        self._thread.end()
+
+
+class _ThreadDesk:
+    """Does what a function in another thread asks for in the event loop that it was made in."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._loop = asyncio.get_running_loop()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
+        return self._do(lambda: self._stage.evaluate(expectation, now=now))
+
+    def conclude(
+        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
+    ) -> Future[CheckResult]:
+        return self._do(lambda: self._stage.conclude(expectation, finding))
+
+    def record_score(self, name: str, value: float) -> None:
+        self._do(lambda: self._stage.record_score(name, value))
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine does, once it is done."""
+
+        async def kept() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.add(task)
+            try:
+                return await work
+            finally:
+                self._running.discard(task)
+
+        if self._is_over:
+            work.close()
+            raise TrialOver
+        try:
+            return asyncio.run_coroutine_threadsafe(kept(), self._loop).result()
+        except BaseException:
+            if self._is_over:
+                raise TrialOver from None
+            raise
+
+    def end(self) -> None:
+        """Cancel what is waited for, and do nothing any more."""
+        self._is_over = True
+        for task in list(self._running):
+            task.cancel()
+
+    def _do(self, work: Callable[[], T]) -> T:
+        async def done() -> T:
+            return work()
+
+        return self.wait_for(done())

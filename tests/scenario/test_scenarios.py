@@ -1,0 +1,156 @@
+"""Scenarios as they are run: what they say, what is checked, and how they come out."""
+
+from __future__ import annotations
+
+from scenario_project import Project
+
+
+def test_a_scenario_talks_to_the_agent_and_is_checked(project: Project) -> None:
+    code = project.test(
+        tests="""
+karen = Persona(role="customer", tone="furious")
+
+@scenario("angry customer", tags={"refund"})
+async def test_refund(t: Trial) -> None:
+    first = await t.agent.send(karen.says("I want a refund."))
+    t.check(first).contains("REFUND").not_contains("calm down")
+    second = await t.agent.send("Today!")
+    t.check(second).contains("tomorrow")
+"""
+    )
+    assert code == 1
+    assert project.agent.said == ["I want a refund.", "Today!"]
+    assert project.checks() == [
+        ("contains", "REFUND", "passed", 7),
+        ("not_contains", "calm down", "passed", 7),
+        ("contains", "turn 2: tomorrow", "failed", 9),
+    ]
+    [(test, target, tags)] = project.rows("SELECT test, target, tags FROM executions")
+    assert (test, target, tags) == ("tests/test_it.py::test_refund", "agent", '["refund"]')
+
+
+def test_each_message_is_sent_once_and_in_one_conversation(project: Project) -> None:
+    project.write(
+        "kindlm.toml", f'[agent]\ntype="http"\nurl="{project.agent.url}"\nrequest="messages"\n'
+    )
+    project.agent.answer = lambda _: {"message": "ok"}
+    project.test(
+        tests="""
+@scenario("two messages")
+async def test_two(t: Trial) -> None:
+    t.check(await t.agent.send("one")).contains("ok")
+    t.check(await t.agent.send("two")).contains("ok")
+"""
+    )
+    assert [[m["content"] for m in request["messages"]] for request in project.agent.requests] == [
+        ["one"],
+        ["one", "ok", "two"],
+    ]
+
+
+def test_a_scenario_that_checks_nothing_fails(project: Project) -> None:
+    assert project.test(tests='\n@scenario("x")\nasync def test_it(t: Trial): pass\n') == 1
+    assert project.checks() == [("checked", "something is checked", "failed", 2)]
+
+
+def test_a_plain_assert_is_a_failed_check_at_its_line(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    assert reply.text == "hello"
+"""
+    )
+    assert project.statuses() == {"test_it": "failed"}
+    assert project.checks() == [("assert", 'reply.text == "hello"', "failed", 5)]
+
+
+def test_another_exception_makes_the_execution_errored(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    {}["missing"]
+"""
+    )
+    [(status, error, trace)] = project.rows(
+        "SELECT status, x.body, t.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+        " JOIN contents t ON t.ref = e.trace_ref"
+    )
+    assert status == "errored"
+    assert "KeyError" in error
+    assert "line 5 of test_it.py" in error
+    assert "line 5, in test_it" in trace
+    assert "kindlm/scenarios" not in trace
+    assert project.checks() == [("contains", "hi", "passed", 4)]
+
+
+def test_require_ends_the_scenario(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.require(reply).contains("hi").contains("bye").contains("never")
+    await t.agent.send("never")
+"""
+    )
+    assert project.statuses() == {"test_it": "failed"}
+    assert [label for _, label, *_ in project.checks()] == ["hi", "bye"]
+    assert project.agent.said == ["hi"]
+
+
+def test_require_takes_what_is_no_answer(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.require([1], "some orders")
+    t.require([], "some refunds")
+    await t.agent.send("never")
+"""
+    )
+    assert [(label, outcome) for _, label, outcome, _ in project.checks()] == [
+        ("some orders", "passed"),
+        ("some refunds", "failed"),
+    ]
+    assert project.agent.said == []
+
+
+def test_an_agent_that_fails_makes_the_execution_errored(project: Project) -> None:
+    project.agent.answer = lambda _: 400
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    try:
+        await t.agent.send("hi")
+    except AgentError:
+        pass
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+
+
+def test_a_function_that_is_not_async_runs_in_a_thread(project: Project) -> None:
+    project.test(
+        tests="""
+import threading
+
+@scenario("x")
+def test_it(t: SyncTrial) -> None:
+    assert threading.current_thread() is not threading.main_thread()
+    reply = t.agent.send("hi")
+    t.check(reply).contains("hi")
+    t.score("seen", 1)
+    t.require(reply).contains("bye")
+    t.agent.send("never")
+"""
+    )
+    assert project.agent.said == ["hi"]
+    assert [(label, outcome) for _, label, outcome, _ in project.checks()] == [
+        ("hi", "passed"),
+        ("bye", "failed"),
+    ]
