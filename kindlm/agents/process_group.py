@@ -207,8 +207,16 @@ async def _input_pipe(stack: contextlib.AsyncExitStack) -> _InputPipe:
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
         os.fdopen(write_end, "wb", buffering=0),
     )
-    stack.callback(transport.abort)
+    stack.callback(_abandon, transport)
     return _InputPipe(asyncio.StreamWriter(transport, protocol, None, loop), read_end)
+
+
+def _abandon(transport: asyncio.WriteTransport) -> None:
+    """Close a pipe, whoever may still hold its other end: what is not read yet never will be."""
+    if transport.get_write_buffer_size():
+        transport.abort()
+    else:
+        transport.close()
 
 
 async def _read(reader: asyncio.StreamReader, output: Sink) -> None:

@@ -31,6 +31,7 @@ _MAKERS = {
     "openai-assistants": "kindlm.agents.openai_assistants:assistants_agent",
     "python": "kindlm.agents.python_agent:python_agent",
     "streaming": "kindlm.agents.streaming:streaming_agent",
+    "subprocess": "kindlm.agents.subprocess_agent:subprocess_agent",
     "tapescope": "kindlm.agents.streaming:streaming_agent",
 }
 _OTHER_NAMES = {"jsonl": "tapescope", "openai-assistant": "openai-assistants"}

@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import textwrap
-import time
-from pathlib import Path
 
 import pytest
+from processes import assert_ended, started_pids
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import Command
@@ -33,23 +32,6 @@ def run(make, ask, tmp_path):
         return asyncio.run(talk())
 
     return run
-
-
-def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended and is not collected yet does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def assert_ended(pids: list[int]) -> None:
-    """Fail unless the processes end: a kill is certain, and takes a moment."""
-    deadline = time.monotonic() + 20
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "a process was left running"
-        time.sleep(0.01)
 
 
 def test_what_is_printed_is_the_answer(run, success):
@@ -225,32 +207,28 @@ def program_with_child(*, then: str, child: str = SLEEP, own_pipe: bool = True, 
     return GRANDCHILD.format(then=then, child=child, own_pipe=own_pipe, prelude=prelude)
 
 
-def pids(folder: Path) -> list[int]:
-    return [int(pid) for pid in (folder / "pids").read_text().split()]
-
-
 @pytest.mark.parametrize("child", [SLEEP, STUBBORN], ids=["polite", "stubborn"])
 def test_a_timeout_ends_the_program_and_its_children(run, failure, tmp_path, child):
     program = program_with_child(then="time.sleep(600)", child=child)
     error = failure(run(program, timeout_s=2.0))
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert error.details["retryable"] is False
-    assert len(pids(tmp_path)) == 2
-    assert_ended(pids(tmp_path))
+    assert len(started_pids(tmp_path)) == 2
+    assert_ended(started_pids(tmp_path))
 
 
 def test_a_program_that_ignores_the_polite_signal_is_killed(run, failure, tmp_path):
     prelude = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     program = program_with_child(then="time.sleep(600)", prelude=prelude)
     failure(run(program, timeout_s=2.0))
-    assert_ended(pids(tmp_path))
+    assert_ended(started_pids(tmp_path))
 
 
 @pytest.mark.parametrize("own_pipe", [True, False], ids=["own pipe", "shares our pipe"])
 def test_what_it_leaves_behind_is_ended_and_holds_nothing_up(run, success, tmp_path, own_pipe):
     reply = success(run(program_with_child(then="pass", own_pipe=own_pipe)))
     assert reply.text.startswith("started")
-    assert_ended(pids(tmp_path))
+    assert_ended(started_pids(tmp_path))
 
 
 def test_a_cancelled_conversation_ends_the_program(make, ask, tmp_path):
@@ -260,14 +238,14 @@ def test_a_cancelled_conversation_ends_the_program(make, ask, tmp_path):
     async def talk():
         async with make(command, PATH=os.environ["PATH"]) as agent:
             sending = asyncio.create_task(agent.send(ask()))
-            while not (tmp_path / "pids").exists() or len(pids(tmp_path)) < 2:
+            while not (tmp_path / "pids").exists() or len(started_pids(tmp_path)) < 2:
                 await asyncio.sleep(0.02)
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await sending
 
     asyncio.run(talk())
-    assert_ended(pids(tmp_path))
+    assert_ended(started_pids(tmp_path))
 
 
 def test_the_program_can_end_politely(run, failure, tmp_path):

@@ -1,0 +1,255 @@
+"""Runs the program of an agent in a sandbox of Daytona (the extra `kindlm[daytona]`).
+
+A conversation has a sandbox of its own, made of a snapshot and deleted at the end. The program has
+to be in the snapshot; nothing of this machine is there, and of the environment only what the
+agent's `env` says. The account is that of DAYTONA_API_KEY; DAYTONA_API_URL and DAYTONA_TARGET say
+where.
+
+A program runs as a command of a session (https://www.daytona.io/docs/en/process-code-execution/),
+whose output is followed while it runs. A sandbox cannot close the input of a program: one that
+waits for its end is ended with its sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from kindlm.agents.local_sandbox import LOG_BYTES
+from kindlm.agents.output_lines import OutputLines
+from kindlm.agents.process_group import Output, TooMuchOutput
+from kindlm.agents.sandbox import NoSandboxError, SandboxError
+from kindlm.agents.subprocess_options import ProgramSettings
+
+if TYPE_CHECKING:
+    from daytona import AsyncDaytona, AsyncSandbox
+
+__all__ = ["DaytonaProgram", "DaytonaSandbox", "daytona_sandbox"]
+
+_CREATE_S = 60.0
+_DELETE_S = 30.0
+_SESSION = "kindlm"
+_STARTED = "kindlm: the program is started"
+"""Printed as an error before the program is started: from then on it can be given lines."""
+
+
+@asynccontextmanager
+async def daytona_sandbox(
+    settings: ProgramSettings, environ: Mapping[str, str]
+) -> AsyncIterator[DaytonaSandbox]:
+    """Make a sandbox, and delete it; raise `NoSandboxError` if none can be made."""
+    try:
+        from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams, DaytonaConfig
+    except ImportError:
+        raise NoSandboxError(
+            "the package daytona is not installed: pip install 'kindlm[daytona]'"
+        ) from None
+    key = environ.get("DAYTONA_API_KEY")
+    if not key:
+        raise NoSandboxError("the environment variable DAYTONA_API_KEY is not set")
+    config = DaytonaConfig(
+        api_key=key,
+        api_url=environ.get("DAYTONA_API_URL"),
+        target=environ.get("DAYTONA_TARGET"),
+    )
+    # Deleted as soon as it stops, which it does by itself if nobody is left to delete it.
+    params = CreateSandboxFromSnapshotParams(
+        snapshot=settings.snapshot, env_vars=dict(settings.env), ephemeral=True
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            with _sdk_errors():
+                client = AsyncDaytona(config)
+                stack.push_async_callback(_close, client)
+                sandbox = await client.create(params, timeout=_CREATE_S)
+        except SandboxError as error:
+            raise NoSandboxError(str(error).replace(key, "[hidden]")) from None
+        stack.push_async_callback(_delete, sandbox)
+        yield DaytonaSandbox(sandbox, settings.folder)
+
+
+class DaytonaSandbox:
+    """Implements `sandbox.Sandbox`."""
+
+    def __init__(self, sandbox: AsyncSandbox, folder: str) -> None:
+        self._sandbox = sandbox
+        self._folder = folder
+        self._sessions = 0
+
+    @asynccontextmanager
+    async def start(
+        self, words: Sequence[str], given: bytes | None, limit: int
+    ) -> AsyncIterator[DaytonaProgram]:
+        """Start a program in a session of its own; see `sandbox.Sandbox`."""
+        from daytona import SessionExecuteRequest
+
+        self._sessions += 1
+        session = f"{_SESSION}-{self._sessions}"
+        process = self._sandbox.process
+        async with AsyncExitStack() as stack:
+            with _sdk_errors():
+                await process.create_session(session)
+                stack.push_async_callback(self._end, session)
+                command = await process.execute_session_command(
+                    session,
+                    SessionExecuteRequest(
+                        command=_command_line(words, given, self._folder),
+                        run_async=True,
+                        suppress_input_echo=True,
+                    ),
+                )
+            program = DaytonaProgram(self._sandbox, session, command.cmd_id, limit)
+            stack.push_async_callback(program.forget)
+            await program.started()
+            yield program
+
+    async def _end(self, session: str) -> None:
+        """End what runs in a session; what cannot be ended goes with the sandbox."""
+        with contextlib.suppress(SandboxError), _sdk_errors():
+            await self._sandbox.process.delete_session(session, request_timeout=_DELETE_S)
+
+
+class DaytonaProgram:
+    """Implements `sandbox.StartedProgram`."""
+
+    def __init__(self, sandbox: AsyncSandbox, session: str, command: str, limit: int) -> None:
+        self._process = sandbox.process
+        self._session = session
+        self._command = command
+        self._lines = OutputLines(limit)
+        self._log = Output(LOG_BYTES, keeps_tail=True)
+        self._is_started = asyncio.Event()
+        self._before = ""
+        self._has_too_much = False
+        self._reader = asyncio.create_task(self._follow())
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has printed something that nobody has read yet."""
+        return not self._lines.is_empty
+
+    @property
+    def log(self) -> str:
+        """The end of what it printed as errors."""
+        return self._log.data.decode("utf-8", "replace")
+
+    async def started(self) -> None:
+        """Wait until it can be given lines."""
+        waiting = asyncio.ensure_future(self._is_started.wait())
+        try:
+            await asyncio.wait((waiting, self._reader), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if self._reader.done() and not self._is_started.is_set():
+            self._reader.result()
+            said = self._before.strip()
+            raise SandboxError(f"the program was not started{': ' if said else ''}{said}")
+
+    async def write_line(self, line: bytes) -> None:
+        """Give it a line; see `sandbox.StartedProgram`."""
+        try:
+            with _sdk_errors():
+                await self._process.send_session_command_input(
+                    self._session, self._command, line.decode("ascii") + "\n"
+                )
+        except SandboxError:
+            # A program that has ended takes nothing: what it printed says more.
+            if await self._code() is None:
+                raise
+
+    async def read_line(self) -> bytes | None:
+        """Return its next line; see `sandbox.StartedProgram`."""
+        while (line := self._lines.take()) is None:
+            if self._reader.done():
+                self._reader.result()
+                return self._lines.take_rest()
+            self._lines.arrived.clear()
+            arrived = asyncio.ensure_future(self._lines.arrived.wait())
+            try:
+                await asyncio.wait((arrived, self._reader), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                arrived.cancel()
+        return line
+
+    async def exit_code(self) -> int | None:
+        """Return the code it ended with; its output is at its end only when it has ended."""
+        return await self._code()
+
+    async def leave(self) -> None:
+        """Do nothing: a sandbox cannot close the input of a program."""
+
+    async def forget(self) -> None:
+        """Follow its output no longer."""
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _code(self) -> int | None:
+        with _sdk_errors():
+            found = await self._process.get_session_command(self._session, self._command)
+        return None if found.exit_code is None else int(found.exit_code)
+
+    async def _follow(self) -> None:
+        try:
+            with _sdk_errors():
+                await self._process.get_session_command_logs_async(
+                    self._session, self._command, self._add_output, self._add_errors
+                )
+        except SandboxError:
+            # The SDK makes an error of its own of whatever is raised while it reads.
+            if self._has_too_much:
+                raise TooMuchOutput from None
+            raise
+
+    def _add_output(self, text: str) -> None:
+        try:
+            self._lines.add(text.encode("utf-8", "replace"))
+        except TooMuchOutput:
+            self._has_too_much = True
+            raise
+
+    def _add_errors(self, text: str) -> None:
+        if not self._is_started.is_set():
+            self._before += text
+            self._before, found, text = self._before.partition(f"{_STARTED}\n")
+            if found:
+                self._is_started.set()
+        self._log.add(text.encode("utf-8", "replace"))
+
+
+def _command_line(words: Sequence[str], given: bytes | None, folder: str) -> str:
+    """Return what the shell of a sandbox is told: it looks at no word of the program."""
+    program = shlex.join(words)
+    if given:
+        program = f"printf %s {shlex.quote(given.decode('utf-8', 'replace'))} | {program}"
+    elif given is not None:
+        program = f"{program} < /dev/null"
+    return f"cd -- {shlex.quote(folder)} && echo {shlex.quote(_STARTED)} >&2 && {program}"
+
+
+@contextmanager
+def _sdk_errors() -> Iterator[None]:
+    """Raise what the SDK and the connection raise as `SandboxError`."""
+    import aiohttp
+    from daytona import DaytonaError
+
+    try:
+        yield
+    except (DaytonaError, aiohttp.ClientError, OSError, ValueError) as error:
+        if isinstance(error, TimeoutError):
+            raise SandboxError("it did not answer in time") from error
+        raise SandboxError(str(error) or type(error).__name__) from error
+
+
+async def _delete(sandbox: AsyncSandbox) -> None:
+    """Delete a sandbox; one that cannot be deleted deletes itself when it stops."""
+    with contextlib.suppress(SandboxError), _sdk_errors():
+        await sandbox.delete(timeout=_DELETE_S)
+
+
+async def _close(client: AsyncDaytona) -> None:
+    with contextlib.suppress(SandboxError), _sdk_errors():
+        await client.close()  # type: ignore[no-untyped-call]
