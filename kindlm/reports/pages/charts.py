@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 from markupsafe import Markup
 
@@ -20,6 +21,7 @@ _HEIGHT = 120
 _MARGIN = 10
 _ROW = 18
 _NAMES = 190
+_TICKS = 5
 
 _SHAPES = {
     "good": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
@@ -94,15 +96,41 @@ class Bar:
 
 
 def waterfall(bars: Sequence[Bar], title: str) -> Markup:
-    """Return bars below one another on one axis of time; `kind` is their class."""
+    """Return bars below one another on one axis of time; `kind` is their class.
+
+    Above them is a scale in milliseconds or what is easier to read.
+    """
     total = max((bar.start_ms + bar.took_ms + bar.wait_ms for bar in bars), default=0.0) or 1.0
-    height = _ROW * len(bars)
+    height = _ROW * (1 + len(bars))
     # The shortest bar is two units wide, at the very end, too.
     scale = (_WIDTH - _NAMES - 2) / total
-    rows = Markup("").join(_bar(bar, number * _ROW, scale) for number, bar in enumerate(bars))
+    ticks = Markup("").join(_tick(ms, scale, height) for ms in _ticks(total))
+    rows = Markup("").join(_bar(bar, number * _ROW, scale) for number, bar in enumerate(bars, 1))
     return Markup(
-        '<svg class="waterfall" role="img" viewBox="0 0 {} {}"><title>{}</title>{}</svg>'
-    ).format(_WIDTH, height, title, rows)
+        '<svg class="waterfall" role="img" viewBox="0 0 {} {}"><title>{}</title>{}{}</svg>'
+    ).format(_WIDTH, height, title, ticks, rows)
+
+
+def _ticks(total: float) -> list[float]:
+    """Return times for a scale: at most five, a round number of milliseconds apart."""
+    power = 10.0 ** floor(log10(total / _TICKS))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power * _TICKS >= total)
+    return [n * step for n in range(_TICKS) if n * step <= total]
+
+
+def _tick(ms: float, scale: float, height: int) -> Markup:
+    x = _NAMES + ms * scale
+    # What would not fit beside its line at the right stands before it.
+    anchor, gap = ("end", -3) if x > _WIDTH - 60 else ("start", 3)
+    return Markup(
+        '<line class="grid" x1="{:.1f}" x2="{:.1f}" y1="0" y2="{}"/>'
+        '<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>'
+    ).format(x, x, height, x + gap, _ROW - 6, anchor, _time(ms))
+
+
+def _time(ms: float) -> str:
+    # Steps may be parts of a millisecond.
+    return f"{ms:g} ms" if ms < 10 else duration(ms)
 
 
 def _bar(bar: Bar, y: float, scale: float) -> Markup:
