@@ -40,6 +40,9 @@ class ToolSimulated(Payload):
     type: Literal["tool.simulated"] = "tool.simulated"
     index: int
     call_id: str = Field(alias="gen_ai.tool.call.id")
-    rule: str = Field(description="responses[n], cassette, defaultResponse, or unknown tool")
+    rule: str = Field(
+        description="responses[n], with its fault if it has one, cassette, defaultResponse, or"
+        " unknown tool"
+    )
     response: Authored
     problems: list[ToolProblemData] = []

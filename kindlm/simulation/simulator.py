@@ -169,7 +169,9 @@ class SimulatedTools:
         if answer.fault is not None:
             response = fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
-            return SimulatedAnswer(response, chosen.rule, delay_s, text, problems)
+            # Else nobody could tell from the record that the answer was meant to be broken.
+            rule = f"{chosen.rule}, fault: {answer.fault.value}"
+            return SimulatedAnswer(response, rule, delay_s, text, problems)
         lies = await self._checked(result_problems, tool, tool.result_schema, response)
         return SimulatedAnswer(response, chosen.rule, delay_s, problems=(*problems, *lies))
 

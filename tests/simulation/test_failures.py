@@ -41,7 +41,7 @@ class TestFaults:
         assert "t" in answer.response["error"]
         assert answer.delay_s == 1.5
         assert answer.text is None
-        assert answer.rule == "responses[0]"
+        assert answer.rule == f"responses[0], fault: {fault}"
         assert answer.problems == ()
 
     def test_failures_can_be_told_apart(self) -> None:
