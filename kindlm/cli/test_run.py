@@ -320,6 +320,9 @@ def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None
     show(shown, console)
     if loaded.ignored and options.warnings:
         note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}", console)
+    is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
+    if options.compat and options.warnings and not is_judged:
+        note("--compat judges EvalView test cases, and there are none here.", console)
 
 
 def _pdf_of_what() -> KindlmError:

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.groups import Group, Shard, ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
-from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
+from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import (
     AssertionView,
     ExecutionView,
@@ -26,11 +26,12 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
-from kindlm.history.two_verdicts import TwoVerdicts, verdicts_of
+from kindlm.history.two_verdicts import verdicts_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.repeats_json import repeats_json, verdicts_json
 from kindlm.reports.unsettled import unsettled
 
 __all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]
@@ -227,8 +228,8 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         "file": test.file,
         "line": test.line,
         "brokenLimits": test.broken_limits,
-        "repeats": _repeats(repeat_statistics(view.db, test)),
-        "verdicts": _verdicts(verdicts_of(view.db, test)),
+        "repeats": repeats_json(repeat_statistics(view.db, test)),
+        "verdicts": verdicts_json(verdicts_of(view.db, test)),
     }
     yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
@@ -236,39 +237,6 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         yield separator + printed_json(_execution(view, execution))
         separator = ",\n      "
     yield "]}"
-
-
-def _verdicts(found: TwoVerdicts | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "n": found.n,
-        "evalview": found.evalview,
-        "kindlm": found.kindlm,
-        "differ": found.differ,
-    }
-
-
-def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    scores = found.score
-    return {
-        "n": found.n,
-        "passed": found.passed,
-        "confidence": found.confidence,
-        "passRateInterval": found.interval,
-        "passAtK": found.pass_at,
-        "passHatK": found.pass_hat,
-        "weightedScore": None
-        if scores is None
-        else {
-            "n": scores.n,
-            "mean": scores.mean,
-            "stdDev": scores.std_dev,
-            "interval": scores.interval,
-        },
-    }
 
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:

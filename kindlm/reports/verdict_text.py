@@ -125,16 +125,26 @@ def next_command(view: RunView) -> str:
     if view.group is not None and not view.group.complete:
         stopped = [shard for shard in view.group.unfinished if shard.state != "running"]
         return f"kindlm test --resume {stopped[0].run}" if stopped else show_run(view)
+    if (failing := _show_failing(view)) is not None:
+        return failing
+    for suite in view.suites:
+        if suite.error_code is not None:
+            return f"kindlm validate {suite.path}"
+    return "kindlm browse"
+
+
+def _show_failing(view: RunView) -> str | None:
+    """Return what shows the first execution that did not pass, None if there is none."""
+    broken = False
     for test in view.tests():
+        broken = broken or bool(test.broken_limits)
         if not (test.counts.failed or test.counts.errored):
             continue
         for execution in view.executions(test):
             if execution.status in ("failed", "errored"):
                 return show_command(execution.id)
-    for suite in view.suites:
-        if suite.error_code is not None:
-            return f"kindlm validate {suite.path}"
-    return "kindlm browse"
+    # Every repeat passed, and a test did not: the details tell of all of them.
+    return f"{show_run(view)} --verbose" if broken else None
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:

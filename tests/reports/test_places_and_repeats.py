@@ -139,3 +139,14 @@ def test_the_page_of_a_run_tells_scores_and_which_limits_they_break(
     page = write(run.finish(), "html")
     assert "score 75" in page
     assert "The mean weighted score is 75, and 80 is needed" in page
+
+
+def test_what_to_type_next_where_every_repeat_passed_and_the_test_did_not(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run(planned=2)
+    run.suite(tests=[make.planned(repeat=2, score_limits={"max_std_dev": 0.01})])
+    for repeat, score in ((1, 0.7), (2, 0.8)):
+        run.execution(repeat=repeat, assertions=(scored(make, score),))
+    view = run.finish()
+    assert f"Next       kindlm show {view.id} --verbose" in write(view, "terminal", named=True)

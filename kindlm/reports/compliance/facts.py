@@ -209,6 +209,7 @@ def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, A
         "high": interval[1] if interval else None,
         "flaky": test.flaky,
         "needs": test.pass_rate_min,
+        "broken_limits": test.broken_limits,
     }
 
 
