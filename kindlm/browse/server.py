@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from urllib.parse import quote
 from kindlm.browse.configuration import configured
 from kindlm.browse.descriptions import DATABASE
 from kindlm.browse.hosts import only_for
+from kindlm.browse.moved import only_while_there
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 if TYPE_CHECKING:
@@ -61,7 +63,6 @@ def make_datasette(database: Path, regression_threshold: float | None = None) ->
 
     `regression_threshold` is that of the project, None for the default.
     """
-    from datasette import handle_exception  # type: ignore[import-untyped]
     from datasette.app import Datasette
     from datasette.database import Database  # type: ignore[import-untyped]
     from datasette.plugins import pm  # type: ignore[import-untyped]
@@ -73,7 +74,8 @@ def make_datasette(database: Path, regression_threshold: float | None = None) ->
         pm.register(plugin, name="kindlm")
     # With rich, Datasette prints all variables at each error, also of a question that is no SQL:
     # texts of the history would be in the terminal. And it fails where no page has the address.
-    handle_exception.rich = None
+    # Asked for as a plugin: imported before the others, it would be registered half loaded.
+    pm.get_plugin("datasette.handle_exception").rich = None
     settings = {"sql_time_limit_ms": _SQL_LIMIT_MS, "suggest_facets": False}
     datasette = Datasette(settings=settings, **configured(regression_threshold))
     found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
@@ -100,7 +102,7 @@ def serve(
             if self.started:
                 on_ready()
 
-    app = datasette.app()
+    app = only_while_there(Path(datasette.databases[DATABASE].path), datasette.app())
     config = uvicorn.Config(
         app if names is None else only_for(names, app),
         log_level="warning",
@@ -145,8 +147,12 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(place: str, error: OSError) -> KindlmError:
+    hint = "Choose another --port, or leave it out to get a free one."
+    # No other port helps where it is the host that is none, or none of this machine.
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"{place} can not be listened on: {error.strerror or error}.",
-        "Choose another --port, or leave it out to get a free one.",
+        hint,
     )

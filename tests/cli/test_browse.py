@@ -111,6 +111,31 @@ def test_the_history_is_there_to_read(browsing: Browsing) -> None:
     assert '<a href="/-/kindlm/kindlm/execution/k3f9x2ab-2">k3f9x2ab-2</a>' in log
 
 
+def test_an_address_that_is_none_is_told_as_that(browsing: Browsing) -> None:
+    for path in ("/-/nope", "/-/kindlm/nope", "/nope"):
+        assert browsing.client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("how", ["moved", "replaced"])
+def test_a_history_that_is_not_there_any_more_is_not_served(
+    browsing: Browsing, recorded: Any, how: str
+) -> None:
+    away = recorded.path.with_name("away.db")
+    assert browsing.client.get(START_PAGE).status_code == 200
+    recorded.path.rename(away)
+    if how == "replaced":
+        recorded.path.write_bytes(b"")
+    for path in (START_PAGE, "/kindlm/runs.json"):
+        refused = browsing.client.get(path)
+        assert refused.status_code == 503
+        assert "Start kindlm browse again" in refused.text
+        assert "k3f9x2ab" not in refused.text
+    if how == "replaced":
+        recorded.path.unlink()
+    away.rename(recorded.path)
+    assert browsing.client.get(START_PAGE).status_code == 200
+
+
 def test_comparisons_are_made_with_the_threshold_of_the_project(
     here: Path, recorded: Any, make: Any, request: pytest.FixtureRequest
 ) -> None:
@@ -195,6 +220,14 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
         outcome = kindlm("browse", "--no-open", "--port", str(port), "--db", recorded.path)
     assert (outcome.code, outcome.out) == (1, "")
     assert f"127.0.0.1:{port} can not be listened on" in outcome.err
+
+
+def test_a_host_that_is_none_is_not_a_matter_of_ports(kindlm: Any, recorded: Any) -> None:
+    for host in ("nope.invalid", "192.0.2.1"):
+        outcome = kindlm("browse", "--no-open", "--host", host, "--db", recorded.path)
+        assert outcome.code == 1
+        assert "Choose a --host" in outcome.err
+        assert "--port" not in outcome.err
 
 
 def test_metadata_for_a_datasette_without_kindlm(kindlm: Any, recorded: Any) -> None:
