@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, set_verbose, show
@@ -204,8 +204,16 @@ class Watch:
                 break
         # Of what is wrong now, not all can be known: it may be mended in any of the files before.
         files = known.joined(found.files) if found.errors else found.files
+        # What an agent is made of is only known while it is there, and it may come back.
+        files = replace(files, files=files.files | self._gone())
         self._watched = Watched(files, found.errors)
         self._stamps = files.stamps()
+
+    def _gone(self) -> frozenset[Path]:
+        """Return the files that mattered and are not there."""
+        known = self._watched.files
+        mattered = known.files.union(filter(known.matters, self._stamps))
+        return frozenset(path for path in mattered if not path.exists())
 
     def _is_sound(self) -> bool:
         """Tell whether everything can be tested; show what is wrong, if not."""

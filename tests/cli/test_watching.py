@@ -50,6 +50,10 @@ def save_suite(path: Path | str = "kindlm.yaml", name: str = "orders") -> None:
     save(path, json.dumps({**SUITE, "suite": {"name": name}}))
 
 
+def save_note(path: str) -> None:
+    save(path, Path(path).read_text("utf-8") + "\n# note")
+
+
 @pytest.fixture
 def project(here: Path) -> Path:
     save_suite()
@@ -116,6 +120,19 @@ def test_files_that_are_replaced_or_come_back_are_changed_files(project: Path) -
 
     told = watch({20: replace, 40: Path("agent.py").unlink, 40.1: lambda: save("agent.py")})
     assert len(told.rounds) == 3
+
+
+def test_an_agent_that_is_taken_away_is_tested_when_it_is_back(project: Path) -> None:
+    command = {"name": "t", "command": "python agent/main.py", "expect": {}}
+    Path("agent").mkdir()
+    save("agent/main.py")
+    save("agent/parts.py")
+    save("kindlm.yaml", json.dumps({**SUITE, "tests": [command]}))
+    away = {20: lambda: Path("agent").rename("away"), 40: lambda: save_note("kindlm.yaml")}
+    back = {60: lambda: Path("away").rename("agent"), 80: lambda: save("agent/parts.py")}
+    told = watch({**away, **back}, ends=100)
+    assert [round(begun) for begun in told.rounds] == [0, 20, 40, 60, 80]
+    assert "Changed: agent/main.py, agent/parts.py" in told.lines
 
 
 def test_a_change_while_a_round_runs_makes_another_one_at_once(project: Path) -> None:
