@@ -11,22 +11,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kindlm.scenarios.api import scenario
     from kindlm.scenarios.checks import Checks
+    from kindlm.scenarios.judging import Pending, Verdict
     from kindlm.scenarios.persona import Persona
     from kindlm.scenarios.reply import Reply
     from kindlm.scenarios.stopping import AgentError
     from kindlm.scenarios.trial import SyncTrial, Trial
 
-__all__ = ["AgentError", "Checks", "Persona", "Reply", "SyncTrial", "Trial", "scenario"]
+__all__ = [
+    "AgentError",
+    "Checks",
+    "Pending",
+    "Persona",
+    "Reply",
+    "SyncTrial",
+    "Trial",
+    "Verdict",
+    "scenario",
+]
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "AgentError": "stopping",
     "Checks": "checks",
+    "Pending": "judging",
     "Persona": "persona",
     "Reply": "reply",
     "SyncTrial": "trial",
     "Trial": "trial",
+    "Verdict": "judging",
     "scenario": "api",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kindlm.checks.echoes import is_echo, texts_of
@@ -31,9 +32,11 @@ async def judge(
     """The judge's score is at least `minScore`; the judge never learns of it.
 
     Params: `criteria`; `minScore`; `model`, the id of the judging model; `rubric`; `passes`, how
-    many times it is asked. The score is the median of the passes, the mean of the middle two where
-    their number is even. A pass that failed or gave no judgement is asked for once more, and is
-    lost after that. The other passes decide only as long as they are more than half of all.
+    many times it is asked; `scale`, the highest score that it may give where that is not 1:
+    `minScore` and what is recorded are shares of it. The score is the median of the passes, the
+    mean of the middle two where their number is even. A pass that failed or gave no judgement is
+    asked for once more, and is lost after that. The other passes decide only as long as they are
+    more than half of all.
     """
     number: int = expectation.params.get("passes") or 1
     passes = [await _pass(expectation, transcript, context) for _ in range(number)]
@@ -56,19 +59,21 @@ async def _pass(
 async def _ask(
     expectation: Expectation, transcript: Transcript, context: CheckContext
 ) -> Result[Judgement]:
+    scale = expectation.params.get("scale")
     question = judge_question(
         transcript,
         criteria=expectation.params["criteria"],
         rubric=expectation.params.get("rubric"),
         model=expectation.params.get("model"),
         token=new_token(),
+        scale=scale,
     )
     reply = await context.ask(question)
     if isinstance(reply, Err):
         return _no_judgement(f"The judge could not be asked: {reply.error.message}")
     text = reply.value.text
     try:
-        judgement = parse_judgement(text)
+        judgement = parse_judgement(text, highest=scale or 1)
     except ValueError as error:
         return _no_judgement(f"The judge gave no judgement: {error}. It answered {shown(text)}.")
     if is_echo("score", judgement.score, judgement.reasoning, texts_of(transcript)):
@@ -76,7 +81,7 @@ async def _ask(
             "The judge gave no judgement of its own: it repeated one that stands in the "
             f"transcript. It answered {shown(text)}."
         )
-    return Ok(judgement)
+    return Ok(replace(judgement, score=judgement.score / (scale or 1)))
 
 
 def _no_judgement(message: str) -> Err:
@@ -96,9 +101,14 @@ def _scored(
         return passed(
             expectation, score=score, threshold=threshold, actual=actual, reasoning=reasoning
         )
-    scored = f"scored {score:.10g}" + (f", the median of {_scores(judgements)}" if several else "")
+    scale = expectation.params.get("scale")
+    whole = "" if scale is None else f" of {scale:g}"
+    scored = f"scored {score * (scale or 1):.10g}{whole}" + (
+        f", the median of {_scores(judgements)}" if several else ""
+    )
     message = (
-        f"The judge {scored}, expected at least {threshold:.10g}: {shown(closest.reasoning, 600)}"
+        f"The judge {scored}, expected at least {threshold * (scale or 1):.10g}: "
+        f"{shown(closest.reasoning, 600)}"
     )
     return failed(
         expectation,

@@ -1,4 +1,4 @@
-"""Checks of what a conversation took: time and money."""
+"""Checks of what a conversation took: time, money and tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt
 
-__all__ = ["cost", "latency"]
+__all__ = ["cost", "latency", "token_usage"]
 
 # Sums of prices such as 0.1 + 0.2 are off by some 1e-17: nobody pays in trillionths of a dollar.
 _DECIMALS = 12
@@ -53,6 +53,26 @@ def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     message = f"Expected a cost of at most ${limit:.10g}, it was ${spent:.10g}."
     code = FailureCode.BUDGET_EXCEEDED
     return [failed(expectation, code, message, expected=limit, actual=spent, threshold=limit)]
+
+
+@check("token_usage")
+def token_usage(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The target's answers took at most `maxTokens` tokens together, in and out.
+
+    Tokens that were not reported are never taken for none: nobody knows then.
+    """
+    limit: int = expectation.params["maxTokens"]
+    usage = transcript.usage
+    if usage.input_tokens is None or usage.output_tokens is None:
+        message = "The tokens are not known: the target did not report all of them."
+        code = FailureCode.ASSERTION_EVAL_ERROR
+        return [undecided(expectation, code, message, threshold=limit)]
+    used = usage.input_tokens + usage.output_tokens
+    if used <= limit:
+        return [passed(expectation, threshold=limit, actual=used)]
+    message = f"Expected at most {limit:,} tokens, it took {used:,}."
+    code = FailureCode.TOKENS_EXCEEDED
+    return [failed(expectation, code, message, expected=limit, actual=used, threshold=limit)]
 
 
 def _why_unknown(transcript: Transcript) -> str:

@@ -1,4 +1,4 @@
-"""The check of a regular expression that the final text has to match."""
+"""The checks of a regular expression that the final text has to match."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, FailureCode
-from kindlm.patterns import PatternError, found_in
+from kindlm.patterns import PatternError, found_in, searches
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, shown
 
-__all__ = ["count_unmatched", "matches_output", "regex"]
+__all__ = ["count_unmatched", "matches", "matches_output", "regex"]
 
 _SEARCHED = 100_000
 _PATTERN_S = 1.0
@@ -34,13 +34,36 @@ def regex(expectation: Expectation, transcript: Transcript) -> list[CheckResult]
     try:
         found = matches_output(pattern, transcript.text)
     except PatternError as error:
-        message = f"The pattern {shown(pattern)} cannot be used: {error}."
-        return [undecided(expectation, FailureCode.INVALID_PATTERN, message)]
-    if found:
-        return [passed(expectation)]
-    message = f"Expected the output to match {shown(pattern)}, got {shown(transcript.text)}."
+        return [_unusable(expectation, pattern, error)]
+    return [passed(expectation) if found else _unmatched(expectation, pattern, transcript.text)]
+
+
+@check("matches", slow=_always)
+def matches(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    """The pattern `pattern` matches somewhere in the text; `flags` are letters such as `i`.
+
+    The first 100,000 characters are searched, for a second at most. Where the pattern cannot be
+    used, nobody knows.
+    """
+    pattern, flags = expectation.params["pattern"], expectation.params.get("flags")
+    written = f"(?{flags}){pattern}" if flags else pattern
+    deadline = time.monotonic() + _PATTERN_S
+    try:
+        found = searches(written, transcript.text[:_SEARCHED], deadline)
+    except PatternError as error:
+        return [_unusable(expectation, pattern, error)]
+    return [passed(expectation) if found else _unmatched(expectation, pattern, transcript.text)]
+
+
+def _unusable(expectation: Expectation, pattern: str, error: PatternError) -> CheckResult:
+    message = f"The pattern {shown(pattern)} cannot be used: {error}."
+    return undecided(expectation, FailureCode.INVALID_PATTERN, message)
+
+
+def _unmatched(expectation: Expectation, pattern: str, text: str) -> CheckResult:
+    message = f"Expected the output to match {shown(pattern)}, got {shown(text)}."
     code = FailureCode.PATTERN_NOT_MATCHED
-    return [failed(expectation, code, message, expected=pattern, actual=excerpt(transcript.text))]
+    return failed(expectation, code, message, expected=pattern, actual=excerpt(text))
 
 
 def matches_output(pattern: str, text: str) -> bool:

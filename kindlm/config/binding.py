@@ -26,7 +26,7 @@ __all__ = ["bind_services", "bind_suite"]
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
 
-_JUDGED = frozenset({"judge", "hallucination", "safety"})
+_JUDGED = frozenset({"judge", "hallucination", "safety", "sentiment", "guardrail", "factuality"})
 """Kinds of expectations that ask a model."""
 
 _CAN_EMBED = frozenset({"openai", "ollama"})

@@ -187,7 +187,7 @@ class Caller:
     async def _ask(self, assertion: int, question: Question) -> Result[ModelReply]:
         target = self._judge(question.model)
         if target is None:
-            return Err(_no_judge(question.model))
+            return Err(_no_judge(question.model, self._suite))
         messages = (
             Message(Role.SYSTEM, question.system),
             Message(Role.USER, question.user),
@@ -368,7 +368,12 @@ def _without(text: str, boundary: str) -> str:
     return text.replace(boundary, "") if boundary else text
 
 
-def _no_judge(model: str | None) -> KindlmError:
+def _no_judge(model: str | None, suite: Suite) -> KindlmError:
+    if suite.front_end == "scenario":
+        return KindlmError(
+            ErrorCode.JUDGE_EVAL_ERROR,
+            "no model is configured: kindlm.toml has no [llm] with a provider and a model.",
+        )
     what = f"model {model!r} is not configured" if model else "no model is configured"
     return KindlmError(
         ErrorCode.JUDGE_EVAL_ERROR,

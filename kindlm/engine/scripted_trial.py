@@ -143,7 +143,7 @@ class ScriptedTrial:
         started = self._clock.monotonic()
         found = self._checker.evaluate_now(expectation, transcript, slow=now)
         if found is not None:
-            (result,) = found
+            (result,) = found  # what scripts ask for is one thing at a time
             return self._done(index, expectation, result, started)
         return self._beside(index, expectation, self._asked(index, expectation, transcript))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
-from kindlm.config.credentials import hide_credentials
+from kindlm.config.credentials import hide_credentials, hide_in_options
 from kindlm.errors import SourceLocation
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.configuration import LoadedConfiguration, ProjectConfiguration
@@ -205,7 +205,7 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
         "type": agent.adapter,
         "url": agent.endpoint,
         "headers": hide_credentials(agent.headers),
-        "options": dict(agent.options),
+        "options": hide_in_options(agent.options),
     }
 
 

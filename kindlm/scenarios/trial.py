@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -13,6 +14,16 @@ from kindlm.errors import Err
 from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import Checks, verdict
+from kindlm.scenarios.judging import (
+    Pending,
+    Verdict,
+    Wait,
+    factuality_of,
+    guardrails_of,
+    judgement_of,
+    sentiment_of,
+    verdict_of,
+)
 from kindlm.scenarios.persona import Message
 from kindlm.scenarios.place import asked_at
 from kindlm.scenarios.reply import Reply, reply_of
@@ -74,11 +85,52 @@ class _Checking:
             return self._checks(what, weight, required=True)
         label = message or "required"
         found = verdict("assert", label, passed=bool(what), message=message or "It does not hold")
-        expectation = Expectation("assert", label, {}, asked_at(self._file), weight=weight)
+        where = asked_at(self._file)
+        expectation = Expectation("assert", label, {}, where, weight=_checked(weight))
         self._counting().conclude(expectation, found)
         if not what:
             raise RequirementFailed(label)
         return None
+
+    def judge(
+        self,
+        reply: Reply,
+        criteria: str,
+        *,
+        threshold: float = 3,
+        scale: float = 5,
+        weight: float = 1.0,
+    ) -> Pending[Verdict]:
+        """A judge gives the answer at least `threshold` of `scale` points for a criterion.
+
+        It sees the conversation until this answer, and never the threshold.
+        """
+        return self._asked(judgement_of(reply, criteria, threshold, scale), weight)
+
+    def sentiment(self, reply: Reply, tone: str, *, weight: float = 1.0) -> Pending[Verdict]:
+        """A judge finds that the answer has a tone, such as "empathetic"."""
+        return self._asked(sentiment_of(reply, tone), weight)
+
+    def factuality(
+        self, reply: Reply, ground_truth: str, *, context: str | None = None, weight: float = 1.0
+    ) -> Pending[Verdict]:
+        """A judge finds nothing in the answer that contradicts what is true."""
+        return self._asked(factuality_of(reply, ground_truth, context), weight)
+
+    def guardrail(
+        self,
+        reply: Reply,
+        *,
+        must: str | Iterable[str] = (),
+        must_not: str | Iterable[str] = (),
+        weight: float = 1.0,
+    ) -> Pending[tuple[Verdict, ...]]:
+        """A judge finds that the answer keeps to each of some rules; there is a verdict for each.
+
+        Those of `must` come first.
+        """
+        asked = [self._ask(each, weight) for each in guardrails_of(reply, must, must_not)]
+        return Pending(asked, lambda found: tuple(map(verdict_of, found)), self._wait)
 
     def score(self, name: str, value: float) -> None:
         """Record a number with the trial, which `kindlm diff` compares; it decides nothing."""
@@ -86,13 +138,29 @@ class _Checking:
             raise ValueError(f"The score {name!r} is {value}, and no number that can be compared")
         self._desk.record_score(name, float(value))
 
+    @property
+    def _wait(self) -> Wait | None:
+        return None
+
+    def _asked(self, expectation: Expectation, weight: float) -> Pending[Verdict]:
+        asked = [self._ask(expectation, weight)]
+        return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
+
+    def _ask(self, expectation: Expectation, weight: float) -> Future[CheckResult]:
+        placed = replace(expectation, where=asked_at(self._file), weight=_checked(weight))
+        return self._counting().evaluate(placed)
+
     def _checks(self, reply: Reply, weight: float, *, required: bool) -> Checks:
-        if not weight > 0:
-            raise ValueError(f"weight must be more than 0, but is {weight}")
-        return Checks(_Counted(self), reply, self._file, weight=weight, required=required)
+        return Checks(_Counted(self), reply, self._file, weight=_checked(weight), required=required)
 
     def _counting(self) -> _Counted:
         return _Counted(self)
+
+
+def _checked(weight: float) -> float:
+    if not (weight > 0 and math.isfinite(weight)):
+        raise ValueError(f"weight must be more than 0, but is {weight}")
+    return weight
 
 
 class _Counted:
@@ -144,6 +212,10 @@ class SyncTrial(_Checking):
         self._thread = _ThreadDesk(stage)
         super().__init__(self._thread, file)
         self.agent = SyncAgentUnderTest(AgentUnderTest(stage), self._thread)
+
+    @property
+    def _wait(self) -> Wait | None:
+        return self._thread.wait_for
 
     def end(self) -> None:
         """Cut the trial off: whatever its function does next with it ends the function."""

@@ -14,6 +14,9 @@ from typing import Any
 
 from kindlm.cli.app import run
 
+Judge = Callable[[dict[str, Any]], dict[str, Any] | str | int]
+"""Makes the answer to a question by its data; a text as it is, a number is a failure."""
+
 Answer = Callable[[dict[str, Any]], dict[str, Any] | int]
 """Makes the JSON answer to a request, or the HTTP status of a failure."""
 
@@ -28,7 +31,9 @@ class LoopbackAgent:
 
     url: str = ""
     answer: Answer = echo
+    judge: Judge = lambda _: 500
     requests: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -43,6 +48,25 @@ class _Server(ThreadingHTTPServer):
         """Callers that are cancelled hang up."""
 
 
+def judged(agent: LoopbackAgent, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Answer a question as a judging model behind the API of OpenAI does."""
+    data = json.loads(request["messages"][-1]["content"].splitlines()[1])
+    agent.questions.append({**data, "system": request["messages"][0]["content"]})
+    answer = agent.judge(data)
+    if isinstance(answer, int):
+        return answer, {"error": {"message": "overloaded"}}
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    message = {"role": "assistant", "content": text}
+    return 200, {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "judge-1",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+    }
+
+
 @contextmanager
 def serving_agent() -> Iterator[LoopbackAgent]:
     talk = LoopbackAgent()
@@ -52,9 +76,12 @@ def serving_agent() -> Iterator[LoopbackAgent]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            talk.requests.append(body)
-            answer = talk.answer(body)
-            status, found = (answer, {}) if isinstance(answer, int) else (200, answer)
+            if self.path.endswith("/chat/completions"):
+                status, found = judged(talk, body)
+            else:
+                talk.requests.append(body)
+                answer = talk.answer(body)
+                status, found = (answer, {}) if isinstance(answer, int) else (200, answer)
             data = json.dumps(found).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -116,7 +143,22 @@ class Project:
 
 
 def new_project(root: Path, agent: LoopbackAgent) -> Project:
-    """Return a project whose configuration names the agent."""
+    """Return a project whose configuration names the agent, and a judge that it plays, too."""
     project = Project(root, agent)
-    project.write("kindlm.toml", f'project = "shop"\n[agent]\ntype = "http"\nurl = "{agent.url}"\n')
+    base = agent.url.removesuffix("/chat")
+    project.write(
+        "kindlm.toml",
+        f"""\
+project = "shop"
+
+[agent]
+type = "http"
+url = "{agent.url}"
+
+[llm]
+provider = "loopback"
+model = "judge-1"
+base_url = "{base}/v1"
+""",
+    )
     return project

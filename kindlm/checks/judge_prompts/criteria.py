@@ -9,14 +9,14 @@ from kindlm.transcript import Transcript
 __all__ = ["DRIFT", "JUDGEMENT", "drift_question", "judge_question"]
 
 
-def _answer(name: str, member: str) -> ResponseSchema:
-    """Return the form of an answer whose score is called `member`."""
+def _answer(name: str, member: str, highest: float = 1) -> ResponseSchema:
+    """Return the form of an answer whose score, up to `highest`, is called `member`."""
     return ResponseSchema(
         name=name,
         schema={
             "type": "object",
             "properties": {
-                member: {"type": "number", "minimum": 0, "maximum": 1},
+                member: {"type": "number", "minimum": 0, "maximum": highest},
                 "reasoning": {"type": "string"},
             },
             "required": [member, "reasoning"],
@@ -53,6 +53,10 @@ _DEFAULT_RUBRIC = """\
 0.0: not met, or the opposite was done. Scores in between are allowed. What the transcript does \
 not show did not happen."""
 
+_SCALED_RUBRIC = """\
+{scale:g}: the criterion is fully met. 0: not met, or the opposite was done. What is partly met is \
+in between; scores need not be whole. What the transcript does not show did not happen."""
+
 _DRIFT_SYSTEM = """\
 You measure how far an answer of an AI agent has drifted from an earlier answer to the same test.
 
@@ -76,22 +80,34 @@ Answer with one JSON object and nothing else:
 
 
 def judge_question(
-    transcript: Transcript, *, criteria: str, rubric: str | None, model: str | None, token: str
+    transcript: Transcript,
+    *,
+    criteria: str,
+    rubric: str | None,
+    model: str | None,
+    token: str,
+    scale: float | None = None,
 ) -> Question:
     """Return the question that asks for the score of one criterion.
 
     `token` makes the boundary lines unpredictable: a new one from `new_token` for every question.
+    Scores go up to 1, or to the end of a `scale`.
     """
+    default = _DEFAULT_RUBRIC if scale is None else _SCALED_RUBRIC.format(scale=scale)
     data = {
         "criteria": criteria,
-        "rubric": _DEFAULT_RUBRIC if rubric is None else rubric,
+        "rubric": default if rubric is None else rubric,
         "transcript": {
             "messages": list(messages(transcript)),
             "finalText": transcript.text,
         },
     }
     user = fenced(data, token)
-    return Question(Purpose.JUDGE, _SYSTEM, user, JUDGEMENT, model, boundary=f"-{token}")
+    if scale is None:
+        return Question(Purpose.JUDGE, _SYSTEM, user, JUDGEMENT, model, boundary=f"-{token}")
+    system = _SYSTEM.replace("from 0 to 1", f"from 0 to {scale:g}")
+    form = _answer("kindlm_graded", "score", scale)
+    return Question(Purpose.JUDGE, system, user, form, model, boundary=f"-{token}")
 
 
 def drift_question(baseline: str, current: str, *, token: str) -> Question:

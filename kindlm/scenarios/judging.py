@@ -1,0 +1,126 @@
+"""What a judge is asked about an answer, and what it said."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kindlm.outcome import CheckResult, Outcome
+from kindlm.scenarios.reply import Reply
+from kindlm.suite import Expectation
+
+__all__ = [
+    "Pending",
+    "Verdict",
+    "factuality_of",
+    "guardrails_of",
+    "judgement_of",
+    "sentiment_of",
+    "verdict_of",
+]
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge said.
+
+    Attributes:
+        passed: whether it is as expected; None if the judge could not be asked, or gave no answer.
+        score: from 0 to 1; None if nothing was decided.
+        reasoning: why, in the judge's words.
+    """
+
+    passed: bool | None
+    score: float | None
+    reasoning: str
+
+
+Wait = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Blocks until a coroutine is done."""
+
+
+class Pending(Generic[V]):
+    """A check that a judge was asked for: `await` it for the verdict, or leave it.
+
+    It goes on by itself, and is recorded before the scenario ends, whether anybody waits or not.
+    """
+
+    def __init__(
+        self,
+        asked: Sequence[Future[CheckResult]],
+        read: Callable[[Sequence[CheckResult]], V],
+        wait: Wait | None = None,
+    ) -> None:
+        self._asked = asked
+        self._read = read
+        self._wait = wait
+
+    def __await__(self) -> Generator[Any, None, V]:
+        """Wait for the verdict."""
+        return self._results().__await__()
+
+    def wait(self) -> V:
+        """Wait for the verdict in a scenario that is no `async` function.
+
+        Raises:
+            RuntimeError: the scenario is an `async` one.
+        """
+        if self._wait is None:
+            raise RuntimeError("an async scenario awaits it: await t.judge(...)")
+        found: V = self._wait(self._results())
+        return found
+
+    async def _results(self) -> V:
+        # Shielded: who stops waiting, as in a timeout of the test, cancels no check.
+        return self._read([await asyncio.shield(each) for each in self._asked])
+
+
+def verdict_of(result: CheckResult) -> Verdict:
+    """Return a result as a test sees it."""
+    decided = {Outcome.PASSED: True, Outcome.FAILED: False}.get(result.outcome)
+    return Verdict(decided, result.score, result.reasoning or result.message)
+
+
+def judgement_of(reply: Reply, criteria: str, threshold: float, scale: float) -> Expectation:
+    """Return what is asked of a judge that scores; raise `ValueError` for a threshold off scale."""
+    if not scale > 0:
+        raise ValueError(f"scale must be more than 0, but is {scale}")
+    if not 0 <= threshold <= scale:
+        raise ValueError(f"threshold must be from 0 to {scale:g}, but is {threshold}")
+    params = {"criteria": criteria, "minScore": threshold / scale, "scale": scale}
+    return Expectation("judge", criteria, params, turn=reply.turn)
+
+
+def sentiment_of(reply: Reply, tone: str) -> Expectation:
+    """Return what is asked about the tone."""
+    return Expectation("sentiment", tone, {"tone": tone}, turn=reply.turn)
+
+
+def factuality_of(reply: Reply, ground_truth: str, context: str | None) -> Expectation:
+    """Return what is asked about facts."""
+    params = {"groundTruth": ground_truth, "context": context}
+    return Expectation("factuality", ground_truth, params, turn=reply.turn)
+
+
+def guardrails_of(
+    reply: Reply, must: str | Iterable[str], must_not: str | Iterable[str]
+) -> list[Expectation]:
+    """Return what is asked about each rule; raise `ValueError` if there is none."""
+    rules = [("must", rule) for rule in _listed(must)]
+    rules += [("mustNot", rule) for rule in _listed(must_not)]
+    if not rules:
+        raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
+    words = {"must": "must", "mustNot": "must not"}
+    return [
+        Expectation("guardrail", f"{words[kind]}: {rule}", {kind: rule}, turn=reply.turn)
+        for kind, rule in rules
+    ]
+
+
+def _listed(rules: str | Iterable[str]) -> list[str]:
+    return [rules] if isinstance(rules, str) else list(rules)

@@ -1,0 +1,172 @@
+"""The checks of an answer that need no model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scenario_project import Project
+
+USED = {
+    "message": '```json\n{"id": 1, "name": "Order A-1234"}\n```',
+    "tool_calls": [
+        {"name": "lookup_order", "arguments": {"id": "A1", "deep": {"x": 1, "y": 2}}},
+        {"name": "refund", "arguments": {}},
+    ],
+    "usage": {"input_tokens": 10, "output_tokens": 21},
+}
+
+HEAD = """
+import re
+from pydantic import BaseModel
+
+class Order(BaseModel):
+    id: int
+    name: str
+
+class Other(BaseModel):
+    id: str
+
+async def later(found):
+    return found
+
+def fails():
+    assert 1 == 2, "not the same"
+"""
+
+
+def outcome_of(project: Project, check: str, answer: dict[str, Any]) -> list[str]:
+    project.agent.answer = lambda _: answer
+    project.test(
+        tests=f"""{HEAD}
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")){check}
+"""
+    )
+    return [outcome for _, _, outcome, _ in project.checks()]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        '.contains("order a-")',
+        '.contains("")',
+        '.not_contains("sorry")',
+        r'.matches(r"[A-Z]-\d{4}")',
+        '.matches(re.compile("order", re.IGNORECASE))',
+        '.json_schema({"type": "object", "required": ["id"]})',
+        ".json_schema(Order)",
+        ".latency(60_000)",
+        ".token_usage(31)",
+        '.tool_called("refund")',
+        '.tool_called("lookup_order", {"id": "A1"})',
+        '.tool_called("lookup_order", {"deep": {"y": 2}})',
+        '.tool_not_called("delete")',
+        '.tool_not_called("lookup_order", {"id": "B2"})',
+        '.custom("len", lambda reply: len(reply.tool_calls) == 2)',
+        '.custom("usage", lambda reply: reply.usage.output_tokens == 21)',
+        '.custom("later", lambda reply: later(reply.mentions("ORDER")))',
+    ],
+)
+def test_passes(project: Project, check: str) -> None:
+    assert outcome_of(project, check, USED) == ["passed"]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        '.contains("refund")',
+        '.not_contains("")',
+        '.matches("order")',
+        '.json_schema({"type": "array"})',
+        ".json_schema(Other)",
+        ".latency(0)",
+        ".token_usage(30)",
+        '.tool_called("delete")',
+        '.tool_called("lookup_order", {"id": "B2"})',
+        '.tool_not_called("refund")',
+        '.tool_not_called("lookup_order", {"id": "A1"})',
+        '.custom("len", lambda reply: False)',
+        '.custom("later", lambda reply: later(0))',
+        '.custom("fails", lambda reply: fails())',
+    ],
+)
+def test_fails(project: Project, check: str) -> None:
+    assert outcome_of(project, check, USED) == ["failed"]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [".token_usage(0)", '.matches("(")', '.custom("raises", lambda reply: 1 / 0)'],
+)
+def test_is_not_decided(project: Project, check: str) -> None:
+    assert outcome_of(project, check, {"message": "hi"}) == ["inconclusive"]
+    assert project.statuses() == {"test_it": "errored"}
+
+
+def test_a_check_looks_at_its_answer_alone(project: Project) -> None:
+    project.agent.answer = lambda request: (
+        USED if request["message"] == "one" else {"message": "done"}
+    )
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    first = await t.agent.send("one")
+    second = await t.agent.send("two")
+    t.check(second).tool_not_called("refund").not_contains("Order").contains("done")
+    t.check(first).tool_called("refund").token_usage(31).not_contains("done")
+"""
+    )
+    assert {outcome for _, _, outcome, _ in project.checks()} == {"passed"}
+
+
+def test_checks_of_one_kind_are_told_apart(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    for text in ("one", "two"):
+        reply = await t.agent.send(text)
+        t.check(reply).contains("said").contains("said")
+"""
+    )
+    labels = [label for _, label, *_ in project.checks()]
+    assert labels == ["said", "said #2", "turn 2: said", "turn 2: said #2"]
+
+
+@pytest.mark.parametrize("wrong", ['"text"', "int"])
+def test_a_schema_that_is_none_is_an_error_of_the_test(project: Project, wrong: str) -> None:
+    assert outcome_of(project, f".json_schema({wrong})", USED) == []
+    assert project.statuses() == {"test_it": "errored"}
+
+
+def test_a_required_check_can_not_be_waited_for(project: Project) -> None:
+    project.test(
+        tests="""
+async def later(reply):
+    return True
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.require(await t.agent.send("hi")).custom("later", later)
+"""
+    )
+    [(error,)] = project.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+    )
+    assert "use t.check" in error
+
+
+def test_a_required_pattern_decides_at_once(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.require(await t.agent.send("hi")).matches("^bye")
+    await t.agent.send("never")
+"""
+    )
+    assert project.agent.said == ["hi"]
+    assert project.statuses() == {"test_it": "failed"}
