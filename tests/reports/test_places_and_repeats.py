@@ -150,3 +150,17 @@ def test_what_to_type_next_where_every_repeat_passed_and_the_test_did_not(
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     view = run.finish()
     assert f"Next       kindlm show {view.id} --verbose" in write(view, "terminal", named=True)
+
+
+def test_a_compliance_document_says_why_such_a_test_failed(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run(planned=2)
+    config = {"config": {"compliance": {"metadata": {"systemName": "Orders"}}}}
+    run.suite(
+        tests=[make.planned(repeat=2, score_limits={"min_mean": 0.8})], config=json.dumps(config)
+    )
+    for repeat, score in ((1, 0.7), (2, 0.8)):
+        run.execution(repeat=repeat, assertions=(scored(make, score),))
+    (line,) = [line for line in write(run.finish(), "compliance").split("\n") if "| FAIL |" in line]
+    assert "The mean weighted score is 75, and 80 is needed" in line
