@@ -126,7 +126,11 @@ def _wrong_words(who: Who, words: tuple[str, ...], *, one_shot: Any) -> KindlmEr
         hint = "Write it like `python agent.py`, or as a list of words"
         return bad_option(who, "its `command` is no command", hint)
     if not one_shot:
-        return None
+        misplaced = next((name for name in placeholders(words) if name in PLACEHOLDERS), None)
+        if misplaced is None:
+            return None
+        message = f"{{{{{misplaced}}}}} in its `command` is not filled in: it is told in lines"
+        return bad_option(who, message, "Add `oneShot: true`, or remove it")
     if next(placeholders(words[0]), None) is not None:
         message = "a message cannot name the program: the first word has a placeholder"
         return bad_option(who, message, "Put it into an argument")

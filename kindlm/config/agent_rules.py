@@ -22,6 +22,10 @@ OPTIONS = {
     "openai-assistants": ("headers", "assistantId"),
     "python": ("path", "responsePath", "toolCallsPath"),
     "streaming": ("headers", "streaming"),
+    "subprocess": (
+        *("command", "oneShot", "env", "cwd", "sandbox", "snapshot"),
+        *("responsePath", "toolCallsPath"),
+    ),
     "tapescope": ("headers", "streaming"),
 }
 """What `adapter` can be, and the keys that it takes beside those of all agents."""
@@ -35,7 +39,8 @@ _ELSEWHERE = ("standard", "streaming")
 """Modes of LangGraph in which there is no server of its own."""
 
 _OF_CLOUD = ("assistantId", "inputKey", "graphConfig")
-_NEEDS_NO_ENDPOINT = frozenset({"openai-assistants"})
+_NEEDS_NO_ENDPOINT = frozenset({"openai-assistants", "subprocess"})
+_OF_LINES = ("responsePath", "toolCallsPath")
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -64,7 +69,10 @@ def check_agent(path: Path, agent: Raw, reporter: Reporter) -> None:
             value=adapter,
         )
     _check_options(path, agent, adapter, reporter)
-    _check_endpoint(path, agent, adapter, reporter)
+    if adapter == "subprocess":
+        _check_program(path, agent, reporter)
+    else:
+        _check_endpoint(path, agent, adapter, reporter)
 
 
 def _check_options(path: Path, agent: Raw, adapter: str | None, reporter: Reporter) -> None:
@@ -89,6 +97,23 @@ def _check_options(path: Path, agent: Raw, adapter: str | None, reporter: Report
                 "Remove it, or write `mode: cloud`",
                 reason="schema",
                 at_key=True,
+            )
+
+
+def _check_program(path: Path, agent: Raw, reporter: Reporter) -> None:
+    if "command" not in agent:
+        reporter.missing_key((*path, "command"))
+    hint = "Remove it: `command` says what is started"
+    meaningless = dict.fromkeys(("endpoint", "url"), ("for the adapter subprocess", hint))
+    if agent.get("oneShot") is True:
+        hint = "Remove it: what such a program prints is its text"
+        meaningless |= dict.fromkeys(_OF_LINES, ("with `oneShot`", hint))
+    if agent.get("sandbox", "local") == "local":
+        meaningless["snapshot"] = ("without a sandbox", "Add `sandbox: daytona`, or remove it")
+    for key, (where, hint) in meaningless.items():
+        if key in agent:
+            reporter.error(
+                (*path, key), f"`{key}` has no meaning {where}", hint, reason="schema", at_key=True
             )
 
 

@@ -7,12 +7,16 @@ from typing import Any, Literal
 from pydantic import AliasChoices, ConfigDict, Field
 
 from kindlm.config.section import Maybe, Milliseconds, Section, Text
+from kindlm.config.target_schema import CommandLine
 
 __all__ = ["AgentConfig"]
 
 
 _WITHOUT_ENDPOINT = [
-    {"properties": {key: {"enum": ["openai-assistants", "openai-assistant"]}}, "required": [key]}
+    {
+        "properties": {key: {"enum": ["openai-assistants", "openai-assistant", "subprocess"]}},
+        "required": [key],
+    }
     for key in ("adapter", "type")
 ]
 
@@ -42,18 +46,19 @@ class AgentConfig(Section):
         examples=["http"],
     )
     """How it is talked to: `http`, `langgraph`, `crewai`, `openai-assistants`, `tapescope` or
-    `streaming`, each with a wire format of its own; or `python` for code that is called directly.
-    That code runs in
-    processes of its own, each for one conversation at a time; what a process has imported is kept
-    for the next one. It has the environment of the run, `.env` included. `openai-assistant` and
-    `jsonl` are other names of `openai-assistants` and `tapescope`."""
+    `streaming`, each with a wire format of its own; `subprocess` for a program; or `python` for
+    code that is called directly. That code runs in processes of its own, each for one conversation
+    at a time; what a process has imported is kept for the next one. Code and programs have the
+    environment of the run, `.env` included. `openai-assistant` and `jsonl` are other names of
+    `openai-assistants` and `tapescope`."""
     endpoint: Maybe[Text] = Field(
         default=None,
         validation_alias=AliasChoices("endpoint", "url"),
         serialization_alias="endpoint",
         examples=["http://127.0.0.1:8000/chat"],
     )
-    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`.
+    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`
+    and `subprocess`.
     Like all texts of an agent, it may hold
     {{env.NAME}} and {{serve.NAME.port}}. A
     password or key in it belongs into the environment: it is refused where it is written out."""
@@ -97,3 +102,24 @@ class AgentConfig(Section):
     path: Maybe[Text] = Field(default=None, examples=["src"])
     """Folder that the module is imported from (`python`), relative to this file; what is not there
     is looked for in the root of the project. The folder of this file by default."""
+    command: Maybe[CommandLine] = Field(default=None, examples=["python agent.py"])
+    """The program and its arguments (`subprocess`, which requires it). No shell: split as a shell
+    would, or given as a list."""
+    one_shot: Maybe[bool] = Field(default=None, examples=[True])
+    """Whether the program is started anew for each message (`subprocess`): it gets the message
+    where `command` has {{message}}, else as its input, and prints its answer as text. There are
+    {{messages}}, {{system}} and {{conversation_id}}, too. By default one program answers a whole
+    conversation, in lines of JSON."""
+    env: Maybe[dict[str, str]] = Field(default=None, examples=[{"MODE": "test"}])
+    """Environment variables for the program (`subprocess`), beside those of the run. In a sandbox
+    they are all it has of them."""
+    cwd: Maybe[Text] = Field(default=None, examples=["agent"])
+    """Folder that the program runs in (`subprocess`), relative to this file; in a sandbox, relative
+    to the folder that its snapshot begins in. The folder of this file by default."""
+    sandbox: Maybe[Literal["local", "daytona"]] = Field(default=None, examples=["daytona"])
+    """Where the program runs (`subprocess`): on this machine, which is the default, or in a sandbox
+    of Daytona (the extra `kindlm[daytona]`), one for each conversation. Where none can be made,
+    there is a warning, and the program runs on this machine."""
+    snapshot: Maybe[Text] = Field(default=None, examples=["shop-agent"])
+    """The snapshot of Daytona that sandboxes are made of (`subprocess` with `sandbox: daytona`);
+    the program has to be in it. That of the account by default."""

@@ -57,15 +57,19 @@ def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
     What is not written is the adapter's to decide.
     """
     written = resolved(config)
+    options = {
+        name: written[name] for name in OPTION_NAMES if name in written and name != "headers"
+    }
+    if config.command is not None:
+        # Split before variables are put in: a value is one word, whatever is in it.
+        options["command"] = list(compile_words(config.command))
     return AgentTarget(
         id=config.id,
         adapter=OTHER_NAMES.get(config.adapter, config.adapter),
         endpoint=config.endpoint or "",
         headers=config.headers,
         directory=str(folder),
-        options={
-            name: written[name] for name in OPTION_NAMES if name in written and name != "headers"
-        },
+        options=options,
         timeout_ms=config.timeout_ms,
         verbose=config.verbose,
     )

@@ -16,13 +16,14 @@ from typing import Any
 from kindlm.config.interpolation import names_in
 from kindlm.config.raw import items, section
 from kindlm.config.url_secrets import secret_parts
-from kindlm.suite import Suite
+from kindlm.suite import AgentTarget, Suite
 
 __all__ = [
     "HIDDEN",
     "credential_variables",
     "header_secrets",
     "hide_credentials",
+    "hide_in_options",
     "literal_secrets",
     "written_in",
 ]
@@ -38,16 +39,20 @@ _PLACEHOLDER = re.compile(r"\{\{[\w.]+\}\}")
 
 
 def literal_secrets(suite: Suite) -> set[str]:
-    """Return the credentials that are written out in the headers of a suite's agents.
+    """Return the credentials that are written out in what a suite's agents are given.
 
-    These are the values of headers that authorize, whole and without their scheme, of 8
-    characters or more.
+    These are the values of headers that authorize, whole and without their scheme, and of
+    environment variables with such names, of 8 characters or more.
     """
-    return {secret for agent in suite.all_agents() for secret in header_secrets(agent.headers)}
+    given = (given for agent in suite.all_agents() for given in (agent.headers, _variables(agent)))
+    return {secret for values in given for secret in header_secrets(values)}
 
 
 def credential_variables(suite: Suite) -> set[str]:
-    """Return the environment variables that are put into headers that authorize, and URLs."""
+    """Return the environment variables that are put into headers that authorize, and URLs.
+
+    Also those that are put into variables of programs that are named like them.
+    """
     return {
         name.removeprefix("env.")
         for text in (*_authorizing(suite), *_secret_url_parts(suite))
@@ -58,9 +63,15 @@ def credential_variables(suite: Suite) -> set[str]:
 
 def _authorizing(suite: Suite) -> Iterator[str]:
     for agent in suite.all_agents():
-        for header, value in agent.headers.items():
-            if _SECRET_NAME.search(header):
+        for name, value in (*agent.headers.items(), *_variables(agent).items()):
+            if _SECRET_NAME.search(name):
                 yield value
+
+
+def _variables(agent: AgentTarget) -> Mapping[str, Any]:
+    """Return the environment variables that are written for an agent that is a program."""
+    env: Mapping[str, Any] = agent.options.get("env") or {}
+    return env
 
 
 def _secret_url_parts(suite: Suite) -> Iterator[str]:
@@ -73,16 +84,26 @@ def _secret_url_parts(suite: Suite) -> Iterator[str]:
 
 def written_in(raw: Any) -> set[str]:
     """Return the credentials that are written out in a file, whatever else may be wrong with it."""
-    headers = [section(agent, "headers") for _, agent in items(section(raw), "agents")]
-    return {secret for found in headers for secret in header_secrets(found)}
+    agents = [agent for _, agent in items(section(raw), "agents")]
+    given = (section(agent, key) for agent in agents for key in ("headers", "env"))
+    return {secret for found in given for secret in header_secrets(found)}
 
 
 def hide_credentials(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers as they may be recorded: a mark for what is written out, not for {{env.X}}."""
+    """Return headers as they may be recorded: a mark for what is written out, not for {{env.X}}.
+
+    Environment variables of programs likewise.
+    """
     return {
         name: HIDDEN if any(True for _ in _literal_parts(name, value)) else value
         for name, value in headers.items()
     }
+
+
+def hide_in_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an agent as they may be recorded."""
+    hidden = {"env": hide_credentials(options["env"])} if options.get("env") else {}
+    return {**options, **hidden}
 
 
 def header_secrets(headers: Mapping[str, Any]) -> Iterator[str]:

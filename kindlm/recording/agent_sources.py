@@ -104,11 +104,21 @@ def _words(suite: Suite) -> Iterator[_Word]:
     commands += [
         (case.command.words, case.command.directory) for case in suite.cases if case.command
     ]
+    commands += [
+        (tuple(agent.options["command"]), str(Path(agent.directory or ".", _folder_of(agent))))
+        for agent in suite.all_agents()
+        if agent.adapter == "subprocess"
+    ]
     yield from dict.fromkeys(
         _Word(text, before, Path(folder))
         for words, folder in commands
         for before, text in zip(("", *words), words, strict=False)
     )
+
+
+def _folder_of(agent: AgentTarget) -> str:
+    folder: str = agent.options.get("cwd", ".")
+    return folder
 
 
 def _imported_from(agent: AgentTarget, root: Path) -> Iterator[Path]:

@@ -381,6 +381,7 @@ def test_a_program_that_is_not_there_is_an_error(talk, failure, options):
         ({"oneShot": True, "responsePath": "a"}, "no meaning with `oneShot`"),
         ({"oneShot": True, "command": "{{message}}"}, "cannot name the program"),
         ({"oneShot": True, "command": "echo {{mesage}}"}, "unknown placeholder {{mesage}}"),
+        ({"command": "echo {{message}}"}, "not filled in"),
         ({"path": "x"}, "unknown option 'path'"),
     ],
 )

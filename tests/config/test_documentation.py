@@ -17,6 +17,7 @@ from kindlm.agents.openai_assistants import _OPTIONS as ASSISTANT_OPTIONS
 from kindlm.agents.python_agent import _OPTIONS as PYTHON_OPTIONS
 from kindlm.agents.registry import ADAPTERS
 from kindlm.agents.streaming import _OPTIONS as STREAMING_OPTIONS
+from kindlm.agents.subprocess_options import _OPTIONS as PROGRAM_OPTIONS
 from kindlm.config import json_schema
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.schema import KindlmConfig
@@ -111,6 +112,7 @@ def test_adapters_take_the_options_that_the_configuration_knows() -> None:
     assert set(OPTIONS["langgraph"]) == {"headers", *GRAPH_OPTIONS}
     assert set(OPTIONS["openai-assistants"]) == {"headers", *ASSISTANT_OPTIONS}
     assert set(OPTIONS["python"]) == set(PYTHON_OPTIONS)
+    assert set(OPTIONS["subprocess"]) == set(PROGRAM_OPTIONS)
     for name in ("streaming", "tapescope"):
         assert set(OPTIONS[name]) == {"headers", *STREAMING_OPTIONS}
 

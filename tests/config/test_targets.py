@@ -148,6 +148,15 @@ def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> No
         ("adapter: http, endpoint: 'http://h', headers: {A: '{{name}}'}", "agents[0].headers.A", "CONFIG_VALIDATION_ERROR"),
         ("adapter: http, endpoint: 'http://h', body: {a: '{{serve.x.port}}'}", "agents[0].body.a", "CONFIG_VALIDATION_ERROR"),
         ("endpoint: 'http://h'", "agents[0].adapter", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: 'a \"b'", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, endpoint: 'http://h'", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, headers: {}", "agents[0].headers", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, sandbox: docker", "agents[0].sandbox", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, snapshot: s", "agents[0].snapshot", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, oneShot: true, responsePath: a", "agents[0].responsePath", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, env: {A: '{{serve.x.port}}'}", "agents[0].env.A", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', command: a", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
         ("adapter: http", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: langgraph, endpoint: h", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: langgraph, endpoint: 'http://h', mode: clod", "agents[0].mode", "CONFIG_VALIDATION_ERROR"),
@@ -328,6 +337,45 @@ def test_credentials_in_headers_are_known_and_recorded_nowhere(load: Any, minima
     assert "{{env.SHOP_KEY}}" in loaded.suite.config_text
     other = load(text.replace("abcdefgh12345", "another-credential"))
     assert other.suite.config_hash == loaded.suite.config_hash
+
+
+PROGRAM = """\
+agents:
+  - id: prog
+    adapter: subprocess
+    command: python agent.py --tenant={{env.TENANT}} {{message}}
+    oneShot: true
+    env: {SHOP_KEY: abcdefgh12345, MODE: testing-mode, OTHER_TOKEN: "{{env.SHOP_AUTH}}"}
+    cwd: agent
+"""
+
+
+def test_a_program_as_an_agent(load: Any, minimal: str, tmp_path: Any) -> None:
+    loaded = load(minimal + PROGRAM)
+    environ = {"TENANT": "a 'b", "SHOP_AUTH": "x"}
+    bound = bind_suite(loaded.suite, environ=environ, ports={})
+    assert isinstance(bound, Ok)
+    assert bound.value.agents["prog"] == AgentTarget(
+        "prog",
+        "subprocess",
+        "",
+        options={
+            "command": ["python", "agent.py", "--tenant=a 'b", "{{message}}"],
+            "oneShot": True,
+            "env": {"SHOP_KEY": "abcdefgh12345", "MODE": "testing-mode", "OTHER_TOKEN": "x"},
+            "cwd": "agent",
+        },
+        directory=str(tmp_path),
+    )
+
+
+def test_credentials_of_a_program_are_known_and_recorded_nowhere(load: Any, minimal: str) -> None:
+    loaded = load(minimal + PROGRAM)
+    assert ("agents[0].env", "credential") in warnings(loaded)
+    assert literal_secrets(loaded.suite) == {"abcdefgh12345"}
+    assert credential_variables(loaded.suite) == {"SHOP_AUTH"}
+    assert "abcdefgh12345" not in loaded.suite.config_text
+    assert "testing-mode" in loaded.suite.config_text
 
 
 def test_an_error_on_the_line_of_a_credential_does_not_show_it(load: Any, minimal: str) -> None:

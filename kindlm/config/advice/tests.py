@@ -125,18 +125,24 @@ def _warn_of_system_text(
                 f'The agent "{agent.id}" is not sent the system text of the prompt "{test.prompt}"',
                 "Add `request: messages` to the agent, or use a prompt without it"
                 if agent.adapter == "http"
+                else "Put {{system}} into its `command`, or use a prompt without it"
+                if agent.adapter == "subprocess"
                 else "Use a prompt without it",
                 reason="unused",
             )
 
 
 def _sends_system_text(agent: AgentConfig) -> bool:
-    if agent.adapter != "http":
-        # Code is handed the whole request.
-        return agent.adapter == "python"
-    if agent.body is None:
+    if agent.adapter == "subprocess" and agent.one_shot:
+        template: Any = agent.command
+    elif agent.adapter != "http":
+        # Code and programs are handed all that was said.
+        return agent.adapter in ("python", "subprocess")
+    elif agent.body is None:
         return agent.request == "messages"
-    names = (name for _, text in texts(agent.body, ()) for name in _IN_A_BODY.findall(text))
+    else:
+        template = agent.body
+    names = (name for _, text in texts(template, ()) for name in _IN_A_BODY.findall(text))
     return not {"messages", "system"}.isdisjoint(names)
 
 

@@ -28,13 +28,14 @@ def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFi
             hint = f"Remove `{dotted(path)}`, or set it to false"
             reporter.warning(path, message, hint, reason="not_served")
     for path, agent in items(raw, "agents"):
-        if written_in({"agents": [agent]}):
-            reporter.warning(
-                (*path, "headers"),
-                "A credential is written out here: whoever has this file can use it",
-                "Put it into an environment variable or into .env, and write {{env.NAME}}",
-                reason="credential",
-            )
+        for key in ("headers", "env"):
+            if written_in({"agents": [{key: agent.get(key)}]}):
+                reporter.warning(
+                    (*path, key),
+                    "A credential is written out here: whoever has this file can use it",
+                    "Put it into an environment variable or into .env, and write {{env.NAME}}",
+                    reason="credential",
+                )
     warn_of_tests(config, reporter)
     warn_of_commands(config, reporter)
     warn_of_requests(config, reporter)
