@@ -26,8 +26,8 @@ def shown(value: Any, limit: int = _SHOWN) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text, on one line and printable."""
-    return _cut(printable(text[: _SHOWN + 1]), _SHOWN)
+    """Return the beginning of a text as it is, for a value: those are made safe where shown."""
+    return _cut(text, _SHOWN)
 
 
 def sentence(text: str) -> str:

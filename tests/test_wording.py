@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kindlm.wording import count, listed
+from kindlm.wording import count, excerpt, listed
+
+
+def test_the_beginning_of_a_text_is_not_written_out() -> None:
+    # It becomes a value, and what shows values would write out what was written out before.
+    assert excerpt("he\u202ello \x1b[31m") == "he\u202ello \x1b[31m"
+    assert excerpt("x" * 1_000) == "x" * 159 + "…"
 
 
 def test_a_count_has_its_noun_in_the_right_number() -> None:
