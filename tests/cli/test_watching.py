@@ -135,6 +135,19 @@ def test_an_agent_that_is_taken_away_is_tested_when_it_is_back(project: Path) ->
     assert "Changed: agent/main.py, agent/parts.py" in told.lines
 
 
+def test_a_program_that_is_an_agent_is_watched_in_its_folder(project: Path) -> None:
+    Path("agent").mkdir()
+    save("agent/main.py")
+    agent = {"id": "a", "adapter": "subprocess", "command": "python main.py", "cwd": "agent"}
+    test = {"name": "t", "prompt": "p", "expect": {"output": {"contains": ["x"]}}}
+    prompts = {"p": {"user": "Hi"}}
+    suite = {**SUITE, "agents": [agent], "prompts": prompts, "tests": [test]}
+    save("kindlm.yaml", json.dumps(suite))
+    told = watch({20: lambda: save("agent/main.py")})
+    assert [round(begun) for begun in told.rounds] == [0, 20]
+    assert "Changed: agent/main.py" in told.lines
+
+
 def test_a_change_while_a_round_runs_makes_another_one_at_once(project: Path) -> None:
     told = watch({}, during={1: lambda: save("agent.py")})
     assert told.rounds == [0, pytest.approx(10.2)]

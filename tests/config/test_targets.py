@@ -223,6 +223,9 @@ def test_every_adapter_gets_what_is_written(
         ("adapter: python, endpoint: 'a:b'", True),
         ("adapter: langgraph, endpoint: 'http://h'", False),
         ("adapter: openai-assistants", False),
+        ("adapter: subprocess, command: a", True),
+        ("adapter: subprocess, oneShot: true, command: 'a {{message}}'", False),
+        ("adapter: subprocess, oneShot: true, command: [a, '{{ system }}']", True),
     ],
 )
 def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_sent: bool) -> None:
