@@ -533,7 +533,7 @@ class Stage(Protocol):
         ...
 
     def record_score(self, name: str, value: float) -> None:
-        """Record a number with the execution."""
+        """Record a number from 0 to 1, which decides nothing and is compared between runs."""
         ...
 
 

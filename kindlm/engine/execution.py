@@ -29,13 +29,7 @@ from kindlm.engine.conversation import (
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.permits import Permits
-from kindlm.engine.recording import (
-    assertion_event,
-    error_text,
-    json_text,
-    message_data,
-    tools_text,
-)
+from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
 from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
 from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -210,7 +204,9 @@ class _Attempt:
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
         is_held = self._held is not None
         ended = _finish(self._conversation, status, error, is_held=is_held)
-        self._recorder.record(ended if self._trial is None else _scored(ended, self._trial))
+        if self._trial is not None:
+            ended = ended.model_copy(update={"score": self._trial.score})
+        self._recorder.record(ended)
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
@@ -418,11 +414,6 @@ def _finish(
         finish_reason=steps[-1].finish_reason if steps else None,
         warnings=list(conversation.warnings),
     )
-
-
-def _scored(ended: ExecutionFinished, trial: ScriptedTrial) -> ExecutionFinished:
-    scores = json_text(trial.scores) if trial.scores else None
-    return ended.model_copy(update={"score": trial.score, "scores": scores})
 
 
 def _crash(crash: Exception) -> KindlmError:

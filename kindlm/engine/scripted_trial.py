@@ -18,7 +18,7 @@ from kindlm.engine.calls import Caller
 from kindlm.engine.conversation import Conversation
 from kindlm.engine.recording import assertion_event
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import (
     AgentReply,
     CheckContext,
@@ -32,6 +32,10 @@ from kindlm.transcript import Message, Role, Step, Transcript
 from kindlm_store.payload import scrub
 
 __all__ = ["HeldVoice", "ScriptedTrial", "Voice"]
+
+
+_NUMBER = "score"
+"""The kind of numbers that a script records: they decide nothing, and are compared."""
 
 
 class Voice(AbstractAsyncContextManager["Voice"], Protocol):
@@ -103,7 +107,6 @@ class ScriptedTrial:
         self._decided: dict[int, tuple[Expectation, CheckResult]] = {}
         self._labels: Counter[tuple[str, str]] = Counter()
         self._going_on: set[asyncio.Future[CheckResult]] = set()
-        self.scores: dict[str, float] = {}
 
     @property
     def turns(self) -> int:
@@ -121,7 +124,7 @@ class ScriptedTrial:
         scored = [
             (expectation.weight, result.score)
             for expectation, result in self._decided.values()
-            if result.score is not None and not expectation.advisory
+            if result.score is not None and expectation.kind != _NUMBER
         ]
         whole = sum(weight for weight, _ in scored)
         return sum(weight * score for weight, score in scored) / whole if whole else None
@@ -157,8 +160,9 @@ class ScriptedTrial:
         return self._beside(index, expectation, finding)
 
     def record_score(self, name: str, value: float) -> None:
-        """Record a number with the execution."""
-        self.scores[name] = value
+        """Record a number from 0 to 1; see `ports.Stage`."""
+        found = CheckResult(_NUMBER, name, Outcome.PASSED, score=value)
+        self.conclude(Expectation(_NUMBER, name), found)
 
     async def collect(self) -> None:
         """Wait for the checks that go on beside the script."""

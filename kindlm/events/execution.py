@@ -101,6 +101,3 @@ class ExecutionFinished(Payload):
     score: float | None = Field(
         default=None, description="weighted mean of the decided checks of a scenario, 0 to 1"
     )
-    scores: Authored | None = Field(
-        default=None, description="numbers that a scenario recorded, by name, as JSON"
-    )

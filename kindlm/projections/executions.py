@@ -47,6 +47,7 @@ _COLUMNS = {
     "cost_then_usd": "REAL",
     "finish_reason": "TEXT",
     "warnings": "TEXT",
+    "score": "REAL",
     # The attempt that held the conversation: its own, unless it was held in another run.
     "source": "TEXT",
     "source_attempt": "INTEGER",
@@ -99,13 +100,14 @@ def _finished(event: RecordedEvent) -> Iterator[Operation]:
             "cost_then_usd": data.get("cost_then_usd"),
             "finish_reason": data.get("gen_ai.response.finish_reason"),
             "warnings": json_column(data.get("warnings", [])),
+            "score": data.get("score"),
         },
     )
 
 
 EXECUTIONS = Projection(
     name="executions",
-    version=4,
+    version=5,
     tables=(
         Table(
             "executions",

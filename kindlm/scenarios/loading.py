@@ -9,8 +9,9 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
@@ -42,13 +43,23 @@ def _root_and_name(file: Path) -> tuple[Path, str]:
     return folder, ".".join(parts)
 
 
+class _FreshLoader(SourceFileLoader):
+    """Runs a file as it is now: compiled files are known by seconds, and one is changed in less."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file."""
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def _imported(file: Path, name: str) -> ModuleType:
     if "." in name:
         sys.modules.pop(name, None)
         return importlib.import_module(name)
     digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
     own = f"{name}__{digest}"
-    spec = importlib.util.spec_from_file_location(own, file)
+    spec = importlib.util.spec_from_file_location(own, file, loader=_FreshLoader(own, str(file)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -46,8 +46,8 @@ def parameters_of(
         return trial, Unsupported("it takes no trial: give it an argument t: Trial")
     if fixtures:
         return trial, Unsupported(f"it needs the fixture {fixtures[0]}: run pytest --kindlm")
-    # As in pytest, the decorator that is nearest to the function varies first, and is named last.
-    return trial, [_merged(cases) for cases in product(*reversed(sets))] if sets else []
+    # As in pytest, the decorator that is nearest to the function comes first.
+    return trial, [_merged(cases) for cases in product(*sets)] if sets else []
 
 
 def _is_trial(parameter: inspect.Parameter) -> bool:
@@ -58,7 +58,7 @@ def _is_trial(parameter: inspect.Parameter) -> bool:
 
 def _merged(cases: Sequence[Parameters]) -> Parameters:
     arguments = {name: value for case in cases for name, value in case.arguments.items()}
-    return Parameters("-".join(case.id or "" for case in reversed(cases)), arguments)
+    return Parameters("-".join(case.id or "" for case in cases), arguments)
 
 
 def _cases(mark: Any) -> list[Parameters]:

@@ -133,9 +133,12 @@ class _Checking:
         return Pending(asked, lambda found: tuple(map(verdict_of, found)), self._wait)
 
     def score(self, name: str, value: float) -> None:
-        """Record a number with the trial, which `kindlm diff` compares; it decides nothing."""
-        if not math.isfinite(value):
-            raise ValueError(f"The score {name!r} is {value}, and no number that can be compared")
+        """Record a number from 0 to 1, which `kindlm diff` compares; it decides nothing."""
+        if not 0 <= value <= 1:
+            raise ValueError(
+                f"The score {name!r} is {value}: scores are from 0 to 1, so that runs can be"
+                " compared. Divide it by the highest one that there can be"
+            )
         self._desk.record_score(name, float(value))
 
     @property

@@ -80,6 +80,9 @@ class PlannedSamples:
     score_limits: ScoreLimits | None = None
 
 
+_OF_CHECKS = "checks"
+"""The label of the mean score of all checks of a scenario."""
+
 _PLANNED = """
 SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
   FROM planned_tests WHERE suite IN $ids
@@ -91,7 +94,7 @@ SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
        e.output_tokens,
        -- what was recorded in another run costs nothing now, but is what it was
        CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
-       e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL
+       e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL, e.score
   FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
@@ -179,9 +182,10 @@ def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator
 
 
 def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row]) -> Sample:
-    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source, gone = (
+    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source, *rest = (
         row[2:]
     )
+    gone, score = rest
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -202,7 +206,9 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row
         calls=tuple(CallRef(tool, digest) for _, tool, digest in calls),
         failures=frozenset(failures),
         scores=_means(checks, "judge"),
-        weighted=_means(checks, "score") | _means(checks, "weighted_score"),
+        weighted=_means(checks, "score")
+        | _means(checks, "weighted_score")
+        | ({} if score is None else {_OF_CHECKS: score}),
         drift=max((1 - mean for mean in drifts), default=None),
         models=tuple(sorted({model for _, model, _ in answers if model is not None})),
         erased=bool(gone) or any(digest is None for _, _, digest in calls),

@@ -1,0 +1,250 @@
+"""How trials are run: timeouts, threads, repeats, scores, runs made of others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from scenario_project import LoopbackAgent, Project
+
+from kindlm.cli.app import run
+
+HANGS = """
+@scenario("hangs", timeout=0.4)
+{kind} test_it(t) -> None:
+    reply = {wait}t.agent.send("one")
+    t.check(reply).contains("one")
+    {wait}t.agent.send("hang")
+    t.check(reply).contains("never")
+
+@scenario("goes on")
+async def test_other(t: Trial) -> None:
+    t.check(await t.agent.send("two")).contains("two")
+"""
+
+
+def hanging(agent: LoopbackAgent) -> Any:
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["message"] == "hang":
+            agent.release.wait(20)
+        return {"message": request["message"]}
+
+    return answer
+
+
+@pytest.mark.parametrize(("kind", "wait"), [("async def", "await "), ("def", "")])
+def test_a_timeout_cuts_a_trial_off_and_no_other(project: Project, kind: str, wait: str) -> None:
+    project.agent.answer = hanging(project.agent)
+    assert project.test(tests=HANGS.format(kind=kind, wait=wait)) == 1
+    assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
+    [(error,)] = project.rows("SELECT error_code FROM executions WHERE status = 'errored'")
+    assert error == "PROVIDER_TIMEOUT"
+    assert [label for _, label, *_ in project.checks()] == ["one", "two"]
+
+
+def test_a_function_that_never_ends_holds_up_nothing(project: Project) -> None:
+    project.test(
+        tests="""
+import threading
+
+@scenario("hangs", timeout=0.3)
+def test_it(t: SyncTrial) -> None:
+    t.check(t.agent.send("one")).contains("one")
+    threading.Event().wait()
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+
+
+def test_a_judge_that_hangs_is_cut_off_with_its_trial(project: Project) -> None:
+    def judge(_: dict[str, Any]) -> dict[str, Any]:
+        project.agent.release.wait(20)
+        return {"score": 5, "reasoning": "late"}
+
+    project.agent.judge = judge
+    project.test(
+        tests="""
+@scenario("x", timeout=0.5)
+async def test_it(t: Trial) -> None:
+    t.judge(await t.agent.send("hi"), "polite?")
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+    assert project.checks() == []
+
+
+def test_trials_run_at_once_and_share_nothing(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x", repeats=8)
+async def test_it(t: Trial) -> None:
+    for number in "ab":
+        t.check(await t.agent.send(number)).contains(number)
+"""
+    )
+    assert project.rows("SELECT count(*), sum(status = 'passed') FROM executions") == [(8, 8)]
+    by_conversation: dict[str, list[str]] = {}
+    for request in project.agent.requests:
+        by_conversation.setdefault(request["conversation_id"], []).append(request["message"])
+    assert list(by_conversation.values()) == [["a", "b"]] * 8
+
+
+def test_messages_sent_at_once_are_sent_one_after_the_other(project: Project) -> None:
+    project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    one, two = await asyncio.gather(t.agent.send("one"), t.agent.send("two"))
+    t.check(one).contains("one")
+    t.check(two).contains("two")
+    assert (one.turn, two.turn) == (1, 2)
+"""
+    )
+    assert project.statuses() == {"test_it": "passed"}
+
+
+def test_repeats_and_the_pass_rate_that_they_need(project: Project) -> None:
+    answers = iter(["yes", "no", "yes", "yes"])
+    project.agent.answer = lambda _: {"message": next(answers)}
+    code = project.test(
+        "-j",
+        "1",
+        tests="""
+@scenario("x", repeats=4, pass_rate=0.75)
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("yes")
+""",
+    )
+    assert code == 0
+    assert project.rows("SELECT repeat, status FROM executions ORDER BY repeat") == [
+        (1, "passed"),
+        (2, "failed"),
+        (3, "passed"),
+        (4, "passed"),
+    ]
+
+
+def test_the_score_is_the_weighted_mean_of_what_was_decided(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply, weight=3).contains("hi")
+    t.check(reply).contains("bye").token_usage(5)
+    t.score("of its own", 0.4)
+
+@scenario("undecided")
+async def test_undecided(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).token_usage(5)
+"""
+    )
+    assert project.rows("SELECT score FROM executions ORDER BY number") == [(0.75,), (None,)]
+    assert project.rows("SELECT label, score FROM assertions WHERE kind = 'score'") == [
+        ("of its own", 0.4)
+    ]
+
+
+def test_weights_change_no_verdict(project: Project) -> None:
+    code = project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply, weight=1000).contains("hi")
+    t.check(reply, weight=0.001).contains("bye")
+"""
+    )
+    assert code == 1
+
+
+def test_a_score_that_falls_is_seen_by_diff(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = """
+import os
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    t.score("calm", {score})
+"""
+    project.test(tests=tests.format(score=0.9))
+    project.test(tests=tests.format(score=0.2))
+    capsys.readouterr()
+    run(["diff", "previous", "latest", "--format", "json"])
+    told = json.loads(capsys.readouterr().out)
+    assert "calm" in json.dumps(told)
+
+
+TWO = """
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    first = await t.agent.send("one")
+    t.check(first).contains("one").latency(60_000).{check}
+    if first.mentions("said"):
+        second = await t.agent.send("{second}")
+        t.check(second).contains("two")
+    t.judge(first, "polite?")
+"""
+
+
+def test_rescoring_checks_again_what_was_said(project: Project) -> None:
+    project.agent.judge = lambda _: {"score": 5, "reasoning": "good"}
+    assert project.test(tests=TWO.format(check='contains("ONE")', second="two")) == 0
+    sent, asked = len(project.agent.requests), len(project.agent.questions)
+    project.write(
+        "tests/test_it.py",
+        "from kindlm import *" + TWO.format(check='contains("three")', second="two"),
+    )
+    assert run(["rescore"]) == 1
+    assert (len(project.agent.requests), len(project.agent.questions)) == (sent, asked)
+    assert [(label, outcome) for _, label, outcome, _ in project.checks()] == [
+        ("one", "passed"),
+        ("60000 ms", "passed"),
+        ("three", "failed"),
+        ("turn 2: two", "passed"),
+        ("polite?", "passed"),
+    ]
+
+
+@pytest.mark.parametrize("said", ["three", 'two")\n        await t.agent.send("three'])
+def test_rescoring_a_scenario_that_says_something_else_is_an_error(
+    project: Project, said: str
+) -> None:
+    project.test(tests=TWO.format(check='contains("ONE")', second="two"))
+    project.write(
+        "tests/test_it.py",
+        "from kindlm import *" + TWO.format(check='contains("ONE")', second=said),
+    )
+    assert run(["rescore"]) == 1
+    [(error,)] = project.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+        " WHERE e.run = (SELECT id FROM runs ORDER BY started_at DESC)"
+    )
+    assert "no longer says what it said" in error
+
+
+def test_replaying_answers_as_the_agent_did(project: Project) -> None:
+    project.agent.judge = lambda _: {"score": 5, "reasoning": "good"}
+    project.test(tests=TWO.format(check='contains("ONE")', second="two"))
+    sent = len(project.agent.requests)
+    assert run(["replay", "tests"]) == 0
+    assert len(project.agent.requests) == sent
+    assert [outcome for _, _, outcome, _ in project.checks()] == ["passed"] * 5
+
+
+def test_a_run_that_was_stopped_goes_on(project: Project) -> None:
+    tests = """
+@scenario("x", repeats=3)
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+    assert project.test("-j", "1", "--max-time", "0", tests=tests) == 1
+    done = len(project.agent.requests)
+    assert done < 3
+    assert run(["test", "--resume"]) == 0
+    assert len(project.agent.requests) == 3
