@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, looks_like_tests, recognised
 
-__all__ = ["SUFFIXES", "WHAT_HOLDS_TESTS", "Discovery", "Found", "discover", "is_skipped"]
+__all__ = [
+    "SUFFIXES",
+    "WHAT_HOLDS_TESTS",
+    "Discovery",
+    "Found",
+    "Unreadable",
+    "cases_in",
+    "discover",
+    "is_skipped",
+]
 
 WHAT_HOLDS_TESTS = (
     "Tests are YAML files with `kindlm: 1` at their top, which kindlm init writes, and test cases "
-    "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`; and Python files "
-    "test_*.py or *_test.py with functions under @scenario."
+    "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`; and scenarios: "
+    "Python files test_*.py or *_test.py with functions under @scenario, or YAML files with "
+    "`turns` that hold `says`."
 )
 """What to do about a path that holds none."""
 
@@ -43,14 +53,24 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file of a folder that may hold tests, and why it can not be read."""
+
+    path: Path
+    error: KindlmError
+
+
+@dataclass(frozen=True, slots=True)
 class Discovery:
     """What a path holds; `ignored` are files of a folder that look like tests and are none.
 
-    Other files, of which every project has some, are passed over without a word.
+    `unreadable` may hold tests: nobody knows. Other files, of which every project has some, are
+    passed over without a word.
     """
 
     found: tuple[Found, ...]
     ignored: tuple[Path, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 def discover(path: Path) -> Result[Discovery]:
@@ -79,14 +99,40 @@ def discover(path: Path) -> Result[Discovery]:
 def _search(folder: Path) -> Discovery:
     found: list[Found] = []
     ignored: list[Path] = []
+    unreadable: list[Unreadable] = []
     for path in _files(folder):
-        text = _text(path)
+        try:
+            text = _text(path)
+        except OSError as error:
+            unreadable.append(Unreadable(path, _unreadable(error, path)))
+            continue
         front_end = recognised(text, _suffix(path))
         if front_end is not None:
             found.append(Found(path, front_end))
         elif looks_like_tests(text, _suffix(path)):
             ignored.append(path)
-    return Discovery(tuple(found), tuple(ignored))
+    return Discovery(tuple(found), tuple(ignored), tuple(unreadable))
+
+
+def cases_in(folder: Path) -> tuple[Path, ...]:
+    """Return the EvalView test cases of a folder without the folders below it, by their names.
+
+    Files that can not be read are among them: they may be cases.
+    """
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
+    except OSError:
+        return ()
+    here = (path for name in names if _is_looked_at(path := folder / name))
+    return tuple(path for path in _each_once(here, set()) if _may_be_case(path))
+
+
+def _may_be_case(path: Path) -> bool:
+    try:
+        return recognised(_text(path), _suffix(path)) == "evalview"
+    except OSError:
+        # One that is neither a case nor a suite would be told as broken: that is what it is.
+        return _suffix(path) != ".py"
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -98,13 +144,16 @@ def _files(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
-        for name in sorted(files):
-            path = Path(place, name)
-            if not _may_hold_tests(path) or not path.is_file():
-                continue
-            if (real := os.path.realpath(path)) not in seen:
-                seen.add(real)
-                yield path
+        paths = (Path(place, name) for name in sorted(files))
+        yield from _each_once((path for path in paths if _is_looked_at(path)), seen)
+
+
+def _each_once(paths: Iterable[Path], seen: set[str]) -> Iterator[Path]:
+    """Yield the paths that lead to none of the files that were seen."""
+    for path in paths:
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
+            yield path
 
 
 def is_skipped(folder: Path) -> bool:
@@ -123,6 +172,10 @@ def _text(path: Path) -> str:
     elif data[:1] == b"\0":
         encoding = "utf-16-be"
     return data.decode(encoding, errors="replace")
+
+
+def _is_looked_at(path: Path) -> bool:
+    return _may_hold_tests(path) and path.is_file()
 
 
 def _may_hold_tests(path: Path) -> bool:

@@ -3,7 +3,8 @@
 Nothing is parsed: a suite with a syntax error is still a suite, whose error is to be reported, and
 no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is a
 suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or with `expected` and a
-query, is an EvalView test case, or a list of such.
+query, is an EvalView test case, or a list of such; a YAML text with `turns` that hold `says` is a
+scenario. A Python text that imports kindlm holds scenarios.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _KINDLM = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
 _KINDLM_KEY = re.compile(rf"^(?:--- +)?{_KINDLM}", re.MULTILINE)
 _KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
 
+_SAYS = re.compile(r"""\bsays["']?\s*:""")
 _USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 
 _EVALVIEW_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
@@ -58,7 +60,10 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     asks = "input" in keys or ("turns" in keys and has_query)
     # One that forgot its thresholds is to be told so, not passed over.
     decides = "thresholds" in keys or ("expected" in keys and (named or has_query))
-    return "evalview" if asks and decides else None
+    if asks and decides:
+        return "evalview"
+    says = not is_toml and "turns" in keys and _SAYS.search(text) is not None
+    return "scenario" if says else None
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:

@@ -7,11 +7,10 @@ import re
 import traceback
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.scenarios.place import asked_at
+from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply
 from kindlm.scenarios.stopping import RequirementFailed
 from kindlm.suite import Expectation
@@ -44,11 +43,11 @@ class Checks:
     """
 
     def __init__(
-        self, desk: Desk, reply: Reply, file: Path, *, weight: float = 1.0, required: bool = False
+        self, desk: Desk, reply: Reply, place: Place, *, weight: float = 1.0, required: bool = False
     ) -> None:
         self._desk = desk
         self._reply = reply
-        self._file = file
+        self._place = place
         self._weight = weight
         self._required = required
 
@@ -137,7 +136,7 @@ class Checks:
             kind,
             label,
             params,
-            asked_at(self._file),
+            self._place(),
             turn=self._reply.turn,
             alone=True,
             weight=self._weight,

@@ -22,6 +22,7 @@ from kindlm.scenarios.compile import (
 )
 from kindlm.scenarios.configuration import LoadedConfiguration, agent_config
 from kindlm.scenarios.loading import import_file
+from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import AgentTarget
 
 __all__ = ["Surroundings", "load_scenarios"]
@@ -38,11 +39,16 @@ class Surroundings:
 
 
 def load_scenarios(file: Path, around: Surroundings) -> LoadedSuite:
-    """Load the scenarios of a Python file. Never raises for what a user did."""
+    """Load the scenarios of a Python or YAML file. Never raises for what a user did."""
     path = suite_identity(file, around.root)
     data = read_bytes(file)
     if isinstance(data, Err):
         return _unusable(file, path, 0, [data.error])
+    if file.suffix.lower() != ".py":
+        read = read_scenarios(file, data.value)
+        if any(found.severity == "error" for found in read.diagnostics):
+            return LoadedSuite(file, None, path, read.tests, read.diagnostics)
+        return _compiled(file, path, read.scenarios, around, digest_of(data.value))
     imported = import_file(file)
     if isinstance(imported, Err):
         return _unusable(file, path, 1, [imported.error])

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import TypeAlias
 
 from kindlm.errors import SourceLocation
 
-__all__ = ["asked_at", "failed_at", "user_trace"]
+__all__ = ["Place", "asked_at", "failed_at", "user_trace"]
+
+Place: TypeAlias = Callable[[], SourceLocation]
+"""Tells where the test is that asks for something."""
 
 
 def asked_at(file: Path) -> SourceLocation:

@@ -7,19 +7,20 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import verdict
-from kindlm.scenarios.place import failed_at, user_trace
+from kindlm.scenarios.place import asked_at, failed_at, user_trace
 from kindlm.scenarios.stopping import AgentError, RequirementFailed
 from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.suite import Expectation
 from kindlm.wording import shown
 
-__all__ = ["FunctionScript"]
+__all__ = ["FunctionScript", "record_nothing_checked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class FunctionScript:
         """Run the function once; see `suite.Script`."""
         function = self.find()
         is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        trial = Trial(stage, self.file) if is_async else SyncTrial(stage, self.file)
+        place = partial(asked_at, self.file)
+        trial = Trial(stage, place) if is_async else SyncTrial(stage, place)
         arguments = {**self.arguments, self.trial: trial}
         try:
             if isinstance(trial, Trial):
@@ -55,9 +57,7 @@ class FunctionScript:
         except Exception as error:  # noqa: BLE001 - the user's function
             return self._raised(error)
         if not trial.checked:
-            label = "something is checked"
-            found = verdict("checked", label, passed=False, message="Nothing was checked")
-            stage.conclude(Expectation("checked", label, {}, self.where), found)
+            record_nothing_checked(stage, self.where)
         return None
 
     def _record_assert(self, stage: Stage, error: AssertionError) -> None:
@@ -76,6 +76,13 @@ class FunctionScript:
             "Mend the test; what it had checked until then is shown.",
             trace=user_trace(error, self.file),
         )
+
+
+def record_nothing_checked(stage: Stage, where: SourceLocation) -> None:
+    """Record that a scenario came to its end and found nothing out: it fails."""
+    label = "something is checked"
+    found = verdict("checked", label, passed=False, message="Nothing was checked")
+    stage.conclude(Expectation("checked", label, {}, where), found)
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:

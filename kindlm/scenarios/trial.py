@@ -7,7 +7,6 @@ import math
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from kindlm.errors import Err
@@ -25,7 +24,7 @@ from kindlm.scenarios.judging import (
     verdict_of,
 )
 from kindlm.scenarios.persona import Message
-from kindlm.scenarios.place import asked_at
+from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply, reply_of
 from kindlm.scenarios.stopping import AgentError, RequirementFailed, TrialOver
 from kindlm.suite import Expectation
@@ -58,9 +57,9 @@ class AgentUnderTest:
 class _Checking:
     """What trials of all kinds have: checks, requirements and scores."""
 
-    def __init__(self, desk: Stage | _ThreadDesk, file: Path) -> None:
+    def __init__(self, desk: Stage | _ThreadDesk, place: Place) -> None:
         self._desk = desk
-        self._file = file
+        self._place = place
         self.checked = 0
 
     def check(self, reply: Reply, *, weight: float = 1.0) -> Checks:
@@ -85,7 +84,7 @@ class _Checking:
             return self._checks(what, weight, required=True)
         label = message or "required"
         found = verdict("assert", label, passed=bool(what), message=message or "It does not hold")
-        where = asked_at(self._file)
+        where = self._place()
         expectation = Expectation("assert", label, {}, where, weight=_checked(weight))
         self._counting().conclude(expectation, found)
         if not what:
@@ -150,11 +149,13 @@ class _Checking:
         return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
 
     def _ask(self, expectation: Expectation, weight: float) -> Future[CheckResult]:
-        placed = replace(expectation, where=asked_at(self._file), weight=_checked(weight))
+        placed = replace(expectation, where=self._place(), weight=_checked(weight))
         return self._counting().evaluate(placed)
 
     def _checks(self, reply: Reply, weight: float, *, required: bool) -> Checks:
-        return Checks(_Counted(self), reply, self._file, weight=_checked(weight), required=required)
+        return Checks(
+            _Counted(self), reply, self._place, weight=_checked(weight), required=required
+        )
 
     def _counting(self) -> _Counted:
         return _Counted(self)
@@ -186,8 +187,8 @@ class _Counted:
 class Trial(_Checking):
     """What an `async` scenario works with: the agent, and checks of what it answers."""
 
-    def __init__(self, stage: Stage, file: Path) -> None:
-        super().__init__(stage, file)
+    def __init__(self, stage: Stage, place: Place) -> None:
+        super().__init__(stage, place)
         self.agent = AgentUnderTest(stage)
 
 
@@ -211,9 +212,9 @@ class SyncAgentUnderTest:
 class SyncTrial(_Checking):
     """What a scenario works with that is no `async` function. It runs in a thread of its own."""
 
-    def __init__(self, stage: Stage, file: Path) -> None:
+    def __init__(self, stage: Stage, place: Place) -> None:
         self._thread = _ThreadDesk(stage)
-        super().__init__(self._thread, file)
+        super().__init__(self._thread, place)
         self.agent = SyncAgentUnderTest(AgentUnderTest(stage), self._thread)
 
     @property

@@ -1,0 +1,195 @@
+"""What a scenario in YAML may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kindlm.config.section import WHOLE, Positive, Repeat, Score, Text
+
+__all__ = ["CHECKS", "ChecksConfig", "PersonaConfig", "ScenarioConfig", "TurnConfig", "spelt_out"]
+
+Limit = Annotated[float, Field(ge=0)]
+Whole = Annotated[int, Field(ge=0), WHOLE]
+
+
+class _Mapping(BaseModel):
+    """A mapping of the file."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class TextConfig(_Mapping):
+    """A check of the text."""
+
+    text: str
+
+
+class PatternConfig(_Mapping):
+    """A regular expression."""
+
+    pattern: Text
+
+
+class SchemaConfig(_Mapping):
+    """A JSON Schema."""
+
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class LatencyConfig(_Mapping):
+    """A limit of time."""
+
+    max_ms: Limit
+
+
+class TokensConfig(_Mapping):
+    """A limit of tokens."""
+
+    max_tokens: Whole
+
+
+class ToolConfig(_Mapping):
+    """A tool, and arguments that its call has to have among others."""
+
+    tool: Text
+    arguments: dict[str, Any] | None = None
+
+
+class ToneConfig(_Mapping):
+    """A tone."""
+
+    tone: Text
+
+
+class JudgeConfig(_Mapping):
+    """A criterion, and how many points of the scale are enough."""
+
+    criteria: Text
+    threshold: Limit = 3
+    scale: Positive = 5
+
+
+class GuardrailConfig(_Mapping):
+    """Rules."""
+
+    must: list[Text] = []
+    must_not: list[Text] = []
+
+
+class FactsConfig(_Mapping):
+    """What is true."""
+
+    ground_truth: Text
+    context: str | None = None
+
+
+CHECKS = {
+    "contains": "text",
+    "not_contains": "text",
+    "matches": "pattern",
+    "json_schema": None,
+    "latency": "max_ms",
+    "token_usage": "max_tokens",
+    "tool_called": "tool",
+    "tool_not_called": "tool",
+    "sentiment": "tone",
+    "judge": "criteria",
+    "guardrail": None,
+    "factuality": "ground_truth",
+}
+"""The checks, and which of their keys a value stands for that is no mapping."""
+
+
+class ChecksConfig(_Mapping):
+    """Some checks; `weight` is what each of them counts for."""
+
+    contains: TextConfig | None = None
+    not_contains: TextConfig | None = None
+    matches: PatternConfig | None = None
+    json_schema: SchemaConfig | None = None
+    latency: LatencyConfig | None = None
+    token_usage: TokensConfig | None = None
+    tool_called: ToolConfig | None = None
+    tool_not_called: ToolConfig | None = None
+    sentiment: ToneConfig | None = None
+    judge: JudgeConfig | None = None
+    guardrail: GuardrailConfig | None = None
+    factuality: FactsConfig | None = None
+    weight: Positive = 1.0
+
+
+class PersonaConfig(_Mapping):
+    """Who talks to the agent."""
+
+    role: Text
+    name: str | None = None
+    tone: str | None = None
+    backstory: str | None = None
+    context: dict[str, Any] | None = None
+
+
+class TurnConfig(_Mapping):
+    """A message, and checks of the answer to it."""
+
+    says: str
+    expect: list[ChecksConfig] = []
+
+
+class ScenarioConfig(_Mapping):
+    """A scenario."""
+
+    name: Text
+    persona: PersonaConfig | None = None
+    turns: list[TurnConfig] = Field(min_length=1)
+    assertions: list[ChecksConfig] = []
+    tags: list[Text] = []
+    repeats: Repeat = 1
+    pass_rate: Score = 1.0
+    timeout: Positive | None = None
+    agent: dict[str, Any] | None = None
+
+
+def spelt_out(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario with the short forms written at length.
+
+    A single mapping stands for a list of one, a text for one rule, an `agent` that is a text for
+    its URL, and a check's value for the first of its keys. What has another shape stays as it is.
+    """
+    long = dict(value)
+    if isinstance(long.get("agent"), str):
+        long["agent"] = {"type": "http", "url": long["agent"]}
+    if "assertions" in long:
+        long["assertions"] = _checks(long["assertions"])
+    if isinstance(long.get("turns"), list):
+        long["turns"] = [_turn(turn) for turn in long["turns"]]
+    return long
+
+
+def _turn(turn: Any) -> Any:
+    if not isinstance(turn, dict) or "expect" not in turn:
+        return turn
+    return {**turn, "expect": _checks(turn["expect"])}
+
+
+def _checks(value: Any) -> Any:
+    found = [value] if isinstance(value, dict) else value
+    if not isinstance(found, list):
+        return found
+    return [
+        {key: _check(key, item) for key, item in each.items()} if isinstance(each, dict) else each
+        for each in found
+    ]
+
+
+def _check(name: Any, value: Any) -> Any:
+    if name == "json_schema" and isinstance(value, dict):
+        return {"schema": value}
+    if name == "guardrail" and isinstance(value, dict):
+        return {key: [item] if isinstance(item, str) else item for key, item in value.items()}
+    short = CHECKS.get(name) if isinstance(name, str) else None
+    return value if short is None or isinstance(value, dict) or value is None else {short: value}

@@ -1,0 +1,170 @@
+"""Scenarios in YAML: the same as functions, with each error at its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenario_project import Project
+
+from kindlm.scenarios.yaml_form import read_scenarios
+from kindlm.scenarios.yaml_schema import CHECKS
+
+REFUND = """\
+name: angry customer
+persona: {role: customer, name: Karen, tone: furious, backstory: late, context: {order: A1}}
+tags: [refund]
+repeats: 2
+turns:
+  - says: I want a refund.
+    expect:
+      - contains: REFUND
+      - not_contains: calm down
+  - says: Today!
+    expect: {latency: 60000, matches: "^You"}
+assertions:
+  - contains: tomorrow
+    weight: 3
+  - sentiment: empathetic
+"""
+
+
+def test_a_scenario_in_yaml_is_run_like_one_in_python(project: Project) -> None:
+    project.agent.judge = lambda _: {"conveyed": True, "quote": "", "reasoning": "warm"}
+    project.write("tests/refund.yaml", REFUND)
+    assert project.test("-j", "1") == 1
+    assert project.agent.said == ["I want a refund.", "Today!"] * 2
+    assert project.checks()[:6] == [
+        ("contains", "REFUND", "passed", 8),
+        ("not_contains", "calm down", "passed", 9),
+        ("latency", "turn 2: 60000 ms", "passed", 11),
+        ("matches", "turn 2: ^You", "passed", 11),
+        ("contains", "turn 2: tomorrow", "failed", 13),
+        ("sentiment", "turn 2: empathetic", "passed", 15),
+    ]
+    assert project.rows("SELECT DISTINCT test, tags, score FROM executions") == [
+        ("tests/refund.yaml::angry customer", '["refund"]', 5 / 8)
+    ]
+
+
+def test_every_check_can_be_written_short_and_at_length(project: Project) -> None:
+    project.agent.judge = lambda data: (
+        {"score": 5, "reasoning": ""}
+        if "criteria" in data
+        else {"conveyed": True, "kept": True, "factual": True, "quote": "", "reasoning": ""}
+    )
+    project.agent.answer = lambda _: {
+        "message": '{"id": 1}',
+        "tool_calls": [{"name": "look", "arguments": {"id": 1}}],
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    short: list[dict[str, Any]] = [
+        {"contains": "id"},
+        {"not_contains": "no"},
+        {"matches": "id"},
+        {"json_schema": {"type": "object"}},
+        {"latency": 60000},
+        {"token_usage": 2},
+        {"tool_called": "look"},
+        {"tool_not_called": "leap"},
+        {"sentiment": "calm"},
+        {"judge": "good?"},
+        {"guardrail": {"must": "answer"}},
+        {"factuality": "the id is 1"},
+    ]
+    long: list[dict[str, Any]] = [
+        {"latency": {"max_ms": 60000.5}},
+        {"tool_called": {"tool": "look", "arguments": {"id": 1}}},
+        {"judge": {"criteria": "good?", "threshold": 4, "scale": 5}},
+        {"guardrail": {"must": ["answer"], "must_not": ["lie"]}},
+        {"factuality": {"ground_truth": "the id is 1", "context": "as told"}},
+    ]
+    assert {name for check in short for name in check} == set(CHECKS)
+    scenario = {"name": "all", "turns": [{"says": "hi", "expect": short}], "assertions": long}
+    project.write("tests/all.yaml", json.dumps(scenario))
+    assert project.test() == 0
+    assert len(project.checks()) == len(short) + len(long) + 1
+
+
+def test_a_file_holds_several_documents_or_a_list(project: Project) -> None:
+    project.write(
+        "tests/many.yaml",
+        "name: one\nturns: [{says: a, expect: {contains: a}}]\n---\n"
+        "- {name: two, turns: [{says: b, expect: {contains: b}}]}\n"
+        "- {name: three, turns: [{says: c, expect: {contains: c}}]}\n",
+    )
+    assert project.test("-j", "1") == 0
+    assert project.agent.said == ["a", "b", "c"]
+
+
+def test_a_scenario_in_yaml_that_checks_nothing_fails(project: Project) -> None:
+    project.write("tests/x.yaml", "name: x\nturns: [{says: hi}]\n")
+    assert project.test() == 1
+    assert project.checks() == [("checked", "something is checked", "failed", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("name: x\nturn: []\nturns: [{says: hi}]\n", 2, "turn"),
+        ("turns: [{says: hi}]\n", 1, "name"),
+        ('name: "  "\nturns: [{says: hi}]\n', 1, "empty"),
+        ("name: x\nturns:\n  - says: hi\n    expect: {contain: x}\n", 4, "contain"),
+        ("name: x\nturns:\n  - says: hi\n    expect: {latency: soon}\n", 4, "number"),
+        (
+            "name: x\nturns:\n  - says: hi\nassertions:\n  - judge: {criteria: x, threshold: 9}\n",
+            5,
+            "scale",
+        ),
+        ("name: x\nturns:\n  - says: hi\nassertions:\n  - guardrail: {}\n", 5, "rule"),
+        ("name: x\nturns:\n  - says: 5\n", 3, "text"),
+        ("name: x\nrepeats: 0\nturns:\n  - says: hi\n", 2, "at least 1"),
+        ("name: x\nturns: [{says: hi}]\n---\nname: x\nturns: [{says: hi}]\n", 4, "twice"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_place(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
+) -> None:
+    project.write("tests/x.yaml", text)
+    assert project.test() == 1
+    shown = capsys.readouterr()
+    assert f"x.yaml:{line}" in shown.out + shown.err
+    assert told in shown.out + shown.err
+
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5) | st.sampled_from([*CHECKS, "weight", "tool"]), inner)
+    ),
+    max_leaves=12,
+)
+scenarios = st.fixed_dictionaries(
+    {"name": values | st.text()},
+    optional={
+        "turns": values
+        | st.lists(st.fixed_dictionaries({"says": values}, optional={"expect": values})),
+        "assertions": values,
+        "persona": values,
+        "tags": values,
+        "repeats": values,
+        "agent": values,
+    },
+)
+
+
+@given(values | scenarios | st.lists(scenarios, max_size=2))
+def test_any_value_is_read_or_refused(value: Any) -> None:
+    read = read_scenarios(Path("x.yaml"), json.dumps(value).encode())
+    assert read.scenarios or read.diagnostics
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    read = read_scenarios(Path("x.yaml"), data)
+    assert read.scenarios or read.diagnostics
