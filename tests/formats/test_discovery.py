@@ -182,7 +182,6 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("a.yaml", "turns:\n- says: hi\nthresholds: {min_score: 1}\n"),
         ("a.yaml", "meta:\n  input: x\n  thresholds: 1\n"),
         ("a.toml", "[tool.x]\ninput = 1\n"),
         ("a.toml", "[models]\n[tests]\n"),
@@ -191,6 +190,40 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
     ],
 )
 def test_what_is_no_case_of_evalview_is_none(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path / name, text)
+    assert held(tmp_path).found == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "name: x\nturns:\n- says: hi\n"),
+        ("a.yaml", "turns:\n- says: hi\nthresholds: {min_score: 1}\n"),
+        ("a.yaml", '{"name": "x", "turns": [{"says": "hi"}]}'),
+        ("test_a.py", "from kindlm import scenario\n"),
+        ("a_test.py", "import os\nimport kindlm\n"),
+        ("test_a.py", "def late():\n    from kindlm import scenario\n"),
+    ],
+)
+def test_scenarios_are_known_by_their_turns_or_their_import(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    file = write(tmp_path / name, text)
+    assert held(tmp_path) == Discovery((Found(file, "scenario"),))
+    assert held(file) == Discovery((Found(file, "scenario"),))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("other.py", "from kindlm import scenario\n"),
+        ("test_a.py", "import kindlm_plus\n"),
+        ("test_a.py", "# import kindlm\n"),
+        ("a.yaml", "says: hi\n"),
+        ("a.toml", "[[turns]]\nsays = 'hi'\n"),
+    ],
+)
+def test_what_is_no_scenario_is_none(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path / name, text)
     assert held(tmp_path).found == ()
 

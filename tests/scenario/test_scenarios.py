@@ -152,5 +152,6 @@ def test_it(t: SyncTrial) -> None:
     assert project.agent.said == ["hi"]
     assert [(label, outcome) for _, label, outcome, _ in project.checks()] == [
         ("hi", "passed"),
+        ("seen", "passed"),
         ("bye", "failed"),
     ]

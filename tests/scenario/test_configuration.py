@@ -1,0 +1,121 @@
+"""kindlm.toml, and [tool.kindlm] in pyproject.toml."""
+
+from __future__ import annotations
+
+import pytest
+from scenario_project import Project
+
+TEST = """
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+
+
+def shown(project: Project, capsys: pytest.CaptureFixture[str]) -> str:
+    assert project.test(tests=TEST) == 1
+    told = capsys.readouterr()
+    return told.out + told.err
+
+
+def test_pyproject_has_the_same_tables(project: Project) -> None:
+    (project.root / "kindlm.toml").unlink()
+    project.write(
+        "pyproject.toml",
+        f'[project]\nname = "x"\n[tool.kindlm.agent]\ntype = "http"\nurl = "{project.agent.url}"\n',
+    )
+    assert project.test(tests=TEST) == 0
+
+
+def test_all_keys_of_the_file_are_known(project: Project) -> None:
+    project.write(
+        "kindlm.toml",
+        f"""
+project = "shop"
+tests = "tests"
+
+[agent]
+name = "support"
+adapter = "http"
+endpoint = "{project.agent.url}"
+request = "messages"
+response_path = "message"
+timeout_ms = 5000
+headers = {{ "X-Mark" = "${{env.MARK}}" }}
+
+[llm]
+provider = "openai"
+model = "gpt-4o-mini"
+api_key_env = "OPENAI_API_KEY"
+
+[sandbox]
+type = "local"
+
+[eval]
+parallelism = 2
+retries = 0
+default_timeout = 60
+
+[diff]
+regression_threshold = 0.1
+
+[report]
+formats = ["json"]
+output_dir = "reports"
+
+[store]
+path = ".kindlm/kindlm.db"
+""",
+    )
+    project.write(".env", "MARK=marked-with-care\n")
+    project.agent.answer = lambda request: {"message": request["messages"][-1]["content"]}
+    assert project.test(tests=TEST) == 0
+    assert project.rows("SELECT DISTINCT target FROM executions") == [("support",)]
+    [(config,)] = project.rows("SELECT x.body FROM suites s JOIN contents x ON x.ref=s.config_ref")
+    assert "marked-with-care" not in config
+    assert "{{env.MARK}}" in config
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ('[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\nurll = "x"\n', 4, "urll"),
+        ('[agent]\ntype = "http"\n', 1, "endpoint"),
+        ('[agent]\ntype = "smoke"\nurl = "http://127.0.0.1:1/"\n', 2, "smoke"),
+        ('[agent]\ntype = "http"\nurl = "${env.NO_SUCH_NAME}"\n', 3, "NO_SUCH_NAME"),
+        ("[eval]\nparallelism = 0\n", 2, "at least 1"),
+        ("[eval]\nparalelism = 2\n", 2, "parallelism"),
+        ("[evil]\n", 1, "eval"),
+        ('[diff]\nregression_threshold = "x"\n', 2, "number"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_place(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
+) -> None:
+    project.write("kindlm.toml", text)
+    found = shown(project, capsys)
+    assert told in found
+    assert f"kindlm.toml:{line}" in found
+
+
+def test_a_secret_of_the_agent_is_never_recorded(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_TOKEN", "very-secret-token")
+    project.write(
+        "kindlm.toml",
+        f'[agent]\ntype = "http"\nurl = "{project.agent.url}"\n'
+        'headers = { Authorization = "Bearer ${env.AGENT_TOKEN}" }\n',
+    )
+    project.agent.answer = lambda _: {"message": "hi, your token is very-secret-token"}
+    assert project.test(tests=TEST) == 0
+    data = (project.root / ".kindlm" / "kindlm.db").read_bytes()
+    assert b"very-secret-token" not in data
+
+
+def test_the_configuration_counts_for_the_identity_of_a_suite(project: Project) -> None:
+    project.test(tests=TEST)
+    project.test()
+    project.test(tests=TEST.replace("hi", "ho"))
+    hashes = [one for (one,) in project.rows("SELECT config_hash FROM suites ORDER BY rowid")]
+    assert hashes[0] == hashes[1] != hashes[2]
