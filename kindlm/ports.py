@@ -84,6 +84,7 @@ class Purpose(StrEnum):
     TEST = "test"
     JUDGE = "judge"
     DRIFT = "drift"
+    GENERATE = "generate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,8 @@ class Question:
     """A question to a judging model. `model` is a configured model id, None for the default.
 
     `boundary` is the random part of the question that fences off its data; questions that differ
-    in nothing else are the same question. `max_tokens` bounds the answer.
+    in nothing else are the same question. `max_tokens` bounds the answer; `seed` is for providers
+    that can answer alike twice.
     """
 
     purpose: Purpose
@@ -255,6 +257,7 @@ class Question:
     model: str | None = None
     boundary: str = ""
     max_tokens: int = 512
+    seed: int | None = None
 
 
 Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
@@ -534,6 +537,14 @@ class Stage(Protocol):
 
     def record_score(self, name: str, value: float) -> None:
         """Record a number from 0 to 1, which decides nothing and is compared between runs."""
+        ...
+
+    async def ask(self, question: Question) -> Result[ModelReply]:
+        """Put a question to a model on behalf of the script; recorded, priced and tried again."""
+        ...
+
+    def record(self, payload: Payload) -> None:
+        """Record what else happened in this trial."""
         ...
 
 

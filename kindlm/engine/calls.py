@@ -176,15 +176,15 @@ class Caller:
             return client
         return Ok((partial(client.value.complete, request), self._turns.at(provider)))
 
-    def asking(self, assertion: int) -> Ask:
-        """Return what puts questions of one assertion, beside those of others."""
+    def asking(self, assertion: int | None) -> Ask:
+        """Return what puts questions of one assertion, beside those of others, or of none."""
         return partial(self._ask, assertion)
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question of the assertion that is evaluated; implements `ports.Ask`."""
         return await self._ask(self.assertion, question)
 
-    async def _ask(self, assertion: int, question: Question) -> Result[ModelReply]:
+    async def _ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
         target = self._judge(question.model)
         if target is None:
             return Err(_no_judge(question.model, self._suite))
@@ -195,7 +195,7 @@ class Caller:
         request = ModelRequest(
             model=target.model,
             messages=messages,
-            params=ModelParams(temperature=0.0, max_tokens=question.max_tokens),
+            params=ModelParams(0.0, question.max_tokens, seed=question.seed),
             timeout_s=self._suite.timeout_ms / 1000,
             response_schema=question.response_schema,
         )

@@ -30,7 +30,7 @@ from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.permits import Permits
 from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
-from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
+from kindlm.engine.scripted_trial import HeldVoice, NoVoice, ScriptedTrial, Voice
 from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ExecutionFinished, ExecutionStarted
@@ -237,7 +237,7 @@ class _Attempt:
 
     async def _play(self, script: Script) -> KindlmError | None:
         """Let a script hold the conversation and check it; return what makes it errored."""
-        talk = self._talk_to_agent() if self._held is None else Ok(HeldVoice(self._held))
+        talk = self._voice()
         if isinstance(talk, Err):
             return talk.error
         doers, voice = self._doers, talk.value
@@ -257,6 +257,15 @@ class _Attempt:
             self._conversation = voice.state
             self._deciding = self._results = trial.results
         return error or self._conversation.error
+
+    def _voice(self) -> Result[Voice]:
+        """Return what says the messages of a script."""
+        if self._held is not None:
+            return Ok(HeldVoice(self._held))
+        if self._case.agent is None and self._execution.target in self._suite.models:
+            return Ok(NoVoice())
+        agent = self._talk_to_agent()
+        return agent if isinstance(agent, Err) else Ok(agent.value)
 
     async def _converse(self) -> None:
         talk = self._talk()

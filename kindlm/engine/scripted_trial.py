@@ -18,6 +18,7 @@ from kindlm.engine.calls import Caller
 from kindlm.engine.conversation import Conversation
 from kindlm.engine.recording import assertion_event
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import (
     AgentReply,
@@ -25,13 +26,16 @@ from kindlm.ports import (
     Checker,
     Clock,
     HeldConversation,
+    ModelReply,
+    Question,
     Recorder,
 )
 from kindlm.suite import Expectation
 from kindlm.transcript import Message, Role, Step, Transcript
+from kindlm.wording import shown
 from kindlm_store.payload import scrub
 
-__all__ = ["HeldVoice", "ScriptedTrial", "Voice"]
+__all__ = ["HeldVoice", "NoVoice", "ScriptedTrial", "Voice"]
 
 
 _NUMBER = "score"
@@ -90,6 +94,27 @@ class HeldVoice:
     def _ended(self, error: KindlmError) -> Err:
         self._error = error
         return Err(error)
+
+
+class NoVoice:
+    """Has nobody to talk to: the script of a model, which only asks questions."""
+
+    @property
+    def state(self) -> Conversation:
+        """A conversation in which nothing was said."""
+        return Conversation(Transcript(None))
+
+    async def __aenter__(self) -> Self:
+        """Open nothing."""
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close nothing."""
+
+    async def say(self, message: Message) -> Result[AgentReply]:
+        """Say that there is nobody."""
+        error = f"There is no agent that {shown(message.text)} could be sent to."
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, error))
 
 
 class ScriptedTrial:
@@ -163,6 +188,14 @@ class ScriptedTrial:
         """Record a number from 0 to 1; see `ports.Stage`."""
         found = CheckResult(_NUMBER, name, Outcome.PASSED, score=value)
         self.conclude(Expectation(_NUMBER, name), found)
+
+    async def ask(self, question: Question) -> Result[ModelReply]:
+        """Put a question to a model on behalf of the script; see `ports.Stage`."""
+        return await self._caller.asking(None)(question)
+
+    def record(self, payload: Payload) -> None:
+        """Record what else happened in this trial; see `ports.Stage`."""
+        self._recorder.record(payload)
 
     async def collect(self) -> None:
         """Wait for the checks that go on beside the script."""

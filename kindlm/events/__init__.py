@@ -38,6 +38,10 @@ from kindlm.events.execution import (
     ExecutionFinished,
     ExecutionStarted,
 )
+from kindlm.events.generation import (
+    AgentProfiled,
+    ScenarioGenerated,
+)
 from kindlm.events.journal import (
     BaselineRemoved,
     BaselineSet,
@@ -76,6 +80,7 @@ from kindlm.events.tools import (
 
 __all__ = [
     "AgentFailed",
+    "AgentProfiled",
     "AgentReplied",
     "AgentSent",
     "AgentToolCallData",
@@ -112,6 +117,7 @@ __all__ = [
     "RunResumed",
     "RunSealed",
     "RunStarted",
+    "ScenarioGenerated",
     "ScoreLimitsData",
     "SuiteSkipped",
     "SuiteStarted",

@@ -19,6 +19,7 @@ from kindlm.events.calls import (
     ProviderResponded,
 )
 from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
+from kindlm.events.generation import AgentProfiled, ScenarioGenerated
 from kindlm.events.journal import (
     BaselineRemoved,
     BaselineSet,
@@ -63,6 +64,8 @@ Event = Annotated[
     | AgentReplied
     | AgentFailed
     | AssertionEvaluated
+    | AgentProfiled
+    | ScenarioGenerated
     | ExecutionFinished
     | BaselineSet
     | BaselineRemoved

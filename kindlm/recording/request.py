@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,7 @@ from kindlm.events import RunOptions
 from kindlm.plan import Places, Plan, Selection
 from kindlm.suite import Suite
 
-__all__ = ["Derived", "Lacking", "Resuming", "RunRequest", "Settling", "SkippedSuite"]
+__all__ = ["Derived", "Driven", "Lacking", "Resuming", "RunRequest", "Settling", "SkippedSuite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,24 @@ class Settling:
 
 
 @dataclass(frozen=True, slots=True)
+class Driven:
+    """That somebody else says which test is run when: pytest, one after the other.
+
+    `parts` is handed the plan and, by their paths, why suites can not run; it yields what is to run
+    next, and ends when that is all. Where tests are `dealt` to several processes as they go on, the
+    run has those only that came, and stays open: see `end_dealt`.
+    """
+
+    parts: Callable[[Plan, Mapping[str, KindlmError]], AsyncIterator[Plan]]
+    dealt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What is to be run. `environ` is the environment that providers and services see."""
+    """What is to be run. `environ` is the environment that providers and services see.
+
+    A run that is `generating` writes tests, and tests nothing.
+    """
 
     suites: Sequence[Suite]
     skipped: Sequence[SkippedSuite]
@@ -90,6 +106,8 @@ class RunRequest:
     resuming: Resuming | None = None
     derived: Derived | None = None
     settling: Settling | None = None
+    driven: Driven | None = None
+    generating: bool = False
 
     @property
     def places(self) -> Places:
