@@ -1,0 +1,340 @@
+"""The vectors of scenarios that are about checks, trials, and which files hold tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from scenario_project import Project, new_project, serving_agent
+
+from kindlm import Persona, Reply, Trial, scenario
+from kindlm.checks import CheckRunner
+from kindlm.engine.clock import SystemClock
+from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.events import Payload
+from kindlm.outcome import CheckResult, Outcome
+from kindlm.ports import HeldConversation, ModelReply, Question
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Usage
+
+Vector = dict[str, Any]
+
+DEPARTURES: Final = {
+    "fab-assert-021": "tokens that were not reported are not taken for none",
+    "fab-judge-005": "what is no judgement is asked for once more, and decides nothing",
+    "fab-judge-006": "a score is a number",
+    "fab-judge-007": "a score is on its scale",
+    "fab-judge-008": "a judge that fails is asked once more, and decides nothing",
+    "fab-judge-015": "what is no judgement is asked for once more, and decides nothing",
+    "fab-judge-017": "what the judge decides is what counts",
+    "fab-run-004": "a score that was not decided is null",
+    "fab-run-015": "checks belong to their trial",
+    "fab-run-016": "a trial begins as soon as another one ends",
+    "fab-run-018": "scores are recorded",
+    "fab-load-001": "YAML files and all functions of a file are found",
+    "fab-load-003": "tests are selected by their names, too",
+    "fab-load-004": "tests are selected by their path in the project",
+}
+
+KINDS: Final = {
+    "notContains": "not_contains",
+    "jsonSchema": "json_schema",
+    "tokenUsage": "token_usage",
+    "toolCalled": "tool_called",
+    "toolNotCalled": "tool_not_called",
+    "llmJudge": "judge",
+}
+
+ASSERTIONS: Final = tuple(
+    f"assert.{kind}"
+    for kind in ("contains", "notContains", "matches", "jsonSchema", "latency", "tokenUsage",
+                 "toolCalled", "toolNotCalled")
+)  # fmt: skip
+JUDGED: Final = tuple(
+    f"assert.{kind}" for kind in ("llmJudge", "sentiment", "guardrail", "factuality", "custom")
+)
+
+
+class _Recorder:
+    """Keeps nothing: what comes of checks is asked of the trial."""
+
+    def record(self, payload: Payload) -> None:
+        """Let an event go."""
+
+
+class _Judge:
+    """Answers as it is told to, and counts how often it is asked."""
+
+    def __init__(self, answer: Any) -> None:
+        self.asked = 0
+        self._answer = answer
+
+    def asking(self, _assertion: int) -> Callable[[Question], Any]:
+        return self.ask
+
+    async def ask(self, _question: Question) -> Result[ModelReply]:
+        self.asked += 1
+        if isinstance(self._answer, dict):
+            return Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, self._answer["raises"]))
+        return Ok(ModelReply(self._answer, self._answer, 1.0))
+
+
+def checked(
+    response: Vector, ask: Callable[[Trial, Reply], object], judge: _Judge | None = None
+) -> CheckResult:
+    """Return what one check of an answer finds."""
+
+    async def trial() -> CheckResult:
+        stage: Any = ScriptedTrial(
+            _answering(response),
+            caller=judge or _Judge(""),  # type: ignore[arg-type]
+            checker=CheckRunner(),
+            recorder=_Recorder(),  # type: ignore[arg-type]
+            clock=SystemClock(),
+        )
+        t = Trial(stage, lambda: SourceLocation("x"))
+        ask(t, await t.agent.send("hi"))
+        await stage.collect()
+        (found,) = stage.results
+        return found
+
+    return asyncio.run(trial())
+
+
+def _answering(response: Vector) -> HeldVoice:
+    usage = response.get("tokenUsage")
+    step = Step(
+        text=response["text"],
+        tool_uses=tuple(
+            ToolUse(ToolCall("1", call["name"], call["arguments"]), None, "agent")
+            for call in response.get("toolCalls", ())
+        ),
+        usage=Usage(usage["input"], usage["output"]) if usage else Usage(),
+        latency_ms=response.get("latencyMs", 0.0),
+    )
+    said = Transcript().with_turn("hi").with_step(step)
+    return HeldVoice(HeldConversation("x.1", said, ()))
+
+
+@pytest.mark.vectors("scenario.jsonl", *ASSERTIONS, departures=DEPARTURES)
+def test_local_check(vector: Vector) -> None:
+    given = vector["input"]
+    kind = vector["area"].removeprefix("assert.")
+    name, arg = KINDS.get(kind, kind), given["arg"]
+    if kind == "matches":
+        arg = re.compile(arg["regex"], re.IGNORECASE if "i" in arg["flags"] else 0)
+    elif kind == "jsonSchema":
+        members = {key: {"type": value} for key, value in arg["schema"].items()}
+        arg = {"type": "object", "properties": members, "required": list(members)}
+    elif kind in ("latency", "tokenUsage"):
+        arg = arg["max"]
+    found = checked(given["response"], lambda t, reply: getattr(t.check(reply), name)(arg))
+    assert (found.outcome is Outcome.PASSED) == vector["expected"]["passed"]
+
+
+@pytest.mark.vectors("scenario.jsonl", *JUDGED, departures=DEPARTURES)
+def test_model_check(vector: Vector) -> None:
+    given, expected = vector["input"], vector["expected"]
+    kind = vector["area"].removeprefix("assert.")
+    judge = _Judge(_in_our_form(given["judge_reply"]))
+    found = checked(given["response"], lambda t, reply: _ask(kind, t, reply, given["arg"]), judge)
+    assert (found.outcome is Outcome.PASSED) == expected["passed"]
+    assert judge.asked == expected["judge_calls"]
+    if "reasoning" in expected:
+        assert found.reasoning == expected["reasoning"]
+
+
+def _ask(kind: str, t: Trial, reply: Reply, arg: Any) -> None:
+    if kind == "llmJudge":
+        t.judge(reply, arg["criteria"], threshold=arg["threshold"], scale=5)
+    elif kind == "sentiment":
+        t.sentiment(reply, arg)
+    elif kind == "guardrail":
+        t.guardrail(reply, must_not=arg["mustNot"])
+    elif kind == "factuality":
+        t.factuality(reply, arg["groundTruth"])
+    else:
+        t.check(reply).custom(arg["name"], lambda _: _returned(arg["returns"]))
+
+
+def _returned(told: Any) -> Any:
+    async def later() -> bool:
+        return False
+
+    if told == "async false":
+        return later()
+    if told == "throws 'boom'":
+        raise ValueError("boom")
+    return told
+
+
+def _in_our_form(answer: Any) -> Any:
+    """Return a judge's answer with our names of the same decisions."""
+    try:
+        said = json.loads(answer)
+    except (TypeError, ValueError):
+        return answer
+    names = {"matches": "conveyed", "passed": "kept"}
+    ours = {names.get(key, key): value for key, value in said.items()}
+    if {"conveyed", "kept", "factual"} & ours.keys():
+        ours.setdefault("quote", "")
+    return json.dumps(ours)
+
+
+@pytest.mark.vectors("scenario.jsonl", "response.mentions")
+def test_mentions(vector: Vector) -> None:
+    reply = Reply(vector["input"]["text"], (), None, 0.0, "", 1)
+    assert reply.mentions(vector["input"]["arg"]) == vector["expected"]["value"]
+
+
+@pytest.mark.vectors("scenario.jsonl", "scenario.persona")
+def test_persona(vector: Vector) -> None:
+    message = Persona(**vector["input"]["persona"]).says(vector["input"]["says"])
+    assert message.text == vector["expected"]["message"]
+    assert message.persona.role == vector["expected"]["persona_role"]
+
+
+@pytest.mark.vectors("scenario.jsonl", "scenario.validate")
+def test_validate(vector: Vector) -> None:
+    value = vector["input"]["value"] or {}
+
+    def test_it(t: Trial) -> None:
+        """Do nothing."""
+
+    try:
+        scenario(value.get("name"))(test_it if "fn" in value else None)  # type: ignore[arg-type,type-var]
+    except (TypeError, ValueError):
+        assert not vector["expected"]["valid"]
+    else:
+        assert vector["expected"]["valid"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.chdir(tmp_path)
+    with serving_agent() as agent:
+        agent.answer = lambda request: {"message": f"echo {request['message']}"}
+        yield new_project(tmp_path, agent)
+
+
+def body(*lines: str, name: str = "x") -> str:
+    """Return a scenario whose function has these lines."""
+    head = f'\n@scenario("{name}")\nasync def test_{name.lower()}(t: Trial) -> None:\n'
+    return head + "".join(f"    {line}\n" for line in lines)
+
+
+OK_CHECK = 't.check(reply).contains("hi")'
+STEPS: Final = {
+    "send hi": 'reply = await t.agent.send("hi")',
+    "assert contains hi": OK_CHECK,
+    "send": 'reply = await t.agent.send("hi")',
+    "assert ok": OK_CHECK,
+    "raise 'user bug'": 'raise ValueError("user bug")',
+    "adapter raises 'conn refused' on the first send": 'await t.agent.send("hi")',
+    "always fails": 't.check(await t.agent.send("hi")).contains("bye")',
+    "persona says one, then two": (
+        'karen = Persona(role="user"); await t.agent.send(karen.says("one"));'
+        ' t.check(await t.agent.send(karen.says("two"))).contains("two")'
+    ),
+}
+
+
+@pytest.mark.vectors("scenario.jsonl", "runner", departures=DEPARTURES)
+def test_runner(vector: Vector, project: Project) -> None:
+    given, expected = vector["input"], vector["expected"]
+    if "options" in given:
+        pytest.skip("a scenario that failed is not run again yet")
+    if "adapter raises" in given["steps"][0]:
+        project.agent.answer = lambda _: 400
+    passed = project.test(tests=body(*(STEPS[step] for step in given["steps"]))) == 0
+    [(score,)] = project.rows("SELECT score FROM executions")
+    assert (passed, score) == (expected["passed"], expected["score"])
+    found = [[kind, outcome == "passed"] for kind, _, outcome, _ in project.checks()]
+    assert found == expected["assertions"]
+    said = [turn for turn in expected["turns"] if turn[0] == "persona"]
+    assert project.agent.said == [text for _, text in said]
+    assert len(project.agent.requests) == expected["sends"]
+
+
+@pytest.mark.vectors("scenario.jsonl", "runner.context", departures=DEPARTURES)
+def test_scores(vector: Vector, project: Project) -> None:
+    project.test(tests=body("t.score('q', 0.4)"))
+    recorded = project.rows("SELECT score FROM assertions WHERE kind = 'score'") == [(0.4,)]
+    assert recorded == vector["expected"]["score_recorded_in_result"]
+
+
+@pytest.mark.vectors("scenario.jsonl", "score")
+def test_score(vector: Vector, project: Project) -> None:
+    passed = vector["input"]["assertions_passed"]
+    lines = [f't.check(reply).custom("{at}", lambda _: {one})' for at, one in enumerate(passed)]
+    project.test(tests=body('reply = await t.agent.send("hi")', *lines))
+    assert project.rows("SELECT score FROM executions") == [(vector["expected"]["score"],)]
+
+
+PARALLEL: Final = {
+    "fab-run-015": "".join(
+        body(f't.check(await t.agent.send("{name}")).contains("{name}")', name=name)
+        for name in "AB"
+    ),
+    "fab-run-016": "import asyncio\nstarted = asyncio.Event()\n"
+    + body('await t.agent.send("start A")', "await started.wait()",
+           'assert (await t.agent.send("end A")).text', name="A")
+    + body('await t.agent.send("start B")', 'assert (await t.agent.send("end B")).text', name="B")
+    + body('await t.agent.send("start C")', "started.set()",
+           'assert (await t.agent.send("end C")).text', name="C"),
+}  # fmt: skip
+
+
+@pytest.mark.vectors("scenario.jsonl", "runner.parallel", departures=DEPARTURES)
+def test_parallel(vector: Vector, project: Project) -> None:
+    expected = vector["expected"]
+    project.test("-j", str(vector["input"]["parallelism"]), tests="\n" + PARALLEL[vector["id"]])
+    if "order" in expected:
+        assert [text.split() for text in project.agent.said] == expected["order"]
+        return
+    found = project.rows("SELECT test, status, score FROM executions ORDER BY test")
+    ours = [[name[-1].upper(), status == "passed", score] for name, status, score in found]
+    assert ours == [one[:3] for one in expected["results"]]
+
+
+FILES: Final = {
+    "tests/test_one.py": ["Refund flow"],
+    "tests/sub/two_test.py": ["two-a", "two-b"],
+    "tests/test_arr.py": ["x1", "x2"],
+    "tests/three_spec.py": ["three"],
+    "tests/test_default.py": ["dflt", "named"],
+}
+
+
+def write_files(project: Project) -> None:
+    for file, names in FILES.items():
+        functions = "".join(
+            f'\n@scenario("{name}")\nasync def test_{at}(t: Trial) -> None:\n'
+            f'    t.check(await t.agent.send("{name}")).contains("echo")\n'
+            for at, name in enumerate(names)
+        )
+        project.write(file, f"from kindlm import Trial, scenario\n{functions}")
+    project.write("tests/four.yaml", "name: four\nturns: [{says: four, expect: {contains: echo}}]")
+
+
+@pytest.mark.vectors("scenario.jsonl", "discovery.files", departures=DEPARTURES)
+def test_discovery(vector: Vector, project: Project) -> None:
+    given, expected = vector["input"], vector["expected"]
+    if "files" in given:
+        write_files(project)
+        project.write("tests/test_bad.py", "from kindlm import scenario\ndef test_(:\n")
+    assert project.test() == 1
+    assert sorted(project.agent.said) == expected["scenarios"]
+
+
+@pytest.mark.vectors("scenario.jsonl", "discovery.filter", departures=DEPARTURES)
+def test_filter(vector: Vector, project: Project) -> None:
+    write_files(project)
+    wanted = vector["input"]["filter"]
+    project.test("-t", project.root.parent.name if "parent" in wanted else wanted)
+    assert sorted(project.agent.said) == vector["expected"]["scenarios"]
