@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -87,10 +87,14 @@ async def run_plan(
     *,
     limits: Limits = Limits(),
     earlier: Earlier = Earlier(),  # noqa: B008 - a value
+    parts: AsyncIterator[Plan] | None = None,
     unpriced: Callable[[str], None] = lambda _: None,
     held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
+
+    With `parts`, somebody else says what is run when: one part of the plan after the other, each
+    once the one before has ended. Whether they were all of the plan is theirs to know.
 
     `unpriced` is told of each model whose calls count for no limit of costs, since nobody knows
     their price, `held_up` of each provider or agent that wants to be left alone for long, and for
@@ -137,10 +141,18 @@ async def run_plan(
         limit_passed()
         try:
             with _time_limit(limits, stop), _nobody_waits(permits, stop):
-                return await run_pool(plan, earlier.finished, calls, work, paces, stop)
+                complete = True
+                async for part in parts or _whole(plan):
+                    done = await run_pool(part, earlier.finished, calls, work, paces, stop)
+                    complete = complete and done
+                return complete
         finally:
             if stop.reason == _USED_UP:
                 stop.reason = _used_up(budget.total_usd, limits)
+
+
+async def _whole(plan: Plan) -> AsyncIterator[Plan]:
+    yield plan
 
 
 async def _do(

@@ -50,6 +50,9 @@ class RunOptions(Data):
     compat: str | None = Field(
         default=None, description="the program by whose rules cases in its format are judged"
     )
+    runner: Literal["pytest"] | None = Field(
+        default=None, description="what chose and started the tests, if it was not kindlm"
+    )
 
 
 class RunStarted(Payload):
@@ -83,11 +86,25 @@ class RunResumed(Payload):
     )
 
 
+class DealtTest(Data):
+    """A test that came to this run while it went on."""
+
+    suite: int = Field(description="ordinal of its suite")
+    name: str
+    target: str
+
+
 class RunExtended(Payload):
-    """More is to be run than was planned until now: what was found calls for more repeats."""
+    """More is to be run than was planned until now.
+
+    What was found calls for more repeats, or one more test was dealt to this shard.
+    """
 
     type: Literal["run.extended"] = "run.extended"
     planned: int = Field(description="number of executions that the plan holds now")
+    tests: list[DealtTest] = Field(
+        default=[], description="tests that are selected from now on, as they were dealt"
+    )
 
 
 class RunInterrupted(Payload):

@@ -21,6 +21,12 @@ SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
  ORDER BY started_at DESC, id
 """
 
+# Whoever chose the tests of a run has to choose them again: kindlm can not go on with it.
+_RUNNER = """
+SELECT json_extract(data, '$.options.runner') FROM event_log
+ WHERE stream = 'run/' || ? AND type = 'run.started'
+"""
+
 _STARTED = """
 SELECT data FROM event_log WHERE stream = 'run/' || ? AND type = 'run.started'
 """
@@ -148,12 +154,15 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     `latest` is the latest that is unfinished and that nobody is at, if there is one.
     """
     if wanted == "latest":
-        unfinished = [row[0] for row in db.execute(_UNFINISHED, (mode,))]
+        every = [row[0] for row in db.execute(_UNFINISHED, (mode,)).fetchall()]
+        unfinished = [run for run in every if _runner(db, run) is None]
         file = db.execute("PRAGMA database_list").fetchone()[2]
         stopped = (run for run in unfinished if not is_held(file, f"run/{run}"))
         found = next(stopped, next(iter(unfinished), None))
         if found is not None:
             return Ok(found)
+        if every:
+            return Err(_run_by(every[0], _runner(db, every[0]) or ""))
         has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
         return Err(
             _nothing_to_resume(
@@ -166,7 +175,14 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
     if ended == "finished" or is_a != mode:
         return Err(_not_resumable(run.value, ended, is_a))
+    if (runner := _runner(db, run.value)) is not None:
+        return Err(_run_by(run.value, runner))
     return run
+
+
+def _runner(db: sqlite3.Connection, run: str) -> str | None:
+    row = db.execute(_RUNNER, (run,)).fetchone()
+    return row[0] if row else None
 
 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
@@ -223,6 +239,14 @@ def _nothing_to_resume(reason: str) -> KindlmError:
         ErrorCode.CONFIG_NOT_FOUND,
         f"There is nothing to resume: {reason}.",
         "Run the tests: kindlm test",
+    )
+
+
+def _run_by(run: str, runner: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {run} can not be resumed: {runner} chose its tests, and started them.",
+        f"Run what failed or did not run, as a run of its own: {runner} --kindlm --lf",
     )
 
 

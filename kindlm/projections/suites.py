@@ -1,7 +1,8 @@
 """Tables `suites`, `suite_gates` and `planned_tests`: what a run was asked to do.
 
 A suite may be told of again when its run is resumed, also as one that could not be loaded the first
-time: what was told last holds, whole.
+time: what was told last holds, whole. Tests that are dealt to a shard one by one are selected as
+they come.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindlm.projections.naming import json_column, run_id, suite_id, text_ref
-from kindlm_store import Delete, Operation, Projection, RecordedEvent, Table, Upsert
+from kindlm_store import Delete, Operation, Projection, RecordedEvent, Table, Update, Upsert
 
 __all__ = ["SUITES"]
 
@@ -34,6 +35,7 @@ _COLUMNS = {
     "error_ref": "TEXT",
     "hint_ref": "TEXT",
     "line": "INTEGER",
+    "unread": "TEXT",
 }
 
 
@@ -53,6 +55,7 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
             "config_ref": text_ref(data, "config"),
             "baseline_run": data.get("baseline_run"),
             "tags": json_column(data.get("tags", [])),
+            "unread": json_column(data.get("unread", [])),
         },
     )
     for gate in data["gates"]:
@@ -102,6 +105,13 @@ def _skipped(event: RecordedEvent) -> Iterator[Operation]:
     )
 
 
+def _dealt(event: RecordedEvent) -> Iterator[Operation]:
+    for test in event.data.get("tests", []):
+        suite = suite_id(run_id(event), test["suite"])
+        key = {"suite": suite, "test": test["name"], "target": test["target"]}
+        yield Update("planned_tests", key, {"selected": True})
+
+
 def _told(event: RecordedEvent, facts: Mapping[str, Any]) -> Iterator[Operation]:
     """Write the row of a suite, and take back what was told of it before."""
     data = event.data
@@ -122,7 +132,7 @@ def _told(event: RecordedEvent, facts: Mapping[str, Any]) -> Iterator[Operation]
 
 SUITES = Projection(
     name="suites",
-    version=5,
+    version=6,
     tables=(
         Table(
             "suites",
@@ -161,5 +171,9 @@ SUITES = Projection(
             foreign_keys={"suite": ("suites", "id")},
         ),
     ),
-    handlers={"suite.started": _started, "suite.skipped": _skipped},
+    handlers={
+        "suite.started": _started,
+        "suite.skipped": _skipped,
+        "run.extended": _dealt,
+    },
 )

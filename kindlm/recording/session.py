@@ -6,11 +6,10 @@ and the recorder, and the verdict is computed from the read models that the reco
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -26,23 +25,22 @@ from kindlm.engine.retry import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, Result
-from kindlm.events import RunAborted, RunExtended, RunInterrupted, RunSealed, new_event
+from kindlm.events import RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
-from kindlm.history.run_view import RunView
 from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import BaselineLookup, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
+from kindlm.recording.driven import Parts, undealt
+from kindlm.recording.ending import finish_run
 from kindlm.recording.git import ci_service, git_state
-from kindlm.recording.journal import new_journal
 from kindlm.recording.recorded_sources import embedders, recorded_sources
 from kindlm.recording.recorder import RunRecorder
-from kindlm.recording.request import RunRequest, Settling, SkippedSuite
+from kindlm.recording.request import Driven, RunRequest, Settling, SkippedSuite
 from kindlm.recording.resumption import lost_suite
 from kindlm.recording.run_events import (
-    run_finished,
     run_resumed,
     run_started,
     suite_skipped,
@@ -54,7 +52,7 @@ from kindlm.recording.watcher import Watcher
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings
 from kindlm.wording import shown
-from kindlm_store import Append, EventLog, HeadOf, Redactor, StreamLock
+from kindlm_store import EventLog, Redactor, StreamLock
 
 __all__ = ["new_run_id", "open_log", "run_secrets", "run_session"]
 
@@ -83,8 +81,9 @@ async def run_session(
     """Run everything that was requested, or is left of it, and record it as the run `run`.
 
     The stream is sealed if the plan was completed and the verdict could be computed; otherwise
-    the run stays open. Raises `LockHeldError` if another process runs it, `SealedError` if it was
-    finished meanwhile, and `StoreError` if events can't be written.
+    the run stays open. So does one whose tests were dealt to it: see `end_dealt`. Raises
+    `LockHeldError` if another process runs it, `SealedError` if it was finished meanwhile, and
+    `StoreError` if events can't be written.
     """
     started = time.monotonic()
     stream = f"run/{run}"
@@ -99,9 +98,10 @@ async def run_session(
             return
         await recorder.durable()
         await log.aflush()
-        if await _read_models_are_sound(log):
-            took_ms = (time.monotonic() - started) * 1000
-            await _finish(run, log, took_ms + (before.duration_ms if before else 0.0))
+        if request.driven is not None and request.driven.dealt:
+            return
+        took_ms = (time.monotonic() - started) * 1000
+        await finish_run(run, log, took_ms + (before.duration_ms if before else 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,13 @@ class _Session:
         ):
             self.recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
             baselines = RecordedBaselines(self.reader, _chosen_baselines(request, self.before))
-            await self._begin(served, baselines)
+            await self._begin(_as_begun(served, request.driven), baselines)
             if self.stop.reason is not None:
                 return False
             ports = _ports(request, self.run, self.reader, baselines, self.recorder, processes)
-            if request.settling is None:
+            if request.driven is not None:
+                complete = await self._run_driven(request.driven, served, ports)
+            elif request.settling is None:
                 earlier = self.before.earlier if self.before else Earlier()
                 complete = await self._run_once(served.work, ports, earlier)
             else:
@@ -159,7 +161,20 @@ class _Session:
             self.stop.abort(lacking.why)
         return False
 
-    async def _run(self, plan: Plan, ports: Ports, earlier: Earlier) -> bool:
+    async def _run_driven(self, driven: Driven, served: Served, ports: Ports) -> bool:
+        """Run what somebody else says, when they say it; tell whether that was all of the plan."""
+        lost = {suite.path: suite.error for suite in served.skipped.values()}
+        parts = Parts(driven, served.work, lost, self.recorder)
+        complete = await self._run(served.work, ports, Earlier(), aiter(parts))
+        return complete and (driven.dealt or parts.executions == len(served.work))
+
+    async def _run(
+        self,
+        plan: Plan,
+        ports: Ports,
+        earlier: Earlier,
+        parts: AsyncIterator[Plan] | None = None,
+    ) -> bool:
         """Run a plan, but for what has ended earlier; tell whether all of it is done."""
         tell = self.watcher.tell
         self.watcher.planned(plan, earlier.finished)
@@ -170,6 +185,7 @@ class _Session:
             self.stop,
             limits=self.request.limits,
             earlier=earlier,
+            parts=parts,
             unpriced=lambda model: tell(_unpriced(model)),
             held_up=self._held_up,
         )
@@ -191,6 +207,13 @@ class _Session:
             await self.recorder.durable()
             await self.log.aflush()
         return True
+
+
+def _as_begun(served: Served, driven: Driven | None) -> Served:
+    """Return what is known of a run when it begins: not yet which tests will be dealt to it."""
+    if driven is None or not driven.dealt:
+        return served
+    return replace(served, plan=undealt(served.plan), work=undealt(served.work))
 
 
 def _chosen_baselines(
@@ -299,24 +322,3 @@ def _record_start(
         recorder.record(suite_started(planned, baselines, request.root))
     for ordinal, suite in sorted(served.skipped.items()):
         recorder.record(suite_skipped(suite, ordinal))
-
-
-async def _read_models_are_sound(log: EventLog) -> bool:
-    """Tell whether the tables can be trusted; one that lost its fold is computed anew first.
-
-    A verdict from tables that miss what happened would be sealed for good.
-    """
-    if log.projection_errors():
-        await asyncio.to_thread(log.rebuild)
-    return not log.projection_errors()
-
-
-async def _finish(run: str, log: EventLog, duration_ms: float) -> None:
-    """Compute the verdict from the read models, record it, and seal the run."""
-    with closing(log.reader()) as reader:
-        finished = run_finished(RunView(reader, run), duration_ms)
-    stream = f"run/{run}"
-    await log.submit(
-        Append(stream, (new_event(finished),), seal=True),
-        Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
-    )
