@@ -70,6 +70,7 @@ _COLUMNS = {
         "latency_ms": "milliseconds",
         "cost_usd": "US dollars of the tested model's calls; empty: unknown",
         "cost_source": "where the cost comes from: reported, computed or unknown",
+        "score": "of a scenario, the weighted mean of its checks, 0 to 1; empty: nothing decided",
     },
     "provider_calls": {
         "purpose": "test, judge or drift",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, discover
+from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, Unreadable, cases_in, discover
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
-from kindlm.recording.project import project_name, run_environment
+from kindlm.recording.project import project_name, run_environment, tests_folder
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.scenarios.configuration import load_configuration
@@ -23,16 +23,16 @@ from kindlm.suite import Expectation, Suite
 __all__ = ["Loaded", "default_paths", "load_paths"]
 
 _DEFAULT_FILE = "kindlm.yaml"
-_DEFAULT_FOLDER = "tests"
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What the paths held: suites that can run, and those that can't, with everything found.
 
-    `files` are those of the suites, `folders` where they are, in order: their `.env` files belong
-    to the run. `referenced` are files that the suites refer to, also those that are not there.
-    `ignored` are YAML files that look like tests and are none.
+    `files` are those that were named or found, `folders` where they are, in order: their `.env`
+    files belong to the run. `referenced` are files that the suites refer to, also those that are
+    not there. `ignored` are YAML files that look like tests and are none. `unnamed` are tests of
+    suites of several files, by the path of the suite and their name, that are in other files.
     """
 
     suites: tuple[Suite, ...]
@@ -42,11 +42,16 @@ class Loaded:
     folders: tuple[Path, ...]
     referenced: tuple[Path, ...]
     ignored: tuple[Path, ...]
+    unnamed: frozenset[tuple[str, str]] = frozenset()
 
 
 def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
-    """Return what is run when nothing is named: `kindlm.yaml`, else the folder `tests`."""
-    for name in (_DEFAULT_FILE, _DEFAULT_FOLDER):
+    """Return what is run when nothing is named: `kindlm.yaml`, else the folder with the tests.
+
+    That is `tests`, unless the project's configuration names another one.
+    """
+    tests = tests_folder(folder)
+    for name in (_DEFAULT_FILE, tests):
         if (folder / name).exists():
             return Ok((folder / name,))
     above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
@@ -54,7 +59,7 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     return Err(
         KindlmError(
             ErrorCode.CONFIG_NOT_FOUND,
-            f"There is no {_DEFAULT_FILE} and no folder {_DEFAULT_FOLDER}/ here.",
+            f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.",
             "Write a first suite: kindlm init"
             if found is None
             else f"There is one above: name it, {os.path.relpath(found, folder)}",

@@ -20,6 +20,7 @@ __all__ = [
     "project_name",
     "regression_threshold",
     "run_environment",
+    "tests_folder",
 ]
 
 _PROJECT_FILES = ("kindlm.yaml", "kindlm.toml")
@@ -102,6 +103,13 @@ def project_name(root: Path) -> str:
     if isinstance(written, str) and written:
         return written
     return remote_name(root) or root.resolve().name or "project"
+
+
+def tests_folder(root: Path) -> str:
+    """Return `tests` of the project's configuration, by default the folder of that name."""
+    table = _configuration(root)
+    written = table.value.get("tests") if isinstance(table, Ok) else None
+    return written if isinstance(written, str) and written else "tests"
 
 
 def configuration_file(root: Path) -> Path:

@@ -94,7 +94,9 @@ def _write_head(view: RunView, page: Page) -> None:
 def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -> None:
     page.blank()
     place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
-    page.line((one_line(suite.name), "bold"), (f"  {one_line(place)}", "dim"), hang=2)
+    # A suite that is named after its file says so once.
+    where = "" if place == suite.name else f"  {one_line(place)}"
+    page.line((one_line(suite.name), "bold"), (where, "dim"), hang=2)
     if suite.error_code is not None:
         code = f"{suite.error_code} ({suite.error_number})"
         message = visible(bounded(suite.error or "", 2_000, lines=20))

@@ -17,6 +17,8 @@ from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
 from kindlm.config.load import read_bytes
+from kindlm.config.places import Path as Place
+from kindlm.config.places import dotted
 from kindlm.config.raw import section, texts
 from kindlm.config.section import MAX_REPEAT, Positive, Score, Text, Url
 from kindlm.config.validation import fit
@@ -25,6 +27,7 @@ from kindlm.formats.evalview.toml_document import read_toml
 
 __all__ = [
     "AGENT",
+    "LlmTable",
     "LoadedConfiguration",
     "ProjectConfiguration",
     "agent_config",
@@ -180,9 +183,23 @@ def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedC
     agent = None
     if config is not None and config.agent is not None:
         agent = agent_config(config.agent, reporter)
+    if config is not None:
+        _warn(config, reporter)
     reporter.sort_phase(0)
     usable = None if reporter.has_errors else config
     return LoadedConfiguration(usable, agent, file, tuple(reporter.diagnostics))
+
+
+def _warn(config: ProjectConfiguration, reporter: Reporter) -> None:
+    """Report what is accepted, and has no effect yet."""
+    written: list[Place] = [
+        (name,) for name in ("report", "sandbox") if name in config.model_fields_set
+    ]
+    if "retries" in config.eval.model_fields_set and config.eval.retries:
+        written.append(("eval", "retries"))
+    for path in written:
+        message = f"`{dotted(path)}` has no effect yet"
+        reporter.warning(path, message, "Leave it out", reason="no_effect")
 
 
 def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool:

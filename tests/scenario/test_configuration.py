@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from scenario_project import Project
 
+from kindlm.cli.app import run
+
 TEST = """
 @scenario("x")
 async def test_it(t: Trial) -> None:
@@ -119,3 +121,21 @@ def test_the_configuration_counts_for_the_identity_of_a_suite(project: Project) 
     project.test(tests=TEST.replace("hi", "ho"))
     hashes = [one for (one,) in project.rows("SELECT config_hash FROM suites ORDER BY rowid")]
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_folder_with_the_tests_can_be_another_one(project: Project) -> None:
+    text = (project.root / "kindlm.toml").read_text("utf-8")
+    project.write("kindlm.toml", f'tests = "checks"\n{text}')
+    project.write("checks/test_it.py", "from kindlm import *" + TEST)
+    assert run(["test", "--quiet"]) == 0
+    assert project.statuses() == {"test_it": "passed"}
+
+
+def test_what_has_no_effect_yet_is_told(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (project.root / "kindlm.toml").read_text("utf-8")
+    project.write("kindlm.toml", f'{text}[report]\nformats = ["json"]\n')
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    assert run(["test", "tests"]) == 0
+    assert "`report` has no effect yet" in capsys.readouterr().err

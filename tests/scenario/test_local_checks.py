@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from scenario_project import Project
 
 USED = {
@@ -35,74 +35,81 @@ def fails():
 """
 
 
-def outcome_of(project: Project, check: str, answer: dict[str, Any]) -> list[str]:
+def outcomes_of(project: Project, checks: Iterable[str], answer: dict[str, Any]) -> dict[str, str]:
+    """Return how each check of the answer comes out, in a scenario of its own."""
     project.agent.answer = lambda _: answer
-    project.test(
-        tests=f"""{HEAD}
-@scenario("x")
-async def test_it(t: Trial) -> None:
+    listed = list(checks)
+    functions = "".join(
+        f"""
+@scenario("{number}")
+async def test_{number}(t: Trial) -> None:
     t.check(await t.agent.send("hi")){check}
 """
+        for number, check in enumerate(listed)
     )
-    return [outcome for _, _, outcome, _ in project.checks()]
+    project.test(tests=HEAD + functions)
+    found = project.rows(
+        "SELECT e.test, a.outcome FROM assertions a JOIN executions e ON e.id = a.execution"
+    )
+    return {listed[int(test.rpartition("_")[2])]: outcome for test, outcome in found}
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        '.contains("order a-")',
-        '.contains("")',
-        '.not_contains("sorry")',
-        r'.matches(r"[A-Z]-\d{4}")',
-        '.matches(re.compile("order", re.IGNORECASE))',
-        '.json_schema({"type": "object", "required": ["id"]})',
-        ".json_schema(Order)",
-        ".latency(60_000)",
-        ".token_usage(31)",
-        '.tool_called("refund")',
-        '.tool_called("lookup_order", {"id": "A1"})',
-        '.tool_called("lookup_order", {"deep": {"y": 2}})',
-        '.tool_not_called("delete")',
-        '.tool_not_called("lookup_order", {"id": "B2"})',
-        '.custom("len", lambda reply: len(reply.tool_calls) == 2)',
-        '.custom("usage", lambda reply: reply.usage.output_tokens == 21)',
-        '.custom("later", lambda reply: later(reply.mentions("ORDER")))',
-    ],
+PASSING = (
+    '.contains("order a-")',
+    '.contains("")',
+    '.not_contains("sorry")',
+    r'.matches(r"[A-Z]-\d{4}")',
+    '.matches(re.compile("order", re.IGNORECASE))',
+    '.json_schema({"type": "object", "required": ["id"]})',
+    ".json_schema(Order)",
+    ".latency(60_000)",
+    ".token_usage(31)",
+    '.tool_called("refund")',
+    '.tool_called("lookup_order", {"id": "A1"})',
+    '.tool_called("lookup_order", {"deep": {"y": 2}})',
+    '.tool_not_called("delete")',
+    '.tool_not_called("lookup_order", {"id": "B2"})',
+    '.custom("len", lambda reply: len(reply.tool_calls) == 2)',
+    '.custom("usage", lambda reply: reply.usage.output_tokens == 21)',
+    '.custom("later", lambda reply: later(reply.mentions("ORDER")))',
 )
-def test_passes(project: Project, check: str) -> None:
-    assert outcome_of(project, check, USED) == ["passed"]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        '.contains("refund")',
-        '.not_contains("")',
-        '.matches("order")',
-        '.json_schema({"type": "array"})',
-        ".json_schema(Other)",
-        ".latency(0)",
-        ".token_usage(30)",
-        '.tool_called("delete")',
-        '.tool_called("lookup_order", {"id": "B2"})',
-        '.tool_not_called("refund")',
-        '.tool_not_called("lookup_order", {"id": "A1"})',
-        '.custom("len", lambda reply: False)',
-        '.custom("later", lambda reply: later(0))',
-        '.custom("fails", lambda reply: fails())',
-    ],
+def test_passes(project: Project) -> None:
+    found = outcomes_of(project, PASSING, USED)
+    assert found == dict.fromkeys(PASSING, "passed")
+
+
+FAILING = (
+    '.contains("refund")',
+    '.not_contains("")',
+    '.matches("order")',
+    '.json_schema({"type": "array"})',
+    ".json_schema(Other)",
+    ".latency(0)",
+    ".token_usage(30)",
+    '.tool_called("delete")',
+    '.tool_called("lookup_order", {"id": "B2"})',
+    '.tool_not_called("refund")',
+    '.tool_not_called("lookup_order", {"id": "A1"})',
+    '.custom("len", lambda reply: False)',
+    '.custom("later", lambda reply: later(0))',
+    '.custom("fails", lambda reply: fails())',
 )
-def test_fails(project: Project, check: str) -> None:
-    assert outcome_of(project, check, USED) == ["failed"]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [".token_usage(0)", '.matches("(")', '.custom("raises", lambda reply: 1 / 0)'],
-)
-def test_is_not_decided(project: Project, check: str) -> None:
-    assert outcome_of(project, check, {"message": "hi"}) == ["inconclusive"]
-    assert project.statuses() == {"test_it": "errored"}
+def test_fails(project: Project) -> None:
+    found = outcomes_of(project, FAILING, USED)
+    assert found == dict.fromkeys(FAILING, "failed")
+
+
+UNDECIDED = (".token_usage(0)", '.matches("(")', '.custom("raises", lambda reply: 1 / 0)')
+
+
+def test_is_not_decided(project: Project) -> None:
+    found = outcomes_of(project, UNDECIDED, {"message": "hi"})
+    assert found == dict.fromkeys(UNDECIDED, "inconclusive")
+    assert set(project.statuses().values()) == {"errored"}
 
 
 def test_a_check_looks_at_its_answer_alone(project: Project) -> None:
@@ -136,10 +143,9 @@ async def test_it(t: Trial) -> None:
     assert labels == ["said", "said #2", "turn 2: said", "turn 2: said #2"]
 
 
-@pytest.mark.parametrize("wrong", ['"text"', "int"])
-def test_a_schema_that_is_none_is_an_error_of_the_test(project: Project, wrong: str) -> None:
-    assert outcome_of(project, f".json_schema({wrong})", USED) == []
-    assert project.statuses() == {"test_it": "errored"}
+def test_a_schema_that_is_none_is_an_error_of_the_test(project: Project) -> None:
+    assert outcomes_of(project, ['.json_schema("text")', ".json_schema(int)"], USED) == {}
+    assert set(project.statuses().values()) == {"errored"}
 
 
 def test_a_required_check_can_not_be_waited_for(project: Project) -> None:

@@ -36,27 +36,30 @@ async def test_it(t: Trial) -> None:
 """
 
 
-@pytest.mark.parametrize("kind", CHECKED)
-def test_a_judge_decides(project: Project, kind: str) -> None:
-    project.agent.judge = lambda _: GOOD[kind]
-    assert project.test(tests=scenario_with(CHECKED[kind])) == 0
-    project.agent.judge = lambda _: BAD[kind]
-    assert project.test() == 1
-    assert [(k, outcome, line) for k, _, outcome, line in project.checks()] == [(kind, "failed", 5)]
+@pytest.mark.parametrize(("answers", "outcome"), [(GOOD, "passed"), (BAD, "failed")])
+def test_a_judge_decides(
+    project: Project, answers: dict[str, dict[str, Any]], outcome: str
+) -> None:
+    kinds = {"criteria": "judge", "tone": "sentiment", "rule": "guardrail"}
+    project.agent.judge = lambda data: answers[
+        next((kind for key, kind in kinds.items() if key in data), "factuality")
+    ]
+    code = project.test(tests=scenario_with("\n    ".join(CHECKED.values())))
+    assert code == (0 if outcome == "passed" else 1)
+    assert [(kind, found, line) for kind, _, found, line in project.checks()] == [
+        (kind, outcome, line) for line, kind in enumerate(CHECKED, 5)
+    ]
 
 
-@pytest.mark.parametrize("answer", [500, "no JSON", {"score": "4"}, {"score": 9}, {}])
-@pytest.mark.parametrize("kind", CHECKED)
+@pytest.mark.parametrize("answer", [400, "no JSON", {"score": "4"}, {"score": 9}, {}])
 def test_without_a_proper_answer_after_one_more_try_nothing_is_decided(
-    project: Project, kind: str, answer: Any
+    project: Project, answer: Any
 ) -> None:
     project.agent.judge = lambda _: answer
-    project.write("kindlm.toml", (project.root / "kindlm.toml").read_text() + "[eval]\n")
-    project.test(tests=scenario_with(CHECKED[kind]))
-    assert [outcome for _, _, outcome, _ in project.checks()] == ["inconclusive"]
+    project.test(tests=scenario_with("; ".join(CHECKED.values())))
+    assert [outcome for _, _, outcome, _ in project.checks()] == ["inconclusive"] * len(CHECKED)
     assert project.statuses() == {"test_it": "errored"}
-    if answer != 500:
-        assert len(project.agent.questions) == 2
+    assert len(project.agent.questions) == 2 * len(CHECKED)
 
 
 def test_a_guardrail_has_a_verdict_for_each_rule(project: Project) -> None:
@@ -157,19 +160,19 @@ def test_it(t: SyncTrial) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
+def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None:
+    checks = (
         't.judge(reply, "polite?", threshold=6, scale=5)',
         't.judge(reply, "polite?", scale=0)',
         "t.guardrail(reply)",
         't.check(reply, weight=0).contains("x")',
         't.score("x", float("nan"))',
-    ],
-)
-def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project, check: str) -> None:
-    project.test(tests=scenario_with(check))
-    [(error,)] = project.rows(
-        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+        't.score("x", 4)',
     )
-    assert "ValueError" in error
+    functions = (
+        scenario_with(check).replace("test_it", f"test_{at}") for at, check in enumerate(checks)
+    )
+    project.test(tests="".join(functions))
+    errors = project.rows("SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref")
+    assert len(errors) == len(checks)
+    assert all("ValueError" in error for (error,) in errors)
