@@ -51,7 +51,7 @@ from kindlm.ports import (
     SimulatorFactory,
     TranscriptSource,
 )
-from kindlm.suite import Script
+from kindlm.suite import Case, Script
 from kindlm.transcript import Message, Transcript, cost_of
 from kindlm_store import Text
 
@@ -228,7 +228,7 @@ class _Attempt:
                 if self._conversation.is_checkable:
                     await self._check()
         except TimeoutError:
-            return _too_slow(self._timeout_ms)
+            return _too_slow(self._timeout_ms, self._case)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crash(crash)
         finally:
@@ -256,7 +256,7 @@ class _Attempt:
             await trial.abandon()
             self._conversation = voice.state
             self._deciding = self._results = trial.results
-        return error or self._conversation.error
+        return self._conversation.error or error
 
     def _voice(self) -> Result[Voice]:
         """Return what says the messages of a script."""
@@ -434,9 +434,12 @@ def _crash(crash: Exception) -> KindlmError:
     )
 
 
-def _too_slow(timeout_ms: int) -> KindlmError:
+def _too_slow(timeout_ms: int, case: Case) -> KindlmError:
+    limit = "defaults.executionTimeoutMs"
+    if case.script is not None:
+        limit = "`timeout` of the scenario, or eval.default_timeout"
     return KindlmError(
         ErrorCode.PROVIDER_TIMEOUT,
         f"The execution took longer than {timeout_ms} ms.",
-        "Raise defaults.executionTimeoutMs, or look at which call was slow: kindlm show",
+        f"Raise {limit}, or look at which call was slow: kindlm show",
     )

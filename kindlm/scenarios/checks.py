@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, cast
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply
-from kindlm.scenarios.stopping import RequirementFailed
+from kindlm.scenarios.stopping import RequirementFailed, raise_unless_of_a_test
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
 
@@ -102,7 +102,8 @@ class Checks:
         expectation = self._expectation("custom", name, {})
         try:
             found = function(self._reply)
-        except Exception as error:  # noqa: BLE001 - the user's function
+        except BaseException as error:  # noqa: BLE001 - the user's function
+            raise_unless_of_a_test(error)
             return self._concluded(expectation, _raised(name, error))
         if inspect.isawaitable(found):
             if self._required:
@@ -189,11 +190,12 @@ def _decided(name: str, found: object) -> CheckResult:
 async def _awaited(name: str, finding: Awaitable[Any]) -> CheckResult:
     try:
         return _decided(name, await finding)
-    except Exception as error:  # noqa: BLE001 - the user's function
+    except BaseException as error:  # noqa: BLE001 - the user's function
+        raise_unless_of_a_test(error)
         return _raised(name, error)
 
 
-def _raised(name: str, error: Exception) -> CheckResult:
+def _raised(name: str, error: BaseException) -> CheckResult:
     if isinstance(error, AssertionError):
         message = str(error) or f"The check {shown(name)} failed"
         return verdict("custom", name, passed=False, message=message)

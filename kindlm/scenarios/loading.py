@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -16,6 +16,10 @@ from types import CodeType, ModuleType
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
 __all__ = ["import_file"]
+
+
+_brought: dict[Path, set[str]] = {}
+"""The modules that test files brought along from their folders: they are read anew with them."""
 
 
 def import_file(file: Path) -> Result[ModuleType]:
@@ -27,11 +31,26 @@ def import_file(file: Path) -> Result[ModuleType]:
     """
     file = file.resolve()
     folder, name = _root_and_name(file)
+    for each in _brought.pop(file, ()):
+        sys.modules.pop(each, None)
+    before = set(sys.modules)
     try:
-        with _beside(folder):
+        # What it prints is not the report, which may be the output.
+        with _beside(folder), redirect_stdout(sys.stderr):
             return Ok(_imported(file, name))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's file raises
         return Err(_not_imported(file, error))
+    finally:
+        _brought[file] = {each for each in set(sys.modules) - before if _is_beside(each, folder)}
+
+
+def _is_beside(module: str, folder: Path) -> bool:
+    """Tell whether a module is one of a folder, and of no package that is installed there."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not Path(file).is_relative_to(folder):
+        return False
+    parts = Path(file).relative_to(folder).parts
+    return "site-packages" not in parts and not any(part.startswith(".") for part in parts)
 
 
 def _root_and_name(file: Path) -> tuple[Path, str]:

@@ -15,7 +15,7 @@ from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import verdict
 from kindlm.scenarios.place import asked_at, failed_at, user_trace
-from kindlm.scenarios.stopping import AgentError, RequirementFailed
+from kindlm.scenarios.stopping import AgentError, RequirementFailed, raise_unless_of_a_test
 from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.suite import Expectation
 from kindlm.wording import shown
@@ -51,23 +51,24 @@ class FunctionScript:
                 await _in_thread(lambda: function(**arguments), trial)
         except (RequirementFailed, AgentError):
             return None  # both are recorded where they happened
-        except AssertionError as error:
+        except BaseException as error:  # noqa: BLE001 - the user's function
+            raise_unless_of_a_test(error)
+            if not isinstance(error, AssertionError) and not _is_failure_of_pytest(error):
+                return self._raised(error)
             self._record_assert(stage, error)
             return None
-        except Exception as error:  # noqa: BLE001 - the user's function
-            return self._raised(error)
         if not trial.checked:
             record_nothing_checked(stage, self.where)
         return None
 
-    def _record_assert(self, stage: Stage, error: AssertionError) -> None:
+    def _record_assert(self, stage: Stage, error: BaseException) -> None:
         where, line = failed_at(error, self.file)
         label = line.removeprefix("assert ") or "assert"
         message = str(error) or f"It does not hold: {line}"
         found = verdict("assert", label, passed=False, message=message)
         stage.conclude(Expectation("assert", label, {}, where), found)
 
-    def _raised(self, error: Exception) -> KindlmError:
+    def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
         place = f"line {where.line} of {self.file.name}" if where.line else self.file.name
         return KindlmError(
@@ -83,6 +84,12 @@ def record_nothing_checked(stage: Stage, where: SourceLocation) -> None:
     label = "something is checked"
     found = verdict("checked", label, passed=False, message="Nothing was checked")
     stage.conclude(Expectation("checked", label, {}, where), found)
+
+
+def _is_failure_of_pytest(error: BaseException) -> bool:
+    """Tell whether `pytest.fail` raised something; pytest need not be there."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return {"OutcomeException", "Failed"} <= names
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:

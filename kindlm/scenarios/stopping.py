@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["AgentError", "RequirementFailed", "TrialOver"]
+import asyncio
+
+__all__ = ["AgentError", "RequirementFailed", "TrialOver", "raise_unless_of_a_test"]
 
 
 class RequirementFailed(Exception):  # noqa: N818 - no error of the test
@@ -15,3 +17,12 @@ class AgentError(Exception):
 
 class TrialOver(BaseException):
     """The trial was cut off, and the function of a test still runs in its thread."""
+
+
+def raise_unless_of_a_test(error: BaseException) -> None:
+    """Raise again what cuts a test off from outside; the rest is what the test itself raised.
+
+    That may be more than an `Exception`: `SystemExit`, and what `pytest.fail` raises.
+    """
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit | TrialOver):
+        raise error

@@ -155,3 +155,61 @@ def test_it(t: SyncTrial) -> None:
         ("seen", "passed"),
         ("bye", "failed"),
     ]
+
+
+def test_what_is_no_exception_ends_no_run(project: Project) -> None:
+    project.test(
+        tests="""
+import pytest, sys
+
+async def leaves(reply):
+    sys.exit(3)
+
+@scenario("x")
+async def test_exit(t: Trial) -> None:
+    sys.exit(3)
+
+@scenario("x")
+def test_exit_in_a_thread(t: SyncTrial) -> None:
+    sys.exit(3)
+
+@scenario("x")
+async def test_check(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).custom("leaves", leaves)
+
+@scenario("x")
+async def test_fail(t: Trial) -> None:
+    pytest.fail("not good")
+
+@scenario("x")
+async def test_skip(t: Trial) -> None:
+    pytest.skip("not now")
+
+@scenario("x")
+async def test_good(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert project.statuses() == {
+        "test_exit": "errored",
+        "test_exit_in_a_thread": "errored",
+        "test_check": "errored",
+        "test_fail": "failed",
+        "test_skip": "errored",
+        "test_good": "passed",
+    }
+
+
+def test_the_error_of_the_agent_is_told_whatever_becomes_of_it(project: Project) -> None:
+    project.agent.answer = lambda _: 400
+    project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(t.agent.send("hi"))
+"""
+    )
+    assert project.rows("SELECT error_code FROM executions") == [("PROVIDER_API_ERROR",)]
