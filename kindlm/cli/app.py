@@ -22,6 +22,7 @@ from kindlm.cli.commands.browse import browse_command
 from kindlm.cli.commands.demo import demo_command
 from kindlm.cli.commands.diff import diff_command
 from kindlm.cli.commands.export import export_command
+from kindlm.cli.commands.gen import gen_command
 from kindlm.cli.commands.import_ import import_command
 from kindlm.cli.commands.init import init_command
 from kindlm.cli.commands.label import label_command
@@ -51,6 +52,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo_command,
     "init": init_command,
     "validate": validate_command,
+    "gen": gen_command,
     "test": test_command,
     "watch": test_command,
     "runs": runs_command,

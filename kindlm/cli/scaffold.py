@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import MappingProxyType
 
 from kindlm.cli.schema_file import schema_text
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["create_project", "template_file"]
+__all__ = ["create_project", "quoted", "template_file"]
 
 _TEMPLATES = "templates"
 _SETTINGS = "env"
@@ -27,13 +29,20 @@ _IGNORED = f"""\
 """
 
 
-def create_project(folder: Path, template: str, *, overwrite: bool) -> Result[list[Path]]:
+def create_project(
+    folder: Path,
+    template: str,
+    *,
+    overwrite: bool,
+    values: Mapping[str, str] = MappingProxyType({}),
+) -> Result[list[Path]]:
     """Write the files of a template into a folder; return those that were written.
 
-    Nothing is written if a file of the template is there already, unless `overwrite` is set. An
-    existing .gitignore or .env is added to, never replaced.
+    `values` are put in place of the marks that the template has for them. Nothing is written if a
+    file of the template is there already, unless `overwrite` is set. An existing .gitignore or .env
+    is added to, never replaced.
     """
-    texts = _template_texts(template, folder.resolve().name)
+    texts = _template_texts(template, folder.resolve().name, values)
     settings = texts.pop(_SETTINGS, "")
     try:
         taken = [folder / name for name in texts if (folder / name).exists()]
@@ -57,15 +66,22 @@ def template_file(template: str, name: str) -> str:
     return (resources.files("kindlm.cli") / _TEMPLATES / template / name).read_text("utf-8")
 
 
-def _template_texts(template: str, project: str) -> dict[str, str]:
-    """Return the files of a template by name, with the project's name put in."""
+def _template_texts(template: str, project: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of a template by name, with the project's name and `values` put in."""
     source = resources.files("kindlm.cli") / _TEMPLATES / template
-    # A JSON string is a YAML string too, whatever a folder may be called.
-    name = json.dumps(project or "my-project")
+    marks = {_PROJECT_MARK: quoted(project or "my-project"), **values}
+    pattern = re.compile("|".join(map(re.escape, marks)))
     return {
-        path: entry.read_text("utf-8").replace(_PROJECT_MARK, name)
+        path: pattern.sub(lambda mark: marks[mark[0]], entry.read_text("utf-8"))
         for path, entry in _files(source)
     }
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of YAML and of TOML, whatever is in it."""
+    # Both take what JSON writes, but for halves of surrogate pairs, which it writes all the same.
+    printable = text.encode("utf-8", "replace").decode("utf-8")
+    return json.dumps(printable, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:

@@ -17,12 +17,23 @@ from kindlm.config.compile_targets import compile_agent
 from kindlm.config.credentials import hide_credentials, hide_in_options
 from kindlm.errors import SourceLocation
 from kindlm.scenarios.api import ScenarioSpec, spec_of
-from kindlm.scenarios.configuration import LoadedConfiguration, ProjectConfiguration
+from kindlm.scenarios.configuration import (
+    LlmTable,
+    LoadedConfiguration,
+    ProjectConfiguration,
+)
 from kindlm.scenarios.parametrize import Parameters, Unsupported, parameters_of
 from kindlm.scenarios.script import FunctionScript
 from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Script, Suite
 
-__all__ = ["JUDGE", "Scenario", "SuiteIdentity", "compile_scenarios", "scenarios_of"]
+__all__ = [
+    "JUDGE",
+    "Scenario",
+    "SuiteIdentity",
+    "compile_scenarios",
+    "language_model",
+    "scenarios_of",
+]
 
 JUDGE = "llm"
 """The id of the model that judges and simulates: that of `[llm]`."""
@@ -73,7 +84,7 @@ def compile_scenarios(
     """Return the suite of a file; `agents` are those of its scenarios, by their names."""
     config = loaded.config
     assert config is not None, "a configuration is checked before anything is compiled"
-    providers, models = _llm(config)
+    providers, models = language_model(config.llm)
     text = _config_text(scenarios, agents, config, digest)
     return Suite(
         name=identity.path,
@@ -148,10 +159,10 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _llm(
-    config: ProjectConfiguration,
+def language_model(
+    llm: LlmTable | None,
 ) -> tuple[dict[str, ProviderSettings], dict[str, ModelTarget]]:
-    llm = config.llm
+    """Return the provider and the model of `[llm]` as the engine takes them, by their names."""
     if llm is None:
         return {}, {}
     known = llm.provider.lower() in _TYPES

@@ -1,0 +1,266 @@
+"""What `kindlm gen` does with its options: ask, write, and tell what was written."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from kindlm.cli.console import fail, make_console, note, set_verbose, show, warn
+from kindlm.cli.history import open_recorded, or_fail
+from kindlm.cli.test_run import record_run
+from kindlm.config.compile_targets import compile_agent
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import read_document
+from kindlm.config.url_secrets import secret_parts
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.events import RunOptions
+from kindlm.generate.categories import parse_categories
+from kindlm.generate.order import Form, Generated, Order
+from kindlm.generate.script import GenerationScript
+from kindlm.generate.suite import generation_suite
+from kindlm.generate.texts import spoken
+from kindlm.history.run_view import RunView
+from kindlm.plan import Selection
+from kindlm.recording.project import Project, find_project, project_name, run_environment
+from kindlm.recording.request import RunRequest
+from kindlm.recording.session import new_run_id
+from kindlm.reports.figures import money
+from kindlm.reports.untrusted import one_line
+from kindlm.scenarios.compile import compiled_agent
+from kindlm.scenarios.configuration import (
+    LlmTable,
+    LoadedConfiguration,
+    agent_config,
+    load_configuration,
+)
+from kindlm.suite import AgentTarget
+from kindlm.wording import count
+
+__all__ = ["GenOptions", "write_tests"]
+
+_LONGEST_PROMPT = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GenOptions:
+    """The options of the command line; see there."""
+
+    agent: str | None = None
+    description: str | None = None
+    system_prompt: Path | None = None
+    count: int = 10
+    categories: str | None = None
+    output: Path = Path("tests/generated")
+    form: Form = "python"
+    provider: str | None = None
+    model: str | None = None
+    seed: int | None = None
+    force: bool = False
+    database: Path | None = None
+    verbose: bool = False
+
+
+def write_tests(options: GenOptions) -> int:
+    """Write tests and return the exit code. Faults of the user end the command through `fail`."""
+    set_verbose(options.verbose)
+    console = make_console()
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    environ = run_environment([project.root], os.environ)
+    loaded = load_configuration(project.root, environ)
+    if loaded.config is None:
+        fail([found.error for found in loaded.diagnostics], console)
+    order = or_fail(_order(options, project, loaded))
+    llm = or_fail(_llm(options, loaded))
+    script = GenerationScript(order)
+    suite = generation_suite(order, script, llm, project_name(project.root))
+    request = RunRequest(
+        suites=(suite,),
+        skipped=(),
+        selection=Selection(),
+        root=project.root,
+        database=project.database,
+        environ=environ,
+        options=RunOptions(paths=[]),
+        generating=True,
+    )
+    run = new_run_id()
+    note(f"Planning {count(options.count, 'test')} with {llm.model}…", console)
+    record_run(request, run, console, progress=False)
+    code = _told(request, run, script, order, console)
+    if code == 0:
+        _tell_next(order, loaded, llm, console)
+    return code
+
+
+def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -> Result[Order]:
+    categories = parse_categories(options.categories)
+    if isinstance(categories, Err):
+        return categories
+    agent = _agent(options, project, loaded)
+    if isinstance(agent, Err):
+        return agent
+    prompt = _read_prompt(options.system_prompt)
+    if isinstance(prompt, Err):
+        return prompt
+    target, written = agent.value
+    if target is None and not options.description and prompt.value is None:
+        return Err(_nothing_known())
+    return Ok(
+        Order(
+            count=options.count,
+            categories=categories.value,
+            form=options.form,
+            folder=options.output,
+            root=project.root,
+            description=options.description,
+            system_prompt=prompt.value,
+            agent=target,
+            written_agent=written,
+            seed=options.seed,
+            force=options.force,
+        )
+    )
+
+
+def _agent(
+    options: GenOptions, project: Project, loaded: LoadedConfiguration
+) -> Result[tuple[AgentTarget | None, str | None]]:
+    """Return the agent to ask, and its URL if files have to name it."""
+    configured = compiled_agent(loaded, project.root)
+    url = options.agent
+    if url is None or (configured is not None and configured.endpoint == url):
+        return Ok((configured, None))
+    if any(secret_parts(url)):
+        return Err(_secret_in_url())
+    reporter = Reporter("--agent", read_document(b""))
+    own = agent_config({"type": "http", "url": url}, reporter)
+    if own is None:
+        first = reporter.diagnostics[0].error
+        return Err(KindlmError(first.code, f"--agent: {first.message}", first.hint))
+    return Ok((compile_agent(own, project.root), url))
+
+
+def _read_prompt(file: Path | None) -> Result[str | None]:
+    if file is None:
+        return Ok(None)
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_FILE_REF_ERROR,
+                f"The system prompt can not be read: {reason}.",
+                "Name a text file: --system-prompt FILE",
+                SourceLocation(str(file)),
+            )
+        )
+    if len(text) > _LONGEST_PROMPT:
+        warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.", None)
+    return Ok(spoken(text, _LONGEST_PROMPT))
+
+
+def _llm(options: GenOptions, loaded: LoadedConfiguration) -> Result[LlmTable]:
+    """Return the model that plans: that of the configuration, as far as no option says else."""
+    configured = loaded.config.llm if loaded.config else None
+    if configured is not None and options.provider in (None, configured.provider):
+        changed = {} if options.model is None else {"model": options.model}
+        return Ok(configured.model_copy(update=changed))
+    if options.provider is None or options.model is None:
+        return Err(_no_model())
+    return Ok(LlmTable(provider=options.provider, model=options.model))
+
+
+def _told(
+    request: RunRequest, run: str, script: GenerationScript, order: Order, console: Console
+) -> int:
+    """Tell what was written, and return the exit code."""
+    generated = script.generated
+    with open_recorded(request.database, run) as view:
+        if view is None:
+            return 1
+        if generated is None:
+            show(list(_errors(view)), console)
+            note(f"What was asked and answered: kindlm show {run} 1", console)
+            return 1
+        _tell_files(generated)
+        for line in generated.left_out:
+            note(f"Left out: {line}", console)
+        missing = order.count - len(generated.files)
+        if missing > 0:
+            note(f"The plan held {count(missing, 'test')} fewer than were asked for.", console)
+        note(f"Recorded as run {run}{_cost(view)}.", console)
+    return 0
+
+
+def _tell_files(generated: Generated) -> None:
+    """Write a line for each file, by category."""
+    for file in generated.files:
+        title = one_line(file.scenario.title)
+        sys.stdout.write(f"{_shown(file.path)}  {file.scenario.category}: {title}\n")
+    sys.stdout.write(f"{_shown(generated.profile)}  what the agent was taken for\n")
+
+
+def _tell_next(order: Order, loaded: LoadedConfiguration, llm: LlmTable, console: Console) -> None:
+    """Tell how the files are run, and what they need for that."""
+    if order.agent is None:
+        note("They need an agent: name it in kindlm.toml, [agent].", console)
+    configured = loaded.config.llm if loaded.config else None
+    if configured is None:
+        note(
+            f"They need a judge: write [llm] into kindlm.toml, with provider = "
+            f'"{llm.provider}" and model = "{llm.model}".',
+            console,
+        )
+    sys.stdout.write(f"\nRun them: kindlm test {shlex.quote(_shown(order.folder))}\n")
+
+
+def _errors(view: RunView) -> Iterator[KindlmError]:
+    """Yield what kept files from being written, as it is recorded."""
+    for test in view.tests():
+        for execution in view.executions(test):
+            if execution.error_code is not None:
+                code = ErrorCode[execution.error_code]
+                yield KindlmError(code, execution.error or "", execution.hint)
+
+
+def _cost(view: RunView) -> str:
+    paid = view.summary.paid
+    if paid.total_usd is None:
+        return "; what it cost is not known"
+    return f": it cost {money(paid.total_usd)}{' or more' if paid.unknown else ''}"
+
+
+def _shown(path: Path) -> str:
+    """Return a path as a user would type it, with nothing in it that is not seen."""
+    return one_line(str(path))
+
+
+def _secret_in_url() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--agent holds a secret, which would be written into the tests.",
+        "Name the agent in kindlm.toml instead, with ${env.NAME} in place of the secret.",
+    )
+
+
+def _no_model() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "There is no model that could plan the tests.",
+        "Name it in kindlm.toml: [llm] with provider and model; or with --provider and --model.",
+    )
+
+
+def _nothing_known() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "Nothing is known of the agent.",
+        "Say where it is, --agent URL; or what it is for, --description TEXT.",
+    )

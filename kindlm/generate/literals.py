@@ -1,0 +1,118 @@
+"""Texts as literals of Python and YAML: whatever a text holds, it stays inside its literal.
+
+Python's are written as its formatters write them, so that a generated file is one that nobody
+reformats: in double quotes unless single ones save escapes, and long ones in parts.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+
+__all__ = ["WIDTH", "docstring_lines", "keyed", "python_parts", "width_of", "yaml_parts"]
+
+WIDTH = 88
+"""Columns of a line, as formatters of Python count them by default."""
+
+_NAMED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def python_parts(text: str, room: int, whole_room: int) -> list[str]:
+    """Return the literals that make up a text.
+
+    It is one if that has room in `whole_room` columns, else as many as it takes for each to be at
+    most `room` columns wide.
+    """
+    whole = _quoted(text)
+    if width_of(whole) <= whole_room:
+        return [whole]
+    # However it is quoted, at most every quote is escaped.
+    return [_quoted(part) for part in _parted(text, room - 2, _widest)]
+
+
+def yaml_parts(text: str, room: int) -> list[str]:
+    """Return the lines of a double-quoted scalar of YAML, the quotes included.
+
+    Each but the last ends in a backslash, which joins it to the next one without the space
+    that begins that line.
+    """
+    parts = list(_parted(text, room - 3, _in_yaml))
+    lines: list[str] = []
+    for part in parts:
+        written = "".join(map(_in_yaml, part))
+        # A blank at the beginning of a line would be taken for its indentation.
+        lines.append(f"\\{written}" if lines and written[0] == " " else written)
+    return [
+        ('"' if at == 0 else "") + line + ('"' if at == len(lines) - 1 else "\\")
+        for at, line in enumerate(lines)
+    ]
+
+
+def keyed(before: str, text: str, indent: str) -> Iterator[str]:
+    """Yield the lines of a key of YAML, or of the dash of a list, and a text."""
+    first, *others = yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
+    yield f"{indent}{before}{first}"
+    yield from (f"{indent}    {line}" for line in others)
+
+
+def docstring_lines(text: str, room: int) -> list[str]:
+    """Return the lines of a text, of one line itself, as they can stand in a docstring.
+
+    It holds no quotes that could end it, and nothing that could be taken for an escape.
+    """
+    harmless = text.replace('"', "'").replace("\\", "/")
+    return [part.strip() for part in _parted(harmless, room, str) if part.strip()]
+
+
+def width_of(text: str) -> int:
+    """Return how many columns a text takes."""
+    return sum(map(_columns, text))
+
+
+def _parted(text: str, room: int, written: Callable[[str], str]) -> Iterator[str]:
+    """Yield a text in parts of at most `room` columns, broken after spaces where there are some."""
+    part, width, last_space = "", 0, 0
+    for char in text:
+        columns = width_of(written(char))
+        while part and width + columns > room:
+            cut = last_space or len(part)
+            yield part[:cut]
+            part, last_space = part[cut:], 0
+            width = width_of("".join(map(written, part)))
+        part, width = part + char, width + columns
+        if char in " \n":
+            last_space = len(part)
+    yield part
+
+
+def _quoted(text: str) -> str:
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    inside = "".join(f"\\{quote}" if char == quote else _in_python(char) for char in text)
+    return f"{quote}{inside}{quote}"
+
+
+def _widest(char: str) -> str:
+    return f"\\{char}" if char in "'\"" else _in_python(char)
+
+
+def _in_python(char: str) -> str:
+    return _NAMED.get(char) or (char if char.isprintable() else _escape(char))
+
+
+def _in_yaml(char: str) -> str:
+    return '\\"' if char == '"' else _in_python(char)
+
+
+def _escape(char: str) -> str:
+    """Return the escape of a character; Python and YAML have the same ones."""
+    code = ord(char)
+    for digits, letter in ((2, "x"), (4, "u")):
+        if code < 16**digits:
+            return f"\\{letter}{code:0{digits}x}"
+    return f"\\U{code:08x}"
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,0 +1,193 @@
+"""The whole way from an agent to files with tests, as the engine runs it and records it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kindlm.checks.judge_prompts.fencing import new_token
+from kindlm.config.load import suite_identity
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import AgentProfiled, ScenarioGenerated
+from kindlm.generate.categories import TOOL_USE, wanted
+from kindlm.generate.order import Generated, Order, WrittenFile
+from kindlm.generate.plan import in_turn
+from kindlm.generate.profile import AgentProfile, Exchange, Sources, plain_profile, read_profile
+from kindlm.generate.questions import plan_question, profile_question
+from kindlm.generate.reading import ReadPlan, read_plan
+from kindlm.generate.rendering import RenderedFile, profile_text, rendered
+from kindlm.generate.texts import is_name, spoken
+from kindlm.generate.verifying import problems_of
+from kindlm.generate.writing import free_name, write_file
+from kindlm.ports import Question, Stage
+from kindlm.wording import shown
+from kindlm_store import Text
+
+__all__ = ["GenerationScript"]
+
+T = TypeVar("T")
+
+PROBES = (
+    "Hello! What can you help me with?",
+    "What do you need to know from me for that?",
+    "Is there anything that you can not do, or may not do?",
+)
+"""What an agent is asked before tests are planned: nothing that could make it act."""
+
+_LONGEST_ANSWER = 4_000
+_TRIES = 2
+_PROFILE_FILE = ("agent-profile", ".yaml")
+
+
+class GenerationScript:
+    """Asks the agent and the model, and writes the files; implements `suite.Script`.
+
+    `generated` is what came of it, None unless files were written.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self.generated: Generated | None = None
+
+    async def run(self, stage: Stage) -> KindlmError | None:
+        """Write the tests; see `suite.Script`."""
+        sources = await self._sources(stage)
+        if isinstance(sources, Err):
+            return sources.error
+        profile = await self._profile(stage, sources.value)
+        if isinstance(profile, Err):
+            return profile.error
+        stage.record(AgentProfiled(profile=Text(_as_json(profile.value))))
+        plan = await self._plan(stage, profile.value)
+        if isinstance(plan, Err):
+            return plan.error
+        try:
+            return self._write(stage, profile.value, plan.value)
+        except OSError as error:
+            return _not_written(error)
+
+    async def _sources(self, stage: Stage) -> Result[Sources]:
+        """Return what is known of the agent, after asking it."""
+        order = self._order
+        exchanges: list[Exchange] = []
+        for message in PROBES if order.agent is not None else ():
+            answer = await stage.send(message)
+            if isinstance(answer, Err):
+                return Err(_unanswered(answer.error))
+            reply = answer.value
+            tools = tuple(use.call.name for use in reply.tool_uses if is_name(use.call.name))
+            exchanges.append(Exchange(message, spoken(reply.text, _LONGEST_ANSWER), tools))
+        return Ok(Sources(order.description, order.system_prompt, tuple(exchanges)))
+
+    async def _profile(self, stage: Stage, sources: Sources) -> Result[AgentProfile]:
+        return await _answer(
+            stage,
+            lambda token: profile_question(sources, token, self._order.seed),
+            lambda text: read_profile(text, sources),
+        )
+
+    async def _plan(self, stage: Stage, profile: AgentProfile) -> Result[ReadPlan]:
+        """Return the plan; without tools, nothing is planned about their use."""
+        order, tools = self._order, [tool.name for tool in profile.tools]
+        categories = [name for name in order.categories if tools or name != TOOL_USE]
+        if not categories:
+            return Err(_no_tools())
+        counts = wanted(order.count, categories)
+        return await _answer(
+            stage,
+            lambda token: plan_question(profile, counts, token, order.seed),
+            lambda text: read_plan(text, categories, tools),
+        )
+
+    def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:
+        order = self._order
+        chosen = in_turn(plan.scenarios, order.categories, order.count)
+        files = list(rendered(chosen, order))
+        problems = problems_of({file.name: file.text for file in files})
+        sound = [file for file in files if file.name not in problems]
+        left_out = (*plan.left_out, *(f"{name}: {why}" for name, why in problems.items()))
+        if not sound:
+            return _nothing_planned(left_out)
+        stem, suffix = _PROFILE_FILE
+        told = order.folder / free_name(stem, suffix, (), order.folder, force=order.force)
+        write_file(told, profile_text(profile), force=order.force)
+        written = tuple(self._write_one(stage, file) for file in sound)
+        self.generated = Generated(told, written, left_out)
+        return None
+
+    def _write_one(self, stage: Stage, file: RenderedFile) -> WrittenFile:
+        path = self._order.folder / file.name
+        write_file(path, file.text, force=self._order.force)
+        stage.record(
+            ScenarioGenerated(
+                file=suite_identity(path, self._order.root),
+                category=file.scenario.category,
+                title=Text(file.scenario.title),
+                sha256=hashlib.sha256(file.text.encode()).hexdigest(),
+            )
+        )
+        return WrittenFile(path, file.scenario)
+
+
+async def _answer(
+    stage: Stage, question: Callable[[str], Question], read: Callable[[str], T]
+) -> Result[T]:
+    """Return what a model answers, as `read` understands it; it is asked once more if need be."""
+    error = _no_model_answer("", "")
+    for _ in range(_TRIES):
+        reply = await stage.ask(question(new_token()))
+        if isinstance(reply, Err):
+            return reply
+        try:
+            return Ok(read(reply.value.text))
+        except ValueError as why:
+            error = _no_model_answer(str(why), reply.value.text)
+    return Err(error)
+
+
+def _as_json(profile: AgentProfile) -> str:
+    return json.dumps(plain_profile(profile), ensure_ascii=False)
+
+
+def _no_model_answer(why: str, text: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_API_ERROR,
+        f"The model did not answer what it was asked: {why}. It answered {shown(text)}.",
+        "Try again, with a smaller --count, or with another model: --model",
+    )
+
+
+def _unanswered(error: KindlmError) -> KindlmError:
+    return KindlmError(
+        error.code,
+        f"The agent could not be asked what it is for: {error.message}",
+        "Start it, and try again; or leave it alone and describe it: --description",
+        details=error.details,
+    )
+
+
+def _no_tools() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "No tool of the agent is known, and scenarios of the category tool-use need one.",
+        "Name its tools in --description, or give its --system-prompt.",
+    )
+
+
+def _nothing_planned(left_out: Sequence[str]) -> KindlmError:
+    why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
+    return KindlmError(
+        ErrorCode.PROVIDER_API_ERROR,
+        f"The plan held no scenario that can be written.{why}",
+        "Try again, say more of the agent with --description, or take another model: --model",
+    )
+
+
+def _not_written(error: OSError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The tests can not be written: {error.strerror or error} ({error.filename}).",
+        "Name another folder: --output DIR",
+    )

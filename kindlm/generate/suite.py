@@ -1,0 +1,74 @@
+"""A generation as the engine takes it: a suite with one case, whose script writes the files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from kindlm.config.canonical import config_hash, resolved
+from kindlm.config.credentials import hide_credentials, hide_in_options
+from kindlm.config.url_secrets import hide_in_urls
+from kindlm.generate.order import Order
+from kindlm.scenarios.compile import JUDGE, language_model
+from kindlm.scenarios.configuration import LlmTable
+from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
+
+__all__ = ["generation_suite"]
+
+_NAME = "kindlm gen"
+_CALL_MS = 300_000
+_WHOLE_MS = 1_200_000
+
+
+def generation_suite(order: Order, script: Script, llm: LlmTable, project: str) -> Suite:
+    """Return the suite that runs a script for an order, with the model of `llm`."""
+    providers, models = language_model(llm)
+    text = _config_text(order, llm)
+    case = Case(
+        name="write tests",
+        prompt=Prompt(user=""),
+        targets=(JUDGE if order.agent is None else order.agent.id,),
+        agent=order.agent,
+        script=script,
+    )
+    return Suite(
+        name=_NAME,
+        project=project,
+        front_end="generation",
+        path=_NAME,
+        config_hash=config_hash(text),
+        config_text=text,
+        providers=providers,
+        models=models,
+        cases=(case,),
+        gates=(),
+        judge_model=JUDGE,
+        concurrency=1,
+        timeout_ms=_CALL_MS,
+        execution_timeout_ms=_WHOLE_MS,
+    )
+
+
+def _config_text(order: Order, llm: LlmTable) -> str:
+    """Return what was asked for in canonical JSON, without credentials."""
+    prompt = order.system_prompt
+    document = {
+        "description": order.description,
+        "systemPrompt": None if prompt is None else hashlib.sha256(prompt.encode()).hexdigest(),
+        "agent": None if order.agent is None else _agent(order.agent),
+        "count": order.count,
+        "categories": list(order.categories),
+        "format": order.form,
+        "seed": order.seed,
+        "llm": resolved(llm),
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _agent(agent: AgentTarget) -> dict[str, object]:
+    return {
+        "type": agent.adapter,
+        "url": hide_in_urls(agent.endpoint),
+        "headers": hide_credentials(agent.headers),
+        "options": hide_in_options(agent.options),
+    }

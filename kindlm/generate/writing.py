@@ -1,0 +1,35 @@
+"""Writes files without ever taking the place of one that is there, unless that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count
+from pathlib import Path
+
+__all__ = ["free_name", "write_file"]
+
+
+def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, force: bool) -> str:
+    """Return the first name that is free: `stem.suffix`, else with a number.
+
+    Names that are `taken` are not; files in the folder are left alone unless `force` is set. Case
+    does not tell names apart, since it does not on all file systems.
+    """
+    there: set[str] = set()
+    if not force and folder.is_dir():
+        there = {entry.name.lower() for entry in folder.iterdir()}
+    used = there | {name.lower() for name in taken}
+    names = (f"{stem}{'' if number == 1 else f'_{number}'}{suffix}" for number in count(1))
+    return next(name for name in names if name.lower() not in used)
+
+
+def write_file(file: Path, text: str, *, force: bool) -> None:
+    """Write a text into a file.
+
+    Raises:
+        FileExistsError: there is one, and `force` is not set.
+        OSError: it can not be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
+        opened.write(text)
