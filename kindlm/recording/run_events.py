@@ -60,9 +60,13 @@ def run_started(
     )
 
 
-def _mode(request: RunRequest) -> Literal["live", "rescored", "replayed", "settled"]:
+def _mode(
+    request: RunRequest,
+) -> Literal["live", "rescored", "replayed", "settled", "generation"]:
     if request.settling is not None:
         return "settled"
+    if request.generating:
+        return "generation"
     return request.derived.mode if request.derived else "live"
 
 
