@@ -25,7 +25,7 @@ from kindlm.scenarios.loading import import_file
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import AgentTarget
 
-__all__ = ["Surroundings", "load_scenarios"]
+__all__ = ["Surroundings", "compiled_suite", "load_scenarios"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,18 @@ def load_scenarios(file: Path, around: Surroundings) -> LoadedSuite:
         read = read_scenarios(file, data.value)
         if any(found.severity == "error" for found in read.diagnostics):
             return LoadedSuite(file, None, path, read.tests, read.diagnostics)
-        return _compiled(file, path, read.scenarios, around, digest_of(data.value))
+        return compiled_suite(file, path, read.scenarios, around, digest_of(data.value))
     imported = import_file(file)
     if isinstance(imported, Err):
         return _unusable(file, path, 1, [imported.error])
     scenarios = list(scenarios_of(imported.value, file.resolve()))
-    return _compiled(file, path, scenarios, around, digest_of(data.value))
+    return compiled_suite(file, path, scenarios, around, digest_of(data.value))
 
 
-def _compiled(
+def compiled_suite(
     file: Path, path: str, scenarios: Sequence[Scenario], around: Surroundings, digest: str
 ) -> LoadedSuite:
+    """Return the suite of a file whose scenarios were found; `digest` is that of its text."""
     loaded = around.configuration
     if loaded.config is None:
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)

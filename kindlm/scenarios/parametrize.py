@@ -40,7 +40,7 @@ def parameters_of(
     given = {name for cases in sets for case in cases for name in case.arguments}
     names = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
     free = [p.name for p in names if p.name not in given and p.default is inspect.Parameter.empty]
-    trial = next((p.name for p in names if _is_trial(p)), free[0] if free else "t")
+    trial = _trial_in(names, free)
     fixtures = [name for name in free if name != trial]
     if trial not in [p.name for p in names]:
         return trial, Unsupported("it takes no trial: give it an argument t: Trial")
@@ -48,6 +48,12 @@ def parameters_of(
         return trial, Unsupported(f"it needs the fixture {fixtures[0]}: run pytest --kindlm")
     # As in pytest, the decorator that is nearest to the function comes first.
     return trial, [_merged(cases) for cases in product(*sets)] if sets else []
+
+
+def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str:
+    """Return the argument that says it is a trial, else `t`, else the first one."""
+    annotated = next((p.name for p in parameters if _is_trial(p)), None)
+    return annotated or ("t" if "t" in free or not free else free[0])
 
 
 def _is_trial(parameter: inspect.Parameter) -> bool:

@@ -1,0 +1,179 @@
+"""From what pytest collected to suites: the same, with the same names, as `kindlm test` makes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.config import Diagnostic, LoadedSuite, suite_identity
+from kindlm.config.load import read_bytes
+from kindlm.errors import Err, SourceLocation
+from kindlm.recording.project import project_name, run_environment
+from kindlm.recording.request import SkippedSuite
+from kindlm.scenarios.api import ScenarioSpec, spec_of
+from kindlm.scenarios.compile import Scenario, digest_of, scenarios_of
+from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.load import Surroundings, compiled_suite
+from kindlm.scenarios.parametrize import parameters_of
+from kindlm.scenarios.script import FunctionScript
+from kindlm.suite import Suite
+
+__all__ = ["Collected", "Test", "collect", "test_of", "trial_argument"]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A scenario that pytest collected.
+
+    `path` is that of its suite, `name` its own without it, `function` that without its case.
+    """
+
+    __test__ = False  # no test of anything itself
+
+    path: str
+    name: str
+    function: str
+    spec: ScenarioSpec
+    where: SourceLocation
+    item: pytest.Function
+
+    @property
+    def file(self) -> Path:
+        """The file as Python knows it."""
+        return Path(self.where.file)
+
+    @property
+    def full_name(self) -> str:
+        """What it is called in the history."""
+        return f"{self.path}::{self.name}"
+
+    def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
+        """Return what runs it with the values of its fixtures and parameters."""
+        trial = trial_argument(self.item.function, bound=self.item.cls is not None)
+        given = inspect.signature(function).parameters
+        others = {name: arguments[name] for name in given if name in arguments and name != trial}
+        return FunctionScript(lambda: function, self.file, self.where, trial, others)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The suites of what pytest collected, and which of their tests it chose to run."""
+
+    suites: tuple[Suite, ...]
+    skipped: tuple[SkippedSuite, ...]
+    chosen: frozenset[tuple[str, str, str]]
+    environ: Mapping[str, str]
+    problems: tuple[Diagnostic, ...]
+
+    @property
+    def paths(self) -> set[str]:
+        """The files of the tests."""
+        return {suite.path for suite in self.suites} | {each.path for each in self.skipped}
+
+
+@dataclass(slots=True)
+class _File:
+    """The tests of one file, in the order in which they were collected."""
+
+    tests: list[Test] = field(default_factory=list)
+
+
+def test_of(item: pytest.Item, root: Path) -> Test | None:
+    """Return the scenario that an item of pytest is; None for any other test."""
+    if not isinstance(item, pytest.Function):
+        return None
+    spec = spec_of(item.function)
+    if spec is None:
+        return None
+    chain = item.listchain()
+    module = next(i for i, node in enumerate(chain) if isinstance(node, pytest.Module))
+    inside = [node.name for node in chain[module + 1 :]]
+    code = inspect.unwrap(item.function).__code__
+    return Test(
+        path=suite_identity(item.path, root),
+        name="::".join(inside),
+        function="::".join([*inside[:-1], item.originalname]),
+        spec=spec,
+        where=SourceLocation(code.co_filename, code.co_firstlineno),
+        item=item,
+    )
+
+
+def trial_argument(function: Callable[..., Any], *, bound: bool) -> str:
+    """Return the argument that takes the trial."""
+    return parameters_of(function, bound=bound)[0]
+
+
+def collect(
+    tests: Sequence[Test], chosen: Sequence[Test], root: Path, environ: Mapping[str, str]
+) -> Collected:
+    """Return the suites of tests: one for each file, with all its scenarios, chosen or not."""
+    files: dict[str, _File] = {}
+    for test in tests:
+        files.setdefault(test.path, _File()).tests.append(test)
+    folders = list(dict.fromkeys(file.tests[0].item.path.parent for file in files.values()))
+    whole = run_environment([*folders, root], environ)
+    around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
+    suites, skipped, problems = [], [], {}
+    for path, file in files.items():
+        loaded = _loaded(path, file, around)
+        problems.update({found.error.message: found for found in loaded.diagnostics})
+        if loaded.suite is not None:
+            suites.append(loaded.suite)
+        else:
+            error = next(f.error for f in loaded.diagnostics if f.severity == "error")
+            skipped.append(SkippedSuite(loaded.name, path, loaded.tests, error))
+    names = {test.full_name for test in chosen}
+    return Collected(
+        tuple(suites),
+        tuple(skipped),
+        frozenset(
+            (suite.name, case.name, target)
+            for suite in suites
+            for case in suite.cases
+            for target in case.targets
+            if case.name in names
+        ),
+        whole,
+        tuple(problems.values()),
+    )
+
+
+def _loaded(path: str, file: _File, around: Surroundings) -> LoadedSuite:
+    module = file.tests[0].item.getparent(pytest.Module)
+    assert module is not None
+    source = file.tests[0].item.path
+    data = read_bytes(source)
+    digest = digest_of(b"" if isinstance(data, Err) else data.value)
+    found = list(scenarios_of(module.obj, file.tests[0].file))
+    return compiled_suite(source, path, list(_merged(found, file.tests)), around, digest)
+
+
+def _merged(found: Sequence[Scenario], tests: Sequence[Test]) -> Iterator[Scenario]:
+    """Yield the scenarios of a file, and where pytest has other cases of one, those.
+
+    What pytest was not asked to collect is known from the file alone.
+    """
+    collected: dict[str, list[Test]] = {}
+    for test in tests:
+        collected.setdefault(test.function, []).append(test)
+    known: dict[str, list[Scenario]] = {}
+    for scenario in found:
+        known.setdefault(scenario.name.partition("[")[0], []).append(scenario)
+    for function in dict.fromkeys((*known, *collected)):
+        here, there = known.get(function, []), collected.get(function, [])
+        names = {scenario.name for scenario in here if scenario.hint is None}
+        if there and not {test.name for test in there} <= names:
+            yield from (_scenario(test) for test in there)
+        else:
+            yield from (replace(scenario, hint=None) for scenario in here)
+
+
+def _scenario(test: Test) -> Scenario:
+    # It is run with what its fixtures give it, once they do.
+    return Scenario(test.name, test.spec, test.where, test.script(test.item.function, {}))

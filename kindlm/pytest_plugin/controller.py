@@ -1,0 +1,99 @@
+"""Looks after the workers of pytest-xdist: each records a run, and together they are one group.
+
+Workers get their tests one by one, and none knows whether the others did theirs. So their runs stay
+open until all of them are down, and are ended here: as complete if every test was run, else as
+interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kindlm.pytest_plugin.request import Asked
+from kindlm.pytest_plugin.summary import show_command, tell_problems
+from kindlm.recording.driven import end_dealt
+from kindlm.recording.session import new_run_id, open_log
+from kindlm_store import StoreError
+
+__all__ = ["Controller"]
+
+
+class Controller:
+    """The hooks of the process that controls workers; without workers it does nothing."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._group = f"pytest-{new_run_id()}"
+        self._started = 0
+        self._down: list[dict[str, Any]] = []
+        self._lost = 0
+        self._problems: list[str] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker where to record, and which part of the group it is."""
+        count = node.workerinput["workercount"]
+        self._started += 1
+        is_part = node.config.getoption("dist") not in ("each", "no")
+        # One that replaces a worker that crashed is no part: the part of that one stays lacking.
+        shares = is_part and self._started <= count
+        node.workerinput["kindlm"] = {
+            "root": str(self._asked.root),
+            "database": str(self._asked.database),
+            "group": self._group if shares else None,
+            "shard": f"{self._started}/{count}" if shares else None,
+            "dealt": is_part,
+        }
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Hear what a worker recorded; one that crashed tells nothing."""
+        told = getattr(node, "workeroutput", {}).get("kindlm")
+        if told is None:
+            # Without an error it had no scenarios.
+            self._lost += error is not None
+            return
+        told["group"] = node.workerinput["kindlm"]["group"]
+        self._down.append(told)
+        self._problems += told["problems"]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the runs of the workers."""
+        if not self._down:
+            return
+        lacking = self._lacking(session)
+        try:
+            with open_log(self._asked.database, set()) as log:
+                for told in self._down:
+                    if told["open"]:
+                        asyncio.run(end_dealt(told["run"], log, told["duration_ms"], lacking))
+        except StoreError as error:
+            self._problems.append(f"The runs of the workers could not be ended: {error}")
+        failed = self._problems and any(told["failed"] for told in self._down)
+        if failed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Tell the group, or the runs that are none, and what to type next."""
+        tell_problems(terminalreporter, self._problems)
+        if any(told["group"] for told in self._down):
+            command = show_command(self._group, self._asked)
+            terminalreporter.write_line(f"kindlm group {self._group}: {command}")
+        for told in self._down:
+            if told["group"] is None:
+                command = show_command(told["run"], self._asked)
+                terminalreporter.write_line(f"kindlm run {told['run']}: {command}")
+
+    def _lacking(self, session: pytest.Session) -> str | None:
+        """Return why not all tests were run to their end, None if they were."""
+        if self._lost:
+            return "a worker of pytest crashed, and what it was running never ended"
+        chosen = max(told["chosen"] for told in self._down)
+        if sum(told["ran"] for told in self._down) >= chosen:
+            return None
+        stopped = session.shouldfail or session.shouldstop
+        why = f": {stopped}" if isinstance(stopped, str) else ""
+        return f"pytest stopped before all tests had run{why}"

@@ -1,0 +1,208 @@
+"""A run that goes on in a thread while pytest starts one test after the other.
+
+The engine has an event loop of its own there, so that nothing that pytest does, or other plugins
+do, can run into it: no signal, no timeout, no other loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from kindlm.config import Diagnostic
+from kindlm.engine.execution import Finished
+from kindlm.engine.stop import Stop
+from kindlm.errors import KindlmError
+from kindlm.plan import Plan
+from kindlm.recording.request import Driven, RunRequest
+from kindlm.recording.secrets import remember_secrets
+from kindlm.recording.session import open_log, run_secrets, run_session
+from kindlm.recording.unwritten import keep_unwritten
+from kindlm.suite import Case
+from kindlm_store import EventLog, WriteFailedError
+
+__all__ = ["LiveRun", "Ran"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a test: how its executions ended, or why there are fewer than were planned."""
+
+    finished: tuple[Finished, ...] = ()
+    planned: int = 0
+    error: KindlmError | None = None
+    reason: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of them ended."""
+        return 0 < self.planned == len(self.finished)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A test that is to run now, of the suite with a path, in another form than was planned."""
+
+    path: str
+    name: str
+    change: Callable[[Case], Case]
+    done: Future[Ran] = field(default_factory=Future)
+
+
+class LiveRun:
+    """One recorded run; its tests are run one at a time, when they are asked for."""
+
+    def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
+        self.run = run
+        self.problems: list[KindlmError | Diagnostic] = []
+        self.failure: BaseException | None = None
+        self.duration_ms = 0.0
+        self._request = replace(request, driven=Driven(self._parts, dealt))
+        self._dealt = dealt
+        self._stop = Stop()
+        self._queue: asyncio.Queue[_Asked | None] = asyncio.Queue()
+        self._running: list[Finished] = []
+        self._asked: _Asked | None = None
+        self._why_ended = ""
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._log: EventLog | None = None
+        self._thread = threading.Thread(target=self._main, name="kindlm-run", daemon=True)
+
+    @property
+    def log(self) -> EventLog:
+        """The history, while the run goes on."""
+        assert self._log is not None
+        return self._log
+
+    @property
+    def stays_open(self) -> bool:
+        """Whether somebody else has to end the run, since its tests were dealt to it."""
+        return self._dealt and self._stop.reason is None and self.failure is None
+
+    def start(self) -> None:
+        """Begin; raise what keeps the history from being opened."""
+        self._thread.start()
+        self._ready.wait()
+        if self._loop is None and self.failure is not None:
+            raise self.failure
+
+    def test(self, path: str, name: str, change: Callable[[Case], Case]) -> Ran:
+        """Run a test, in the form that `change` gives it, and wait until it has ended."""
+        asked = _Asked(path, name, change)
+        with self._lock:
+            if self._is_over:
+                return self._unable()
+            self._asked = asked
+            self._call(self._queue.put_nowait, asked)
+        return asked.done.result()
+
+    def end(self, why: str) -> None:
+        """End the run and wait for it; `why` is told if there are tests that did not run.
+
+        What is still in flight, since pytest was interrupted, is cut off after a grace period.
+        """
+        self._why_ended = why
+        if self._asked is not None and not self._asked.done.done():
+            self._call(self._stop.request, why)
+        self._call(self._queue.put_nowait, None)
+        while self._thread.is_alive():
+            try:
+                self._thread.join()
+            except KeyboardInterrupt:
+                self._call(self._stop.at_once)
+
+    # What the session tells while it goes on; see `recording.Watcher`.
+
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        """Hear what there is to do: pytest knows."""
+
+    def finished(self, finished: Finished) -> None:
+        """Hear that an execution ended."""
+        self._running.append(finished)
+
+    def tell(self, item: KindlmError | Diagnostic) -> None:
+        """Hear what the user has to know."""
+        self.problems.append(item)
+
+    def _main(self) -> None:
+        started = time.monotonic()
+        secret = run_secrets(self._request)
+        remember_secrets(secret)
+        try:
+            with open_log(self._request.database, secret) as log:
+                self._log = log
+                try:
+                    with suppress(WriteFailedError):
+                        asyncio.run(self._session(log))
+                finally:
+                    if log.failure:
+                        self.failure = log.failure
+                        shown = str(self._request.database)
+                        keep_unwritten(log, self.run, shown, self.problems.append)
+        except BaseException as error:  # noqa: BLE001 - told by whoever waits in the other thread
+            self.failure = error
+        finally:
+            self.duration_ms = (time.monotonic() - started) * 1000
+            with self._lock:
+                self._is_over = True
+                left = self._asked
+            self._ready.set()
+            if left is not None and not left.done.done():
+                left.done.set_result(self._unable())
+
+    async def _session(self, log: EventLog) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+        await run_session(self._request, self.run, log, self, self._stop)
+
+    async def _parts(self, plan: Plan, lost: Mapping[str, KindlmError]) -> AsyncIterator[Plan]:
+        """Yield the tests of a plan as they are asked for."""
+        tests = _by_name(plan)
+        while (asked := await self._queue.get()) is not None:
+            part = tests.pop((asked.path, asked.name), None)
+            if part is None:
+                again = "it ran already in this session; to repeat it, write @scenario(repeats=…)"
+                asked.done.set_result(Ran(error=lost.get(asked.path), reason=again))
+                continue
+            self._running.clear()
+            yield _changed(part, asked.change)
+            asked.done.set_result(Ran(tuple(self._running), len(part), reason=self._stop.reason))
+        if tests and not self._dealt:
+            self._stop.wind_down(self._why_ended)
+
+    def _unable(self) -> Ran:
+        why = self._stop.reason or "the run has ended"
+        return Ran(reason=f"{self.failure}" if self.failure else why)
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the thread of the run, if that is still there."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _by_name(plan: Plan) -> dict[tuple[str, str], Plan]:
+    """Return each selected test as a plan of its own, with the numbers that it has in the whole."""
+    parts: dict[tuple[str, str], Plan] = {}
+    for suite in plan.suites:
+        before = suite.before
+        for case in suite.cases:
+            if case.selected:
+                own = replace(suite, cases=(case,), before=before)
+                parts[suite.suite.path, case.case.name] = Plan((own,))
+            before += case.executions
+    return parts
+
+
+def _changed(part: Plan, change: Callable[[Case], Case]) -> Plan:
+    (suite,) = part.suites
+    (entry,) = suite.cases
+    return Plan((replace(suite, cases=(replace(entry, case=change(entry.case)),)),))

@@ -1,0 +1,54 @@
+"""What pytest loads: the options, and the hint why scenarios are skipped without `--kindlm`."""
+
+from __future__ import annotations
+
+import pytest
+
+from kindlm.scenarios.api import spec_of
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+
+_HINT = "a scenario of kindlm: run pytest --kindlm, or kindlm test"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; all of them begin with `--kindlm`."""
+    group = parser.getgroup("kindlm", "kindlm: scenarios, which talk to the agent under test")
+    group.addoption(
+        "--kindlm", action="store_true", help="run scenarios, and record them in the history"
+    )
+    group.addoption(
+        "--kindlm-db",
+        metavar="PATH",
+        help="the history; by default the one that kindlm test records in",
+    )
+    group.addoption("--kindlm-label", metavar="NAME", help="a name to find the run by")
+    group.addoption(
+        "--kindlm-repeat",
+        type=int,
+        metavar="N",
+        help="how often each scenario is run, instead of what it says itself",
+    )
+    group.addoption(
+        "--kindlm-max-cost",
+        type=float,
+        metavar="USD",
+        help="start nothing more once calls have cost this much, in each process",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load what runs scenarios, if that was asked for."""
+    if config.getoption("--kindlm"):
+        from kindlm.pytest_plugin.registration import register
+
+        register(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip scenarios that nobody asked to run: nothing of them is known to pytest."""
+    if config.getoption("--kindlm"):
+        return
+    for item in items:
+        if spec_of(getattr(item, "function", None)) is not None:
+            item.add_marker(pytest.mark.skip(reason=_HINT))

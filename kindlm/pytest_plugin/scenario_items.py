@@ -1,0 +1,236 @@
+"""Runs the scenarios among the items of pytest, and records one run of them all."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import iscoroutinefunction, unwrap
+from typing import Any
+
+import pytest
+
+from kindlm.config import Diagnostic
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.outcome import Status
+from kindlm.ports import Stage
+from kindlm.pytest_plugin.collected import Test, collect, test_of, trial_argument
+from kindlm.pytest_plugin.failures import failure_report, told_error
+from kindlm.pytest_plugin.live_run import LiveRun, Ran
+from kindlm.pytest_plugin.request import Asked
+from kindlm.pytest_plugin.summary import tell_problems, tell_run
+from kindlm.recording.session import new_run_id
+from kindlm.scenarios.api import spec_of
+from kindlm.suite import Case
+
+__all__ = ["ScenarioItems"]
+
+_FUNCTION = pytest.StashKey[Callable[..., Any]]()
+"""The function of an item as the user wrote it: others that run async tests put theirs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NeverRan:
+    """A scenario whose fixtures failed: nothing of it could run."""
+
+    error: KindlmError
+
+    async def run(self, stage: Stage) -> KindlmError | None:
+        """Run nothing; see `suite.Script`."""
+        del stage
+        return self.error
+
+
+class ScenarioItems:
+    """The hooks of a process that runs items: pytest itself, or a worker of pytest-xdist."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._deselected: list[pytest.Item] = []
+        self._tests: dict[pytest.Item, Test] = {}
+        self._chosen = 0
+        self._ran = 0
+        self._live: LiveRun | None = None
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Give the argument of the trial a value, so that nobody looks for a fixture of its name.
+
+        It is hidden: names of tests stay what they are.
+        """
+        if spec_of(metafunc.function) is None:
+            return
+        trial = trial_argument(metafunc.function, bound=metafunc.cls is not None)
+        if trial in metafunc.fixturenames:
+            hidden = pytest.param(None, id=pytest.HIDDEN_PARAM)
+            metafunc.parametrize(trial, [hidden])
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Remember what was collected and not chosen."""
+        self._deselected += items
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Begin the run, now that all tests are known."""
+        if session.config.option.collectonly or _cannot_run(session):
+            return
+        root = self._asked.root
+        chosen = {item: test for item in session.items if (test := test_of(item, root))}
+        if not chosen:
+            return
+        others = [test for item in self._deselected if (test := test_of(item, root))]
+        collected = collect([*chosen.values(), *others], list(chosen.values()), root, _environ())
+        live = LiveRun(self._asked.request(collected), new_run_id(), dealt=self._asked.dealt)
+        live.problems += [each for each in collected.problems if each.severity == "warning"]
+        try:
+            live.start()
+        except Exception as error:
+            message = f"kindlm can not record in {self._asked.database}: {error}"
+            raise pytest.UsageError(message) from error
+        self._tests, self._chosen, self._live = chosen, len(chosen), live
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Remember the function of a scenario before anybody wraps it."""
+        if item in self._tests and isinstance(item, pytest.Function):
+            item.stash[_FUNCTION] = item.obj
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
+        """Run a scenario, all its repeats; fail the item with its failed checks."""
+        test = self._tests.get(pyfuncitem)
+        if test is None or self._live is None:
+            return None
+        function = _within(pyfuncitem.stash[_FUNCTION])
+        script = test.script(function, pyfuncitem.funcargs)
+        ran = self._run(test, lambda case: replace(case, script=script))
+        _tell_outcome(self._live, ran)
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Record what never came to run: skipped by a mark or a fixture, or a fixture failed."""
+        report = yield
+        test = self._tests.get(item)
+        if test is None or report.when != "setup" or report.passed:
+            return report
+        if report.skipped:
+            self._run(test, lambda case: replace(case, skip=True))
+        elif call.excinfo is not None and isinstance(call.excinfo.value, Exception):
+            never = _NeverRan(_setup_failed(call.excinfo))
+            self._run(test, lambda case: replace(case, script=never))
+        return report
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the run: it is complete, or says why it is not."""
+        live = self._live
+        if live is None:
+            return
+        live.end(_why_ended(session))
+        if live.failure is not None and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["kindlm"] = {
+                "run": live.run,
+                "open": live.stays_open,
+                "chosen": self._chosen,
+                "ran": self._ran,
+                "duration_ms": live.duration_ms,
+                "failed": live.failure is not None,
+                "problems": [told_error(_error(problem)) for problem in live.problems],
+            }
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Tell which run it was, and what to type next."""
+        if self._live is not None:
+            problems = [told_error(_error(problem)) for problem in self._live.problems]
+            tell_problems(terminalreporter, problems)
+            tell_run(terminalreporter, self._live, self._asked)
+
+    def _run(self, test: Test, change: Callable[[Case], Case]) -> Ran:
+        assert self._live is not None
+        ran = self._live.test(test.path, test.full_name, change)
+        self._ran += 1
+        return ran
+
+
+def _environ() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def _cannot_run(session: pytest.Session) -> bool:
+    """Tell whether pytest will stop since a file could not be collected."""
+    return bool(session.testsfailed) and not session.config.option.continue_on_collection_errors
+
+
+def _tell_outcome(live: LiveRun, ran: Ran) -> None:
+    """End the item as its scenario ended."""
+    __tracebackhide__ = True
+    if ran.error is not None:
+        pytest.fail(told_error(ran.error), pytrace=False)
+    if not ran.complete:
+        pytest.fail(f"It did not run to its end: {ran.reason}", pytrace=False)
+    statuses = Counter(finished.status.value for finished in ran.finished)
+    case = ran.finished[0].execution.case
+    status = test_status(StatusCounts(**statuses), case.pass_rate)
+    if status is Status.SKIPPED:
+        pytest.skip("nothing of it ran")
+    if status is not Status.PASSED:
+        pytest.fail(failure_report(live, ran), pytrace=False)
+
+
+def _within(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose `pytest.fail` is a failed check, as an `assert` is.
+
+    To skip is too late in there: the scenario has begun.
+    """
+
+    def told(error: BaseException) -> Exception:
+        if isinstance(error, pytest.fail.Exception):
+            return AssertionError(str(error)).with_traceback(error.__traceback__)
+        late = "pytest.skip inside of a scenario: skip it by a mark, or in a fixture"
+        return RuntimeError(late).with_traceback(error.__traceback__)
+
+    if iscoroutinefunction(unwrap(function)):
+
+        @wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await function(*args, **kwargs)
+            except (pytest.fail.Exception, pytest.skip.Exception) as error:
+                raise told(error) from None
+    else:
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except (pytest.fail.Exception, pytest.skip.Exception) as error:
+                raise told(error) from None
+
+    return call
+
+
+def _setup_failed(excinfo: pytest.ExceptionInfo[BaseException]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        f"A fixture failed before the scenario began: {excinfo.exconly(tryshort=True)}",
+        "Mend the fixture; pytest shows where it failed.",
+    )
+
+
+def _why_ended(session: pytest.Session) -> str:
+    stopped = session.shouldfail or session.shouldstop
+    if isinstance(stopped, str):
+        return f"pytest stopped: {stopped}"
+    if session.exitstatus == pytest.ExitCode.INTERRUPTED:
+        return "pytest was interrupted"
+    return "pytest ended before all tests had run"
+
+
+def _error(problem: KindlmError | Diagnostic) -> KindlmError:
+    return problem.error if isinstance(problem, Diagnostic) else problem

@@ -1,0 +1,44 @@
+"""What is told at the end of a session: problems, the run, and what to type next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from kindlm.pytest_plugin.live_run import LiveRun
+from kindlm.pytest_plugin.request import Asked
+from kindlm.recording.secrets import redactor
+
+__all__ = ["tell_problems", "tell_run"]
+
+
+def tell_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -> None:
+    """Tell what the user has to know besides what the tests said; each once."""
+    redact = redactor(os.environ)
+    for problem in dict.fromkeys(problems):
+        terminal.write_line(f"kindlm: {redact(problem)}", yellow=True)
+
+
+def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> None:
+    """Tell the id of a run, or that it could not be recorded, and the command that shows it."""
+    if live.failure is not None:
+        terminal.write_line(f"kindlm: the run could not be recorded: {live.failure}", red=True)
+        return
+    terminal.write_line(f"kindlm run {live.run}: {show_command(live.run, asked)}")
+
+
+def show_command(name: str, asked: Asked) -> str:
+    """Return the command that shows a run or a group."""
+    where = f" --db {shlex.quote(_shown(asked.database))}" if asked.named else ""
+    return f"kindlm show {name}{where}"
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
