@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 from kindlm.agents.call_matching import Calls, lost_answers
 from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import (
+    AgentFailed,
     Told,
     UnreadableReply,
     bounded,
@@ -38,7 +39,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.transcript import Usage
 
-__all__ = ["MAX_EVENTS", "AgentFailed", "Heard", "Piece", "hear"]
+__all__ = ["MAX_EVENTS", "Heard", "Piece", "hear"]
 
 MAX_EVENTS = 100_000
 """A stream with more events is none of an answer."""
@@ -54,10 +55,6 @@ _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
 _RESULTS = ("result", "output", "response")
 _UNKNOWN = "unknown"
-
-
-class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
-    """The agent says that it failed, in these words."""
 
 
 @dataclass(frozen=True, slots=True)

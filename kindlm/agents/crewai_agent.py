@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Self
 
 from kindlm.agents import failures
-from kindlm.agents.agent_events import AgentFailed
 from kindlm.agents.crewai_replies import read_crew
 from kindlm.agents.http_exchange import HttpExchange
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.reply_reading import UnreadableReply, agent_reply
+from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

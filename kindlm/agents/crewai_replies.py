@@ -19,11 +19,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.agents.agent_events import AgentFailed, Heard
+from kindlm.agents.agent_events import Heard
 from kindlm.agents.call_matching import lost_answers
 from kindlm.agents.chat_messages import read_messages, spoken
 from kindlm.agents.json_values import compact_json
-from kindlm.agents.reply_reading import Told, UnreadableReply, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Told,
+    UnreadableReply,
+    read_cost,
+    read_model,
+    read_usage,
+)
 from kindlm.agents.tool_entries import AGENT_RULE, failed_tool, tool_call
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolUse, Usage

@@ -10,7 +10,14 @@ from kindlm.agents import failures
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_options import HttpSettings, http_settings
 from kindlm.agents.http_request import form_warnings, make_body
-from kindlm.agents.reply_reading import Reading, Told, UnreadableReply, agent_reply, read_reply
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Reading,
+    Told,
+    UnreadableReply,
+    agent_reply,
+    read_reply,
+)
 from kindlm.agents.sse import parse_events
 from kindlm.agents.stream_reading import read_stream
 from kindlm.errors import Err, Ok, Result
@@ -59,6 +66,8 @@ class HttpAgent:
         got = answer.value
         try:
             told = _read(got, settings.reading)
+        except AgentFailed as failure:
+            return Err(failures.of_report(settings.target.who, str(failure), got.text, got.status))
         except UnreadableReply as error:
             return Err(failures.of_reply(settings.target.who, str(error), got.text, got.status))
         warnings = form_warnings(request, settings.form, settings.template)

@@ -27,6 +27,12 @@ EVENT_STREAM = "text/event-stream"
 _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
 _KEEPS_METHOD = frozenset({307, 308})
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
+"""What is sent for people: a login, an error of a server or proxy, never an answer of an agent."""
+_A_PAGE_CAME = (
+    "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "
+    "application/json, text/plain or text/event-stream"
+)
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
     "content-type": "application/json",
@@ -71,8 +77,9 @@ class HttpExchange:
         """Post a JSON value to the endpoint, or to a `url` of the same server.
 
         Returns:
-            The answer; or the error of a status that is no success, of an answer that has more
-            than `MAX_BODY_BYTES`, or of none within `timeout_s`, which covers the whole exchange.
+            The answer; or the error of a status that is no success, of an HTML page, of an answer
+            that has more than `MAX_BODY_BYTES`, or of none within `timeout_s`, which covers the
+            whole exchange.
         """
         who = self._target.who
         started = time.perf_counter()
@@ -89,6 +96,9 @@ class HttpExchange:
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
             return Err(failures.of_status(who, answer.status, answer.headers, answer.text))
+        if answer.kind in _PAGES:
+            why = "an HTML page came"
+            return Err(failures.of_reply(who, why, answer.text, answer.status, _A_PAGE_CAME))
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms))
 
     async def _post(self, body: Any, url: str) -> _Answer:

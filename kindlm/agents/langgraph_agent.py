@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kindlm.agents import failures
-from kindlm.agents.agent_events import AgentFailed, Heard
+from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import is_sse
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
@@ -20,7 +20,7 @@ from kindlm.agents.langgraph_options import GraphSettings, Mode, graph_settings
 from kindlm.agents.langgraph_replies import read_run, read_stream, read_value
 from kindlm.agents.langgraph_state import Sent
 from kindlm.agents.langgraph_threads import Threads, run_input
-from kindlm.agents.reply_reading import UnreadableReply, agent_reply
+from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kindlm.agents.agent_events import AgentFailed, Heard
+from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import read_messages
 from kindlm.agents.event_framing import json_value
 from kindlm.agents.langgraph_state import GraphReply, Sent, error_text
-from kindlm.agents.reply_reading import UnreadableReply
+from kindlm.agents.reply_reading import AgentFailed, UnreadableReply
 from kindlm.agents.sse import DONE, Event, parse_events
 from kindlm.strict_json import parse_json
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import AgentFailed, Heard
+from kindlm.agents.agent_events import Heard
 from kindlm.agents.call_matching import lost_answers
 from kindlm.agents.chat_messages import (
     ChatMessage,
@@ -22,6 +22,7 @@ from kindlm.agents.chat_messages import (
 )
 from kindlm.agents.json_values import compact_json, lookup
 from kindlm.agents.reply_reading import (
+    AgentFailed,
     Told,
     UnreadableReply,
     read_cost,

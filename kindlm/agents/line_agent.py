@@ -20,14 +20,20 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from kindlm.agents import failures
 from kindlm.agents.http_request import make_body, request_warnings
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
 from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, of_exchange, of_program
 from kindlm.agents.program_place import Place
-from kindlm.agents.reply_reading import Told, UnreadableReply, agent_reply, read_reply
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Told,
+    UnreadableReply,
+    agent_reply,
+    read_reply,
+)
 from kindlm.agents.sandbox import SandboxError, StartedProgram
 from kindlm.agents.subprocess_options import ProgramSettings
 from kindlm.errors import Err, KindlmError, Ok, Result
@@ -135,11 +141,11 @@ class LineAgent:
     ) -> Result[AgentReply]:
         raw = line.decode("utf-8", "replace").strip()
         try:
-            told, failure = self._read(raw)
+            told = self._read(raw)
+        except AgentFailed as failure:
+            return Err(failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
             return Err(failures.of_reply(self._who, str(error), raw, hint=_ONE_LINE))
-        if failure is not None:
-            return Err(failures.of_report(self._who, failure, raw))
         notes = [*warnings, *request_warnings(request, says_system=True)]
         if told.is_whole:
             notes.append(_NO_TEXT)
@@ -147,17 +153,15 @@ class LineAgent:
             notes.append(_MORE)
         return Ok(agent_reply(told, raw, latency_ms, tuple(notes)))
 
-    def _read(self, raw: str) -> tuple[Told, str | None]:
-        """Return what an answer says, and the failure that it tells of if it holds no text."""
+    def _read(self, raw: str) -> Told:
+        """Return what an answer says."""
         try:
             value = parse_json(raw.removeprefix("\ufeff"))
         except ValueError as error:
             raise UnreadableReply(f"no JSON: {error}") from None
         if not isinstance(value, dict):
             raise UnreadableReply("it is JSON, but no object")
-        told = read_reply(value, self._settings.reading)
-        failed = value.get("error") if told.is_whole else None
-        return told, _sentence(failed) if failed else None
+        return read_reply(value, self._settings.reading)
 
     def _said(self) -> str:
         return "" if self._program is None else self._program.log
@@ -178,9 +182,3 @@ def _without_answer(code: int | None) -> str:
     if code is None:
         return "closed its output without an answer"
     return f"{how_it_ended(code)} without an answer"
-
-
-def _sentence(failed: Any) -> str:
-    """Return what an agent says of its failure: a text, an object with a `message`, or whatever."""
-    said = failed.get("message") if isinstance(failed, dict) else failed
-    return said if isinstance(said, str) else json.dumps(failed, ensure_ascii=False)

@@ -34,6 +34,7 @@ from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.json_values import PATH, compact_json
 from kindlm.agents.reply_reading import (
     MAX_TOKENS,
+    AgentFailed,
     Reading,
     UnreadableReply,
     agent_reply,
@@ -166,6 +167,8 @@ class PythonAgent:
         try:
             raw = said if isinstance(said, str) else compact_json(said)
             told = read_reply(said, self._reading if not isinstance(said, str) else Reading())
+        except AgentFailed as failure:
+            return Err(failures.of_report(self._who, str(failure), raw))
         except (TypeError, ValueError, RecursionError) as error:
             reason = str(error)
             if not isinstance(error, UnreadableReply):

@@ -17,6 +17,7 @@ __all__ = [
     "MAX_TOKENS",
     "QUERY_TEXT_KEYS",
     "TEXT_KEYS",
+    "AgentFailed",
     "Reading",
     "Told",
     "UnreadableReply",
@@ -48,13 +49,21 @@ class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
     """A reply that is none; the message says what is wrong with it."""
 
 
+class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
+    """The agent says that it failed, in these words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where the parts of a reply are. Paths win over what is looked for by itself."""
+    """Where the parts of a reply are. Paths win over what is looked for by itself.
+
+    `takes_whole` tells that a reply without a known text is a text itself, as it is written.
+    """
 
     text_keys: tuple[str, ...] = TEXT_KEYS
     response_path: str | None = None
     tool_calls_path: str | None = None
+    takes_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +83,21 @@ class Told:
 
 
 def read_reply(value: Any, reading: Reading) -> Told:
-    """Read a JSON value; raise `UnreadableReply` if nothing is where the text should be."""
+    """Read a JSON value.
+
+    Raises:
+        AgentFailed: it tells of an error, and holds neither a text nor a tool call.
+        UnreadableReply: nothing is where the text should be.
+    """
     entries = _entries(value, reading)
     text = _text(value, reading)
+    failure = _failure(value)
+    if not text and not entries and failure is not None:
+        raise AgentFailed(failure)
+    if text is None and reading.response_path is not None:
+        raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
+    if text is None and not reading.takes_whole and isinstance(value, dict | list | None):
+        text = ""
     return Told(
         text=compact_json(value) if text is None else text,
         tool_uses=read_tool_uses(entries),
@@ -153,8 +174,8 @@ def _text(value: Any, reading: Reading) -> str | None:
     if reading.response_path is not None:
         found = lookup(value, reading.response_path)
         if found is ABSENT:
-            raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
-        return found if isinstance(found, str) else compact_json(found)
+            return None
+        return found or "" if isinstance(found, str | None) else compact_json(found)
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -165,6 +186,15 @@ def _text(value: Any, reading: Reading) -> str | None:
         if content is None or isinstance(content, str):
             return content or ""
     return None
+
+
+def _failure(value: Any) -> str | None:
+    """Return what a reply says of an error: a text, the `message` of an object, or all of it."""
+    error = value.get("error") if isinstance(value, dict) else None
+    if not error:
+        return None
+    said = error.get("message") if isinstance(error, dict) else error
+    return said if said and isinstance(said, str) else compact_json(error)
 
 
 def _entries(value: Any, reading: Reading) -> list[Any]:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from kindlm.agents import failures
-from kindlm.agents.agent_events import AgentFailed, Heard, hear
+from kindlm.agents.agent_events import Heard, hear
 from kindlm.agents.event_framing import is_sse, json_lines, sse_frames
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
+    AgentFailed,
     Reading,
     UnreadableReply,
     agent_reply,
@@ -105,4 +106,4 @@ def _read(answer: HttpReply) -> Heard:
         value = parse_json(answer.text)
     except ValueError as error:
         raise UnreadableReply(f"no JSON: {error}") from None
-    return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS)))
+    return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS, takes_whole=False)))

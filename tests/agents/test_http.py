@@ -237,8 +237,8 @@ def test_the_text_is_found(reply, body, text):
 
 
 def test_an_answer_in_which_no_text_is_known_gets_a_warning(reply):
-    quota = reply({"error": "quota exceeded"})
-    assert quota.text == '{"error":"quota exceeded"}'
+    quota = reply({"detail": "quota exceeded"})
+    assert quota.text == '{"detail":"quota exceeded"}'
     assert "`responsePath`" in quota.warnings[0]
     for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, ["a"], '"bare"'):
         assert reply(body).warnings == ()
@@ -502,6 +502,54 @@ def test_a_success_that_is_no_answer_is_an_error(talk, http, failure, body, opti
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert said in error.message
     assert error.details["retryable"] is False
+
+
+FORMS = [{"request": form} for form in ("message", "messages", "query")]
+
+
+@pytest.mark.parametrize("options", [*FORMS, {"responsePath": "response"}])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": "agent crashed"}, "agent crashed"),
+        ({"response": None, "error": "boom"}, "boom"),
+        ({"response": "", "error": "boom", "tool_calls": []}, "boom"),
+        ({"status": "error", "error": {"message": "down"}}, "down"),
+        ({"error": {"code": 7}}, '{"code":7}'),
+    ],
+)
+def test_an_agent_that_says_that_it_failed_has_not_answered(
+    talk, http, failure, body, said, options
+):
+    (result,), _ = talk(http(body), **options)
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert error.message == f"Agent 'shop' reported an error: {said}"
+    assert json.loads(error.details["body"]) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"response": "ok", "error": "slow"}, {"tool_calls": [{"name": "t"}], "error": "x"}]
+    + [{"response": "ok", "error": none} for none in (None, "", {}, False)],
+)
+def test_an_error_beside_an_answer_is_not_the_answer(reply, body):
+    assert reply(body, request="query").text == body.get("response", "")
+
+
+@pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"], {"response": None}])
+def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(reply, body):
+    empty = reply(body, request="query")
+    assert (empty.text, empty.tool_uses, empty.warnings) == ("", (), ())
+
+
+@pytest.mark.parametrize("options", FORMS)
+@pytest.mark.parametrize("kind", ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml"])
+def test_a_page_is_no_answer(talk, http, failure, kind, options):
+    (result,), _ = talk(http("<html><h1>Log in</h1></html>", kind=kind), **options)
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "an HTML page came" in error.message
 
 
 def test_an_endless_answer_is_an_error(talk, http, failure):
