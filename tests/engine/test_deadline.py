@@ -58,6 +58,27 @@ def test_how_much_is_left_does_not_shrink_while_time_stands_still() -> None:
     asyncio.run(whole())
 
 
+def test_time_stands_still_until_the_last_one_goes_on() -> None:
+    async def whole() -> None:
+        deadline = Deadline(SHORT_S, SystemClock())
+        first_goes_on, second_goes_on = asyncio.Event(), asyncio.Event()
+
+        async def wait(until: asyncio.Event) -> None:
+            with deadline.paused():
+                await until.wait()
+
+        async with deadline:
+            waiting = [asyncio.create_task(wait(e)) for e in (first_goes_on, second_goes_on)]
+            await asyncio.sleep(0)
+            first_goes_on.set()
+            await asyncio.sleep(4 * SHORT_S)
+            assert deadline.leaves(SHORT_S / 2)
+            second_goes_on.set()
+            await asyncio.gather(*waiting)
+
+    asyncio.run(whole())
+
+
 def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
     async def whole() -> None:
         deadline = Deadline(SHORT_S, SystemClock())

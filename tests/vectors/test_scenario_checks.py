@@ -100,6 +100,7 @@ def checked(
         t = Trial(stage, lambda: SourceLocation("x"))
         ask(t, await t.agent.send("hi"))
         await stage.collect()
+        found: CheckResult
         (found,) = stage.results
         return found
 
