@@ -1,0 +1,305 @@
+"""Scenarios under pytest: run and recorded with --kindlm, skipped without."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+from pytest_project import pytest_command, pytest_environment, run_pytest
+from scenario_project import Project
+
+from kindlm.cli.app import run
+
+MIXED = """
+import pytest
+from kindlm import SyncTrial, Trial, scenario
+
+@pytest.fixture
+def order():
+    return "A1"
+
+@scenario("an async one")
+async def test_async(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+
+@scenario("a sync one with a fixture", repeats=2)
+@pytest.mark.parametrize("word", ["x", "y"])
+def test_sync(order: str, trial: SyncTrial, word: str) -> None:
+    reply = trial.agent.send(f"{word} {order}")
+    trial.check(reply).contains("x")
+    assert word == "x"
+
+class TestMore:
+    @scenario("a method")
+    @pytest.mark.calm
+    async def test_method(self, t) -> None:
+        t.check(await t.agent.send("hi")).contains("hi")
+
+def test_plain() -> None:
+    pass
+"""
+
+
+def write_mixed(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nmarkers = calm\n")
+    project.write("tests/test_it.py", MIXED)
+
+
+def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    last = done.stdout.rstrip().splitlines()[-1]
+    return {
+        how: int(number) for number, how in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])
+    }
+
+
+def runs(project: Project) -> list[tuple[Any, ...]]:
+    return project.rows("SELECT ended, reason, planned, passed FROM runs ORDER BY started_at")
+
+
+SILENT = """
+import sys
+
+def test_nothing_heavy_was_loaded():
+    heavy = {"kindlm.engine", "kindlm.recording", "kindlm.cli", "pydantic", "sqlite3", "httpx"}
+    assert not heavy & set(sys.modules)
+"""
+
+
+def test_it_is_silent_in_a_project_without_scenarios(project: Project) -> None:
+    project.write("tests/test_it.py", SILENT)
+    done = run_pytest(project.root, "-rA", "-v")
+    assert done.returncode == 0, done.stdout
+    without = run_pytest(project.root, "-rA", "-v", plugins=("xdist.plugin",))
+    assert _untimed(done.stdout) == _untimed(without.stdout)
+    assert (done.stderr, (project.root / ".kindlm").exists()) == ("", False)
+
+
+def _untimed(output: str) -> str:
+    return re.sub(r"in \d+\.\d+s", "", output)
+
+
+def test_scenarios_are_skipped_with_a_hint_unless_they_are_asked_for(project: Project) -> None:
+    write_mixed(project)
+    done = run_pytest(project.root, "-rs", "-q")
+    assert outcomes(done) == {"passed": 1, "skipped": 4}
+    assert "a scenario of kindlm: run pytest --kindlm, or kindlm test" in done.stdout
+    assert "kindlm run" not in done.stdout
+    assert not (project.root / ".kindlm").exists()
+    assert project.agent.said == []
+
+
+def test_items_run_with_fixtures_and_parameters_and_fail_with_their_checks(
+    project: Project,
+) -> None:
+    write_mixed(project)
+    done = run_pytest(project.root, "--kindlm")
+    assert (done.returncode, outcomes(done)) == (1, {"failed": 1, "passed": 4}), done.stdout
+    for line in (
+        "repeat 2 of 2: failed",
+        "tests/test_it.py:17: contains: x",
+        'Expected the output to contain "x", got "You said: y A1".',
+        "actual: You said: y A1",
+        'tests/test_it.py:18: assert: word == "x"',
+        "0 of 2 repeats passed",
+    ):
+        assert line in done.stdout
+    assert runs(project) == [("finished", None, 6, 0)]
+    [(name,)] = project.rows("SELECT id FROM runs")
+    assert f"kindlm run {name}: kindlm show {name}" in done.stdout
+    assert project.rows("SELECT DISTINCT test, status FROM executions ORDER BY number") == [
+        ("tests/test_it.py::test_async", "passed"),
+        ("tests/test_it.py::test_sync[x]", "passed"),
+        ("tests/test_it.py::test_sync[y]", "failed"),
+        ("tests/test_it.py::TestMore::test_method", "passed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "ran"),
+    [
+        (["-k", "sync and x"], ["test_sync[x]"]),
+        (["-m", "calm"], ["TestMore::test_method"]),
+        (["tests/test_it.py::test_async"], ["test_async"]),
+    ],
+)
+def test_what_pytest_leaves_out_is_known_and_not_selected(
+    project: Project, options: list[str], ran: list[str]
+) -> None:
+    write_mixed(project)
+    done = run_pytest(project.root, "--kindlm", *options)
+    assert done.returncode == 0, done.stdout
+    assert sorted(project.statuses()) == ran
+    selected = dict(project.rows("SELECT test, selected FROM planned_tests"))
+    assert len(selected) >= 3
+    assert [test for test in selected if selected[test]] == [f"tests/test_it.py::{ran[0]}"]
+
+
+BOTH = """
+import pytest
+from kindlm import SyncTrial, Trial, scenario
+
+@scenario("one", repeats=2)
+async def test_one(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi").latency(60_000)
+
+@scenario("two")
+@pytest.mark.parametrize("word", ["x", "é y"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_two(t: SyncTrial, word: str, number: int) -> None:
+    t.check(t.agent.send(word)).contains(word)
+"""
+
+
+def test_a_run_of_pytest_is_compared_with_one_of_kindlm_test(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", BOTH)
+    assert run(["test", "tests", "--quiet"]) == 0
+    assert run_pytest(project.root, "--kindlm").returncode == 0
+    told = project.rows(
+        "SELECT s.name, s.config_hash, e.test, e.target, e.repeat, e.status,"
+        " a.kind, a.label, a.line FROM executions e JOIN suites s ON s.id = e.suite"
+        " JOIN assertions a ON a.execution = e.id"
+        " ORDER BY e.run, e.number, a.position"
+    )
+    assert told[: len(told) // 2] == told[len(told) // 2 :]
+    assert len(told) == 16
+    capsys.readouterr()
+    assert run(["diff", "previous", "latest"]) == 0
+
+
+def test_what_never_came_to_run_is_recorded_as_such(project: Project) -> None:
+    project.write(
+        "tests/test_it.py",
+        """
+import pytest
+from kindlm import Trial, scenario
+
+@pytest.fixture
+def broken():
+    raise OSError("no database")
+
+@pytest.fixture
+def elsewhere():
+    pytest.skip("not here")
+
+@scenario("marked")
+@pytest.mark.skip
+async def test_marked(t: Trial) -> None: ...
+
+@scenario("fixture skips")
+async def test_elsewhere(t: Trial, elsewhere) -> None: ...
+
+@scenario("fixture fails")
+async def test_broken(t: Trial, broken) -> None: ...
+
+@scenario("says so itself")
+async def test_says(t: Trial) -> None:
+    pytest.fail("not good enough")
+""",
+    )
+    done = run_pytest(project.root, "--kindlm")
+    assert outcomes(done) == {"failed": 1, "skipped": 2, "error": 1}, done.stdout
+    assert project.statuses() == {
+        "test_marked": "skipped",
+        "test_elsewhere": "skipped",
+        "test_broken": "errored",
+        "test_says": "failed",
+    }
+    assert runs(project) == [("finished", None, 4, 0)]
+    assert "not good enough" in done.stdout
+
+
+def test_stopped_early_a_run_says_so_and_is_not_resumed(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", BOTH.replace("contains(word)", "contains('no')"))
+    done = run_pytest(project.root, "--kindlm", "-x")
+    assert outcomes(done) == {"failed": 1, "passed": 1}
+    stopped = "pytest stopped: stopping after 1 failures"
+    assert runs(project) == [("interrupted", stopped, 6, None)]
+    assert run(["test", "--resume"]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "pytest chose its tests" in told
+    assert "pytest --kindlm --lf" in told
+
+
+def test_ctrl_c_cuts_off_what_is_in_flight_and_the_run_says_so(project: Project) -> None:
+    asked = threading.Event()
+
+    def hang(request: dict[str, Any]) -> dict[str, Any]:
+        asked.set()
+        project.agent.release.wait(30)
+        return {"message": "late"}
+
+    project.agent.answer = hang
+    project.write("tests/test_it.py", BOTH)
+    process = subprocess.Popen(
+        pytest_command("--kindlm"),
+        cwd=project.root,
+        env=pytest_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert asked.wait(60)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, output
+    assert runs(project) == [("interrupted", "pytest was interrupted", 6, None)]
+    [(status,)] = project.rows("SELECT DISTINCT status FROM executions")
+    assert status is None
+
+
+def test_an_agent_that_is_not_configured_fails_each_item_with_the_way_out(
+    project: Project,
+) -> None:
+    project.write("kindlm.toml", 'project = "shop"\n')
+    project.write("tests/test_it.py", BOTH)
+    done = run_pytest(project.root, "--kindlm")
+    assert outcomes(done) == {"failed": 5}
+    assert "There is no agent to test" in done.stdout
+    assert "Name it in kindlm.toml" in done.stdout
+    [(path, code)] = project.rows("SELECT path, error_code FROM suites")
+    assert (path, code) == ("tests/test_it.py", "CONFIG_VALIDATION_ERROR")
+
+
+def test_a_limit_of_costs_keeps_the_rest_from_running(project: Project) -> None:
+    project.agent.answer = lambda request: {"message": request["message"], "cost": 0.5}
+    project.write("tests/test_it.py", BOTH)
+    done = run_pytest(project.root, "--kindlm", "--kindlm-max-cost", "0.1")
+    assert done.returncode == 1
+    assert "It did not run to its end" in done.stdout
+    [(ended, reason, _, _)] = runs(project)
+    assert ended == "aborted"
+    assert "--max-cost" in reason
+
+
+def test_repeats_label_and_history_are_options(project: Project) -> None:
+    project.write("tests/test_it.py", BOTH)
+    options = ("--kindlm-repeat", "3", "--kindlm-label", "candidate", "--kindlm-db", "other.db")
+    done = run_pytest(project.root, "--kindlm", "-k", "test_one", *options)
+    assert done.returncode == 0, done.stdout
+    assert "--db other.db" in done.stdout
+    project.root.joinpath(".kindlm").mkdir(exist_ok=True)
+    project.root.joinpath("other.db").rename(project.root / ".kindlm" / "kindlm.db")
+    assert project.rows("SELECT label, planned FROM runs") == [("candidate", 3)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--kindlm-repeat", "0", "from 1 to 100"),
+        ("--kindlm-max-cost", "nan", "no limit"),
+        ("--kindlm-label", "latest", "how other runs are named"),
+    ],
+)
+def test_options_that_can_not_be_meant(
+    project: Project, option: str, value: str, told: str
+) -> None:
+    done = run_pytest(project.root, "--kindlm", option, value)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert told in done.stderr
