@@ -1,0 +1,95 @@
+"""Scenarios under pytest-xdist: every worker records a run, and together they are one group."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+from pytest_project import run_pytest
+from scenario_project import Project
+
+from kindlm.errors import Ok
+from kindlm.history.groups import Group, find_run_or_group
+from kindlm.history.run_view import RunView
+from kindlm.recording.session import open_log
+
+SEVERAL = """
+import os
+import pytest
+from kindlm import Trial, scenario
+
+@scenario("several", repeats=2)
+@pytest.mark.parametrize("word", ["a", "b", "c", "d"])
+async def test_it(t: Trial, word: str) -> None:
+    t.check(await t.agent.send(word)).contains(word)
+    {more}
+"""
+
+
+def write(project: Project, more: str = "") -> None:
+    project.write("tests/test_it.py", SEVERAL.replace("{more}", more))
+
+
+def group_in(project: Project, output: str) -> tuple[Group, dict[str, str], str]:
+    """Return the group that the output names, how its tests came out, and its status."""
+    found = re.search(r"^kindlm group (pytest-\w+): kindlm show \1$", output, re.MULTILINE)
+    assert found, output
+    with (
+        open_log(project.root / ".kindlm" / "kindlm.db", set()) as log,
+        closing(log.reader()) as reader,
+    ):
+        group = find_run_or_group(reader, found[1])
+        assert isinstance(group, Ok)
+        assert isinstance(group.value, Group)
+        view = RunView(reader, group.value)
+        counts = {test.name: test.status for test in view.tests()}
+        return group.value, {name: str(status) for name, status in counts.items()}, view.status
+
+
+def test_workers_run_every_test_once_and_are_one_group(project: Project) -> None:
+    write(project)
+    done = run_pytest(project.root, "--kindlm", "-n", "2")
+    assert done.returncode == 0, done.stdout
+    group, tests, status = group_in(project, done.stdout)
+    assert (group.count, group.complete, status) == (2, True, "passed")
+    assert tests == {f"tests/test_it.py::test_it[{word}]": "passed" for word in "abcd"}
+    assert sorted(project.agent.said) == sorted("abcd" * 2)
+    assert project.rows("SELECT sum(planned), count(DISTINCT id) FROM runs") == [(8, 2)]
+
+
+def test_a_worker_without_a_test_keeps_the_group_from_nothing(project: Project) -> None:
+    write(project)
+    done = run_pytest(project.root, "--kindlm", "-n", "2", "-k", "test_it[b]")
+    assert done.returncode == 0, done.stdout
+    group, tests, status = group_in(project, done.stdout)
+    assert (group.complete, status) == (True, "passed")
+    assert tests == {"tests/test_it.py::test_it[b]": "passed"}
+    assert project.rows("SELECT planned, passed FROM runs ORDER BY planned") == [(0, 1), (2, 1)]
+
+
+def test_a_worker_that_crashes_leaves_the_group_incomplete(project: Project) -> None:
+    write(project, "if word == 'b': os._exit(3)")
+    done = run_pytest(project.root, "--kindlm", "-n", "2")
+    assert done.returncode == 1
+    assert "crashed while running" in done.stdout
+    group, _, status = group_in(project, done.stdout)
+    assert (group.complete, status) == (False, "incomplete")
+    assert sorted(shard.state for shard in group.unfinished) == ["interrupted", "killed"]
+    # What took the place of the worker is a run of its own: the group lacks what was lost.
+    [(alone,)] = project.rows("SELECT id FROM runs WHERE group_id IS NULL")
+    assert f"kindlm run {alone}: kindlm show {alone}" in done.stdout
+    assert project.rows("SELECT count(DISTINCT test) FROM executions") == [(4,)]
+
+
+def test_stopped_at_the_first_failure_the_group_says_that_tests_are_missing(
+    project: Project,
+) -> None:
+    write(project, "assert word != 'a'")
+    done = run_pytest(project.root, "--kindlm", "-n", "1", "-x")
+    assert done.returncode != 0
+    group, tests, status = group_in(project, done.stdout)
+    assert (group.complete, status) == (False, "incomplete")
+    assert tests["tests/test_it.py::test_it[a]"] == "failed"
+    [(ended, reason)] = project.rows("SELECT ended, reason FROM runs")
+    assert ended == "interrupted"
+    assert reason.startswith("pytest stopped before all tests had run")
