@@ -191,8 +191,8 @@ class Pricing(Protocol):
 
     def cost(
         self,
-        provider: str,
-        model: str,
+        provider: str | None,
+        model: str | None,
         usage: Usage,
         reported_usd: float | None = None,
         *,
@@ -202,7 +202,8 @@ class Pricing(Protocol):
 
         `model` is the one that answered; where it has no price, that of the name it was `requested`
         by counts. What the provider reports counts before listed prices, but not before those of
-        the user.
+        the user. Of an agent nobody knows the provider, and maybe not the model; what it was
+        `requested` by is its own name then, which only prices of the user can have.
         """
         ...
 

@@ -90,7 +90,8 @@ class AgentTarget:
     `endpoint` is a URL, or what else the adapter reaches the agent by. Values of headers may hold
     `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
     `timeout_ms` is the time for one answer, that of the suite by default. With `verbose`, what is
-    sent to it and comes back is logged.
+    sent to it and comes back is logged. `model` is the one it is known to run, whose price counts
+    where it names none itself.
     """
 
     id: str
@@ -101,6 +102,7 @@ class AgentTarget:
     directory: str | None = None
     timeout_ms: int | None = None
     verbose: bool = False
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,7 @@ def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
         endpoint=insert(agent.endpoint, values),
         headers={name: insert(text, values) for name, text in agent.headers.items()},
         options=_filled(agent.options, partial(insert, lookup=values)),
+        model=None if agent.model is None else insert(agent.model, values),
     )
 
 

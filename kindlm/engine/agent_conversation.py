@@ -70,6 +70,7 @@ class AgentConversation:
         self._name = name
         self._adapter = target.adapter if isinstance(target, AgentTarget) else "command"
         self._timeout_s = _timeout_ms(target, suite) / 1000
+        self._model = target.model if isinstance(target, AgentTarget) else None
         self._verbose = isinstance(target, AgentTarget) and target.verbose
         self._tools = tools
         self._conversation = conversation
@@ -172,13 +173,16 @@ class AgentConversation:
         self._after = number
 
     def _cost(self, reply: AgentReply) -> Cost:
-        """Return what the agent reports, else what `prices` says of its model or of itself."""
+        """Return what the agent reports, else what its tokens cost at the price of its model.
+
+        That is the one it names, else the one it is known to run; `prices` may name the agent, too.
+        """
         if reply.recorded is not None:
             return reply.recorded.cost
         if reply.reported_cost_usd is not None:
             return Cost(reply.reported_cost_usd, CostSource.REPORTED)
         return self._pricing.cost(
-            self._adapter, reply.model or self._name, reply.usage, requested=self._name
+            None, reply.model or self._model, reply.usage, requested=self._name
         )
 
     def _record_sent(self, request: AgentRequest, attempt: int) -> int:

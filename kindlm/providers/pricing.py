@@ -35,8 +35,8 @@ class PriceTable:
 
     def cost(
         self,
-        provider: str,
-        model: str,
+        provider: str | None,
+        model: str | None,
         usage: Usage,
         reported_usd: float | None = None,
         *,
@@ -48,8 +48,11 @@ class PriceTable:
         for by, which counts where there is no price for the other: gateways and deployments answer
         by names of their own. What the user says is free costs 0 however many tokens it took. What
         the provider reports counts where the user names no price for either name.
+
+        Without a `provider`, as with agents, the model is found by its name alone, and `requested`
+        is no name of a model.
         """
-        price = self._users(model)
+        price = None if model is None else self._users(model)
         if price is None and requested is not None:
             price = self._users(requested)
         if price is not None and price.input_usd == price.output_usd == 0:
@@ -59,10 +62,13 @@ class PriceTable:
         if usage.input_tokens is None or usage.output_tokens is None:
             return Cost()
         if price is None:
-            listed = _listed_cost(provider, model, usage.input_tokens, usage.output_tokens)
-            if listed.usd is not None or requested in (None, model):
-                return listed
-            return _listed_cost(provider, requested, usage.input_tokens, usage.output_tokens)
+            names = (model, requested if provider is not None else None)
+            costs = (
+                _listed_cost(provider, name, usage.input_tokens, usage.output_tokens)
+                for name in dict.fromkeys(names)
+                if name is not None
+            )
+            return next((cost for cost in costs if cost.usd is not None), Cost())
         usd = usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd
         return Cost(usd / _MILLION, CostSource.COMPUTED)
 
@@ -86,7 +92,7 @@ def matching_name(model: str, names: Collection[str]) -> str | None:
     return max(matches, key=len, default=None)
 
 
-def _listed_cost(provider: str, model: str, input_tokens: int, output_tokens: int) -> Cost:
+def _listed_cost(provider: str | None, model: str, input_tokens: int, output_tokens: int) -> Cost:
     rates = _listed_rates(provider, model)
     if rates is None:
         return Cost()
@@ -113,7 +119,7 @@ _VARIABLE = _Rates(Decimal("NaN"), Decimal("NaN"))
 
 
 @cache
-def _listed_rates(provider: str, model: str) -> _Rates | None:
+def _listed_rates(provider: str | None, model: str) -> _Rates | None:
     """Look a model up in the table: finding it costs far more than multiplying."""
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -161,6 +162,26 @@ class TestAgents:
         asyncio.run(bench.run([suite]))
         (end,) = bench.events("execution.finished")
         assert (end.data["cost_usd"], end.data["cost_source"]) == (5.0, "computed")
+
+    @pytest.mark.parametrize(
+        ("reported", "known", "usd"),
+        [
+            ("gpt-4o", None, 2.5),
+            (None, "gpt-4o", 2.5),
+            ("gpt-4o-mini", "gpt-4o", 0.15),
+            ("our-own", "gpt-4o", None),
+            (None, None, None),
+        ],
+    )
+    @pytest.mark.parametrize("adapter", ["http", "langgraph", "openai-assistants"])
+    def test_its_tokens_have_the_price_of_its_model(
+        self, bench, make, adapter, reported, known, usd
+    ):
+        bench.agent.outcomes = [agent_reply("ok", usage=Usage(1_000_000, 0), model=reported)]
+        agent = replace(self.AGENT, adapter=adapter, model=known)
+        asyncio.run(bench.run([make.suite(make.case(targets=("shop",)), agents={"shop": agent})]))
+        (end,) = bench.events("execution.finished")
+        assert end.data.get("cost_usd") == usd
 
     def test_an_agent_that_says_nothing_is_an_error(self, bench, make):
         finished = self.ask(bench, make, agent_reply())

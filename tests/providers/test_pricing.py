@@ -112,6 +112,20 @@ def test_the_name_that_was_asked_for_has_the_price_where_the_one_that_answered_h
     assert PriceTable({}).cost("p", "nobody-knows", MILLION, requested="nor-this") == Cost()
 
 
+def test_without_a_provider_a_model_is_known_by_its_name():
+    table = PriceTable({})
+    assert table.cost(None, "gpt-4o-2024-08-06", Usage(1_000_000, 0)).usd == 2.5
+    assert table.cost(None, "gpt-4o-ours", MILLION) == Cost()
+    assert table.cost(None, "http", MILLION) == Cost()
+
+
+def test_the_name_of_an_agent_is_no_name_of_a_model():
+    assert PriceTable({}).cost(None, None, MILLION, requested="gpt-4o") == Cost()
+    assert PriceTable({}).cost(None, "nobody-knows", MILLION, requested="gpt-4o") == Cost()
+    users = PriceTable({"shop": Price(1.0, 2.0)})
+    assert users.cost(None, None, MILLION, requested="shop") == Cost(3.0, CostSource.COMPUTED)
+
+
 def test_a_price_of_the_user_for_the_name_asked_for_counts_before_listed_prices():
     table = PriceTable({"our-deployment": Price(1.0, 2.0)})
     priced = Cost(3.0, CostSource.COMPUTED)

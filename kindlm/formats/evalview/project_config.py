@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from kindlm.config.target_schema import ServeConfig
+from kindlm.config.values import refuse
 from kindlm.formats.evalview.expected_schema import EvalviewSection, Number, Positive
 from kindlm.formats.evalview.schema import ScoreWeights
 
@@ -28,12 +29,18 @@ class PricingConfig(EvalviewSection):
 
 
 class ModelConfig(EvalviewSection):
-    """The model that agents report, and what it costs. May be its name alone."""
+    """The model that agents run, and what it costs. May be its name alone."""
 
     name: str | None = None
-    """Its name. Also the model that is called, for adapters of models."""
+    """Its name. It counts for agents that report none, and adapters of models call it."""
     pricing: PricingConfig | None = None
-    """What it costs, where agents report tokens and no cost."""
+    """What it costs where agents report tokens and no cost; else the price that is known counts."""
+
+    @model_validator(mode="after")
+    def _is_of_a_model(self) -> ModelConfig:
+        if self.pricing is not None and not self.name:
+            raise refuse("is priced and has no name", "Add `name:`, the model that agents run")
+        return self
 
 
 class ScoringConfig(EvalviewSection):

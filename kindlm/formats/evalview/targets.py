@@ -53,6 +53,12 @@ def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
     return case.model or by_config or by_endpoint or by_project
 
 
+def _model_behind(case: CaseConfig, config: ProjectConfig) -> str | None:
+    """Return the model that an agent is said to run."""
+    of_case = case.model or (case.adapter_config.model if case.adapter_config else None)
+    return of_case or (config.model.name if config.model else None)
+
+
 def as_written(text: str) -> str:
     """Return a text with its variables as they stand in the file."""
     return _MARKED.sub(r"${\1}", text)
@@ -73,6 +79,7 @@ def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> Agen
         directory=str(folder),
         timeout_ms=None if settings.timeout is None else max(1, round(settings.timeout * 1000)),
         verbose=bool(settings.verbose),
+        model=_model_behind(case, config),
     )
 
 

@@ -1,0 +1,92 @@
+"""What the tokens of an agent cost: the price of the model that it names, else of the project's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.cli.app import run
+
+CONFIG = ".evalview/config.yaml"
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[dict[str, Any]], str]]:
+    """Start an agent that answers this; return where it is."""
+    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
+
+    def call(reply: dict[str, Any]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                data = json.dumps(reply).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing is printed."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}/ask"
+
+    yield call
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("told", "config", "usd"),
+    [
+        ({"model": "gpt-4o"}, "", 2.5),
+        ({}, "", None),
+        ({}, "model: gpt-4o", 2.5),
+        ({}, "model: {name: ours, pricing: {input_per_1m: 7, output_per_1m: 9}}", 7.0),
+        ({"model": "ours"}, "model: {name: ours, pricing: {input_per_1m: 7, output_per_1m: 9}}", 7),
+        ({"model": "x"}, "model: {name: ours, pricing: {input_per_1m: 7, output_per_1m: 9}}", None),
+    ],
+)
+def test_tokens_have_the_price_of_the_model_that_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answering: Callable[[dict[str, Any]], str],
+    case_text: str,
+    told: dict[str, Any],
+    config: str,
+    usd: float | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KINDLM_DB", raising=False)
+    url = answering({"response": "x", "tokens": {"input": 1_000_000, "output": 0}, **told})
+    (tmp_path / "tests").mkdir()
+    (tmp_path / ".evalview").mkdir()
+    (tmp_path / CONFIG).write_text(config or "{}", "utf-8")
+    text = case_text.replace("http://127.0.0.1:9/ask", url).replace("70", "70, max_cost: 2.6")
+    (tmp_path / "tests" / "case.yaml").write_text(text, "utf-8")
+    run(["test", "-x", "-q", "tests", "--reporter", "json=report.json"])
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    (test,) = report["tests"]
+    (cost,) = [item for item in test["executions"][0]["assertions"] if item["kind"] == "cost"]
+    outcome = "inconclusive" if usd is None else "passed" if usd < 2.6 else "failed"
+    assert (cost["outcome"], test["executions"][0]["costUsd"]) == (outcome, usd)
+
+
+def test_a_price_needs_the_name_of_its_model(load: Callable[..., Any], case_text: str) -> None:
+    config = "model: {pricing: {input_per_1m: 1, output_per_1m: 2}}"
+    loaded = load({CONFIG: config, "case.yaml": case_text})
+    assert not loaded.suites
+    (error,) = loaded.diagnostics
+    assert (error.path, "`name:`" in error.error.hint) == ("model", True)
