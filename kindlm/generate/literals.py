@@ -9,7 +9,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator
 
-__all__ = ["WIDTH", "docstring_lines", "keyed", "python_parts", "width_of", "yaml_parts"]
+__all__ = [
+    "WIDTH",
+    "docstring_lines",
+    "keyed",
+    "python_literal",
+    "python_parts",
+    "width_of",
+]
 
 WIDTH = 88
 """Columns of a line, as formatters of Python count them by default."""
@@ -17,20 +24,23 @@ WIDTH = 88
 _NAMED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def python_parts(text: str, room: int, whole_room: int) -> list[str]:
-    """Return the literals that make up a text.
+def python_literal(text: str) -> str:
+    """Return the literal of a text."""
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    inside = "".join(f"\\{quote}" if char == quote else _in_python(char) for char in text)
+    return f"{quote}{inside}{quote}"
 
-    It is one if that has room in `whole_room` columns, else as many as it takes for each to be at
-    most `room` columns wide.
-    """
-    whole = _quoted(text)
-    if width_of(whole) <= whole_room:
+
+def python_parts(text: str, room: int) -> list[str]:
+    """Return the literals that make up a text, each of at most `room` columns."""
+    whole = python_literal(text)
+    if width_of(whole) <= room:
         return [whole]
-    # However it is quoted, at most every quote is escaped.
-    return [_quoted(part) for part in _parted(text, room - 2, _widest)]
+    # However a part is quoted, at most every quote in it is escaped.
+    return [python_literal(part) for part in _parted(text, room - 2, _widest)]
 
 
-def yaml_parts(text: str, room: int) -> list[str]:
+def _yaml_parts(text: str, room: int) -> list[str]:
     """Return the lines of a double-quoted scalar of YAML, the quotes included.
 
     Each but the last ends in a backslash, which joins it to the next one without the space
@@ -50,7 +60,7 @@ def yaml_parts(text: str, room: int) -> list[str]:
 
 def keyed(before: str, text: str, indent: str) -> Iterator[str]:
     """Yield the lines of a key of YAML, or of the dash of a list, and a text."""
-    first, *others = yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
+    first, *others = _yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
     yield f"{indent}{before}{first}"
     yield from (f"{indent}    {line}" for line in others)
 
@@ -83,12 +93,6 @@ def _parted(text: str, room: int, written: Callable[[str], str]) -> Iterator[str
         if char in " \n":
             last_space = len(part)
     yield part
-
-
-def _quoted(text: str) -> str:
-    quote = "'" if text.count('"') > text.count("'") else '"'
-    inside = "".join(f"\\{quote}" if char == quote else _in_python(char) for char in text)
-    return f"{quote}{inside}{quote}"
 
 
 def _widest(char: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kindlm.generate.literals import WIDTH, docstring_lines, python_parts, width_of
+from kindlm.generate.literals import WIDTH, docstring_lines, python_literal, python_parts, width_of
 from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
 from kindlm.generate.texts import slug
 
@@ -47,7 +47,7 @@ _ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to
 
 
 def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
-    lines = docstring_lines(text, WIDTH - len(indent) - 6)
+    lines = docstring_lines(text, WIDTH - len(indent) - len('"""""".'))
     if lines[-1][-1] not in ".!?":
         lines[-1] += "."
     lines[0] = f'"""{lines[0]}'
@@ -94,25 +94,29 @@ def _turn(turn: PlannedTurn, reply: str) -> Iterator[str]:
 
 
 def _sent(says: str, kept: str) -> Iterator[str]:
-    call, end = f"{_INDENT}{kept}await t.agent.send(user.says(", "))"
-    deeper = _INDENT * 3
-    parts = python_parts(says, WIDTH - len(deeper), WIDTH - len(call) - len(end))
-    if len(parts) == 1 and len(call) + width_of(parts[0]) + len(end) <= WIDTH:
-        yield f"{call}{parts[0]}{end}"
+    """Yield the sending of a message: on one line, on three, or with the message on its own."""
+    whole = python_literal(says)
+    call, message = f"{_INDENT}{kept}await t.agent.send(", f"user.says({whole})"
+    if width_of(f"{call}{message})") <= WIDTH:
+        yield f"{call}{message})"
         return
-    yield f"{_INDENT}{kept}await t.agent.send("
-    yield f"{_INDENT * 2}user.says("
-    yield from (f"{deeper}{part}" for part in parts)
-    yield f"{_INDENT * 2})"
+    yield call
+    if width_of(f"{_INDENT * 2}{message}") <= WIDTH:
+        yield f"{_INDENT * 2}{message}"
+    else:
+        deeper = _INDENT * 3
+        yield f"{_INDENT * 2}user.says("
+        yield from (f"{deeper}{part}" for part in python_parts(says, WIDTH - len(deeper)))
+        yield f"{_INDENT * 2})"
     yield f"{_INDENT})"
 
 
 def _call(function: str, text: str, reply: str | None = None) -> Iterator[str]:
     """Yield a call with a text of the plan, and the name of an answer before it if it takes one."""
     before = f"{_INDENT}{function}({reply}, " if reply else f"{_INDENT}{function}("
-    literal = python_parts(text, WIDTH, WIDTH - len(before) - 1)
-    if len(literal) == 1 and width_of(before + literal[0]) + 1 <= WIDTH:
-        yield f"{before}{literal[0]})"
+    line = f"{before}{python_literal(text)})"
+    if width_of(line) <= WIDTH:
+        yield line
         return
     yield f"{_INDENT}{function}("
     if reply:
@@ -133,11 +137,11 @@ def _guardrail(reply: str, rules: Sequence[str]) -> Iterator[str]:
 
 def _value(before: str, text: str, indent: str) -> Iterator[str]:
     """Yield an argument of its own line, in parentheses if it takes more than one."""
-    room = WIDTH - len(indent) - len(_INDENT)
-    parts = python_parts(text, room, WIDTH - len(indent) - len(before) - 1)
-    if len(parts) == 1:
-        yield f"{indent}{before}{parts[0]},"
+    line = f"{indent}{before}{python_literal(text)},"
+    if width_of(line) <= WIDTH:
+        yield line
         return
+    deeper = f"{indent}{_INDENT}"
     yield f"{indent}{before}("
-    yield from (f"{indent}{_INDENT}{part}" for part in parts)
+    yield from (f"{deeper}{part}" for part in python_parts(text, WIDTH - len(deeper)))
     yield f"{indent}),"

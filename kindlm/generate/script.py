@@ -75,7 +75,7 @@ class GenerationScript:
         for message in PROBES if order.agent is not None else ():
             answer = await stage.send(message)
             if isinstance(answer, Err):
-                return Err(_unanswered(answer.error))
+                return answer
             reply = answer.value
             tools = tuple(use.call.name for use in reply.tool_uses if is_name(use.call.name))
             exchanges.append(Exchange(message, spoken(reply.text, _LONGEST_ANSWER), tools))
@@ -156,15 +156,6 @@ def _no_model_answer(why: str, text: str) -> KindlmError:
         ErrorCode.PROVIDER_API_ERROR,
         f"The model did not answer what it was asked: {why}. It answered {shown(text)}.",
         "Try again, with a smaller --count, or with another model: --model",
-    )
-
-
-def _unanswered(error: KindlmError) -> KindlmError:
-    return KindlmError(
-        error.code,
-        f"The agent could not be asked what it is for: {error.message}",
-        "Start it, and try again; or leave it alone and describe it: --description",
-        details=error.details,
     )
 
 

@@ -133,6 +133,14 @@ class Project:
             " ORDER BY e.number, a.position"
         )
 
+    def tests(self) -> dict[str, str]:
+        """How each test of the last run came out, by its whole name."""
+        found = self.rows(
+            "SELECT test, status FROM executions"
+            " WHERE run = (SELECT id FROM runs ORDER BY started_at DESC)"
+        )
+        return dict(found)
+
     def statuses(self) -> dict[str, str]:
         """How each test of the last run came out, by its name without its file."""
         found = self.rows(
