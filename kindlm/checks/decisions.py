@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from kindlm.checks.echoes import is_copy, texts_of
+from kindlm.checks.echoes import is_copy, readings_of
 from kindlm.checks.judge_answers import bool_member, parse_object, text_member
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import facts_question, guardrail_question, sentiment_question
@@ -86,12 +87,13 @@ async def _decided(
     message: str,
 ) -> list[CheckResult]:
     """Return the result of asking; `decision` is the member of the answer that is to be true."""
+    given = await context.aside(partial(readings_of, transcript))
 
     def read(text: str) -> tuple[bool, str]:
         answer = parse_object(text)
         is_so, reasoning = bool_member(answer, decision), text_member(answer, "reasoning")
         text_member(answer, "quote")
-        if is_copy({decision: is_so, "reasoning": reasoning}, texts_of(transcript)):
+        if is_copy({decision: is_so, "reasoning": reasoning}, given):
             raise ValueError("it repeated a decision that stands in what it was to judge")
         return is_so, reasoning
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from kindlm.checks.echoes import is_echo
+from kindlm.checks.echoes import is_echo, readings
 from kindlm.checks.field_diff import Field, compare_fields
 from kindlm.checks.json_text import parse_json
 from kindlm.checks.judge_answers import parse_judgement
@@ -46,7 +47,8 @@ async def by_judge(baseline: str, current: str, context: CheckContext) -> Result
         judgement = parse_judgement(text, _SCORE)
     except ValueError as error:
         return _unavailable(f"The judge measured no drift: {error}. It answered {shown(text)}.")
-    if is_echo(_SCORE, judgement.score, judgement.reasoning, (baseline, current)):
+    given = await context.aside(partial(readings, (baseline, current)))
+    if is_echo(_SCORE, judgement.score, judgement.reasoning, given):
         return _unavailable(
             "The judge measured no drift: it repeated a measurement that stands in what it was to "
             f"compare. It answered {shown(text)}."

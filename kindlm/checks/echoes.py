@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from kindlm.transcript import Transcript
 
-__all__ = ["is_copy", "is_echo", "texts_of"]
+__all__ = ["is_copy", "is_echo", "readings", "readings_of"]
 
 _MAX_ESCAPED = 3
 """How many times JSON may be written as a string of JSON: a tool's answer in a log in a text."""
@@ -32,34 +34,44 @@ _UNSEEN = re.compile(
 )
 # Copies of ASCII that no font shows.
 _TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
+_MOST_MARKS = 30
+"""More marks than this on one character are no text of any language (Unicode's UAX #15, 13.1)."""
 
 
-def is_echo(member: str, score: float, reasoning: str, texts: Iterable[str]) -> bool:
-    """Tell whether one of the texts holds a JSON object with this score and reasoning.
+def is_echo(member: str, score: float, reasoning: str, given: Iterable[str]) -> bool:
+    """Tell whether one of the `readings` holds a JSON object with this score and reasoning.
 
     `member` is the name of the score in that object.
     """
     wanted = f'"reasoning":"{_plain(reasoning)}"'
     scores = re.compile(f'"{_plain(member)}":{_NUMBER}')
-    for text in texts:
-        for reading in _readings(text):
-            plain = _plain(reading)
-            if wanted in plain and any(_is(score, found) for found in scores.findall(plain)):
-                return True
-    return False
-
-
-def is_copy(members: Mapping[str, Any], texts: Iterable[str]) -> bool:
-    """Tell whether one of the texts holds all of these members of a JSON object."""
-    wanted = [f'"{_plain(name)}":{_written(value)}' for name, value in members.items()]
     return any(
-        all(member in plain for member in wanted)
-        for text in texts
-        for plain in map(_plain, _readings(text))
+        wanted in plain and any(_is(score, found) for found in scores.findall(plain))
+        for plain in given
     )
 
 
-def texts_of(transcript: Transcript) -> Iterator[str]:
+def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
+    """Tell whether one of the `readings` holds all of these members of a JSON object."""
+    wanted = [f'"{_plain(name)}":{_written(value)}' for name, value in members.items()]
+    return any(all(member in plain for member in wanted) for plain in given)
+
+
+def readings(texts: Iterable[str]) -> Sequence[str]:
+    """Return all that texts can be taken to say, in one spelling, to look for copies in.
+
+    That takes long where somebody wrote a lot: once for all that is looked for, and never in the
+    event loop.
+    """
+    return tuple(dict.fromkeys(_plain(reading) for text in texts for reading in _readings(text)))
+
+
+def readings_of(transcript: Transcript) -> Sequence[str]:
+    """Return the `readings` of all that a judge gets to read of a transcript."""
+    return readings(_texts_of(transcript))
+
+
+def _texts_of(transcript: Transcript) -> Iterator[str]:
     """Yield all that a judge gets to read of a transcript, JSON as text."""
     for turn in transcript.turns:
         yield turn.user
@@ -89,10 +101,20 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 def _plain(text: str) -> str:
     """Return a text without all that does not change what a reader takes it for."""
-    # Halves of surrogate pairs are joined: JSON may write a character as two of them.
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    text = unicodedata.normalize("NFKC", text.translate(_TAGS)).casefold()
-    return _UNSEEN.sub("", _QUOTES.sub('"', text))
+    if not text.isascii():
+        # Halves of surrogate pairs are joined: JSON may write a character as two of them.
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        # Sorting a run of marks takes time with the square of its length.
+        text = _many_marks().sub(lambda run: run[0][:_MOST_MARKS], text.translate(_TAGS))
+        text = unicodedata.normalize("NFKC", text)
+    return _UNSEEN.sub("", _QUOTES.sub('"', text.casefold()))
+
+
+@cache
+def _many_marks() -> re.Pattern[str]:
+    """Return the pattern of a run of marks that is longer than any text has them."""
+    marks = "".join(filter(unicodedata.combining, map(chr, range(sys.maxunicode + 1))))
+    return re.compile(f"[{marks}]{{{_MOST_MARKS + 1},}}")
 
 
 def _written(value: Any) -> str:

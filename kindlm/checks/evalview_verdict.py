@@ -32,13 +32,14 @@ async def evalview_verdict(
     `forbiddenTools`; `pii`: personal data fails it; `turns`, each None or with `tools`,
     `forbiddenTools`, `contains` and `notContains`; `allowHallucination`; `localJudge`: the judge is
     a model that runs here; `safety`, with `allowHarmful`, `categories` and `severityThreshold`;
-    `undeclared`: kinds of expectations that EvalView adds by itself, or that only advise without
-    it, and that kindlm's own verdict does not count.
+    `judged`: by their kind, the labels of the expectations of hallucination and safety that are
+    about the whole test, since those of turns decide nothing in EvalView; `undeclared`: kind and
+    label of each expectation that EvalView adds by itself, or that only advises without it, and
+    that kindlm's own verdict does not count.
     """
     params, earlier = expectation.params, context.earlier
     score = _score_of(earlier)
-    found = {one.kind: one.actual for one in earlier if isinstance(one.actual, Mapping)}
-    why = list(reasons(params, transcript, score, found))
+    why = list(reasons(params, transcript, score, _judged(params, earlier)))
     own = _own_verdict(params, earlier)
     actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
     other = _difference(params, earlier, own, passes=not why)
@@ -61,9 +62,21 @@ def _score_of(earlier: Sequence[CheckResult]) -> float:
     return float(told.get("fallbackScore", told["score"]))
 
 
+def _judged(
+    params: Mapping[str, Any], earlier: Sequence[CheckResult]
+) -> dict[str, Mapping[str, Any]]:
+    """Return what was found of hallucinations and safety, by kind."""
+    labels = params.get("judged") or {}
+    return {
+        one.kind: one.actual
+        for one in earlier
+        if labels.get(one.kind) == one.label and isinstance(one.actual, Mapping)
+    }
+
+
 def _counting(params: Mapping[str, Any], earlier: Sequence[CheckResult]) -> list[CheckResult]:
-    undeclared = params.get("undeclared") or ()
-    return [one for one in earlier if one.kind not in undeclared]
+    undeclared = {(kind, label) for kind, label in params.get("undeclared") or ()}
+    return [one for one in earlier if (one.kind, one.label) not in undeclared]
 
 
 def _own_verdict(params: Mapping[str, Any], earlier: Sequence[CheckResult]) -> Status:

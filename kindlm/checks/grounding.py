@@ -21,20 +21,25 @@ _ACKNOWLEDGES = re.compile(
 )
 
 
-def grounding_issues(transcript: Transcript) -> tuple[Issue, ...]:
+def grounding_issues(transcript: Transcript, *, of_last_turn: bool = False) -> tuple[Issue, ...]:
     """Return the signs in a conversation.
 
     A tool failed, no later call of it went well, and the answer does not say so. Or an answer of
     more than 100 characters is "based on" something, or "according to" it, and no tool was called.
+
+    What is asked `of_last_turn` is about that turn: tools that failed before it are a matter of
+    the answers before, but they may have said what this one rests on.
     """
-    return (*_unacknowledged(transcript), *_without_source(transcript))
+    first = len(transcript.prefix(len(transcript.turns) - 1).tool_uses) if of_last_turn else 0
+    return (*_unacknowledged(transcript, first), *_without_source(transcript))
 
 
-def _unacknowledged(transcript: Transcript) -> Iterator[Issue]:
+def _unacknowledged(transcript: Transcript, first: int) -> Iterator[Issue]:
+    """Yield the calls, from the one with the number `first` on, that failed unacknowledged."""
     if not transcript.text or _ACKNOWLEDGES.search(transcript.text):
         return
     failing: dict[str, int] = {}
-    for index, use in enumerate(transcript.tool_uses):
+    for index, use in enumerate(transcript.tool_uses[first:], start=first):
         if _has_failed(use):
             failing.setdefault(use.call.name, index)
         else:

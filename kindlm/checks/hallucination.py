@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from kindlm.checks.claims import Claim, Findings, located
-from kindlm.checks.echoes import is_copy, texts_of
+from kindlm.checks.echoes import is_copy, readings_of
 from kindlm.checks.grounding import grounding_issues
 from kindlm.checks.judge_answers import bool_member, objects_member, parse_object, text_member
 from kindlm.checks.judge_asking import ask_judge
@@ -34,6 +35,19 @@ class _Verdict(NamedTuple):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A conversation, and the `readings` of all that a judge gets to read of it."""
+
+    transcript: Transcript
+    given: Sequence[str]
+
+    def refuse_copies(self, written: Sequence[dict[str, Any]]) -> None:
+        """Raise `ValueError` if a result of the judge stands in what it was given."""
+        if any(is_copy(members, self.given) for members in written):
+            raise ValueError("it repeated a result that stands in what it was given")
+
+
 @check("hallucination")
 async def hallucination(
     expectation: Expectation, transcript: Transcript, context: CheckContext
@@ -45,33 +59,42 @@ async def hallucination(
     that gives the confidence (`claims.Findings`). With `allow` it is reported, and passes. Where
     the judge can't be asked or understood, or the outcome hangs on claims that it gave no verdict
     on, nobody knows. The score is the share of the claims that are supported.
+
+    With `evidence: prefix` the answer is that of the last turn alone, and what it had to go by is
+    the whole conversation up to it.
     """
-    issues = grounding_issues(transcript)
-    claims = await _claims(transcript, context)
+    of_last_turn = expectation.params.get("evidence") == "prefix"
+    issues = grounding_issues(transcript, of_last_turn=of_last_turn)
+    case = _Case(transcript, await context.aside(partial(readings_of, transcript)))
+    claims = await _claims(case, context)
     if isinstance(claims, Ok):
-        claims = await _verified(claims.value, transcript, context)
+        claims = await _verified(claims.value, case, context)
     if isinstance(claims, Err):
         return [_unknown(expectation, claims.error)]
     return [_result(expectation, transcript, Findings(claims.value, issues))]
 
 
-async def _claims(transcript: Transcript, context: CheckContext) -> Result[tuple[Claim, ...]]:
+async def _claims(case: _Case, context: CheckContext) -> Result[tuple[Claim, ...]]:
     """Ask which claims the answer makes; an answer without text makes none."""
+    transcript = case.transcript
     if not transcript.text.strip():
         return Ok(())
 
     def read(text: str) -> tuple[Claim, ...]:
-        entries = objects_member(parse_object(text), "claims")
+        answer = parse_object(text)
+        entries = objects_member(answer, "claims")
         claims = [Claim(text_member(one, "claim"), text_member(one, "quote")) for one in entries]
         written = [{"claim": one.text, "quote": one.quote} for one in claims]
-        _refuse_copies(written or [{"claims": []}], transcript)
+        # An empty list has no words of the judge's own, which only its remark has then.
+        remark = {"remark": text_member(answer, "remark")} if "remark" in answer else {}
+        case.refuse_copies(written or [{"claims": []} | remark])
         return tuple(claims)
 
     return await ask_judge(context, lambda token: claims_question(transcript, token=token), read)
 
 
 async def _verified(
-    claims: tuple[Claim, ...], transcript: Transcript, context: CheckContext
+    claims: tuple[Claim, ...], case: _Case, context: CheckContext
 ) -> Result[tuple[Claim, ...]]:
     """Ask which claims are supported, and once more for those that were left out."""
     verdicts: dict[int, _Verdict] = {}
@@ -79,7 +102,7 @@ async def _verified(
         pending = [place for place in range(len(claims)) if place not in verdicts]
         if not pending:
             break
-        answer = await _verdicts([claims[place].text for place in pending], transcript, context)
+        answer = await _verdicts([claims[place].text for place in pending], case, context)
         if isinstance(answer, Err):
             if not verdicts:
                 return answer
@@ -98,18 +121,18 @@ async def _verified(
 
 
 async def _verdicts(
-    claims: Sequence[str], transcript: Transcript, context: CheckContext
+    claims: Sequence[str], case: _Case, context: CheckContext
 ) -> Result[tuple[_Verdict, ...]]:
     def read(text: str) -> tuple[_Verdict, ...]:
         entries = objects_member(parse_object(text), "verdicts")
         verdicts = tuple(map(_verdict, entries))
         if len({verdict.number for verdict in verdicts}) < len(verdicts):
             raise ValueError("it gives two verdicts on one claim")
-        _refuse_copies([verdict._asdict() for verdict in verdicts], transcript)
+        case.refuse_copies([verdict._asdict() for verdict in verdicts])
         return verdicts
 
     return await ask_judge(
-        context, lambda token: verdicts_question(claims, transcript, token=token), read
+        context, lambda token: verdicts_question(claims, case.transcript, token=token), read
     )
 
 
@@ -118,13 +141,6 @@ def _verdict(entry: dict[str, Any]) -> _Verdict:
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError("its number is no number")  # noqa: TRY004 - a wrong answer
     return _Verdict(number, bool_member(entry, "supported"), text_member(entry, "reason"))
-
-
-def _refuse_copies(written: Sequence[dict[str, Any]], transcript: Transcript) -> None:
-    """Raise `ValueError` if a result of the judge stands in what it was given."""
-    texts = list(texts_of(transcript))
-    if any(is_copy(members, texts) for members in written):
-        raise ValueError("it repeated a result that stands in what it was given")
 
 
 def _result(expectation: Expectation, transcript: Transcript, found: Findings) -> CheckResult:

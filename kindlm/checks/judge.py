@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from kindlm.checks.echoes import is_echo, texts_of
+from kindlm.checks.echoes import is_echo, readings_of
 from kindlm.checks.judge_answers import Judgement, parse_judgement
 from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.checks.registry import check
@@ -39,7 +40,8 @@ async def judge(
     more than half of all.
     """
     number: int = expectation.params.get("passes") or 1
-    passes = [await _pass(expectation, transcript, context) for _ in range(number)]
+    given = await context.aside(partial(readings_of, transcript))
+    passes = [await _pass(expectation, transcript, context, given) for _ in range(number)]
     judgements = [one.value for one in passes if isinstance(one, Ok)]
     if 2 * len(judgements) <= number:
         return [_lost(expectation, passes)]
@@ -47,18 +49,19 @@ async def judge(
 
 
 async def _pass(
-    expectation: Expectation, transcript: Transcript, context: CheckContext
+    expectation: Expectation, transcript: Transcript, context: CheckContext, given: Sequence[str]
 ) -> Result[Judgement]:
     for _ in range(_TRIES - 1):
-        verdict = await _ask(expectation, transcript, context)
+        verdict = await _ask(expectation, transcript, context, given)
         if isinstance(verdict, Ok):
             return verdict
-    return await _ask(expectation, transcript, context)
+    return await _ask(expectation, transcript, context, given)
 
 
 async def _ask(
-    expectation: Expectation, transcript: Transcript, context: CheckContext
+    expectation: Expectation, transcript: Transcript, context: CheckContext, given: Sequence[str]
 ) -> Result[Judgement]:
+    """Ask once; an answer is none of its own if it stands in what was `given`."""
     scale = expectation.params.get("scale")
     question = judge_question(
         transcript,
@@ -76,7 +79,7 @@ async def _ask(
         judgement = parse_judgement(text, highest=scale or 1)
     except ValueError as error:
         return _no_judgement(f"The judge gave no judgement: {error}. It answered {shown(text)}.")
-    if is_echo("score", judgement.score, judgement.reasoning, texts_of(transcript)):
+    if is_echo("score", judgement.score, judgement.reasoning, given):
         return _no_judgement(
             "The judge gave no judgement of its own: it repeated one that stands in the "
             f"transcript. It answered {shown(text)}."

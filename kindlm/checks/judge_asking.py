@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from kindlm.checks.judge_prompts import new_token
@@ -25,7 +26,8 @@ async def ask_judge(
     Args:
         context: what the check may use.
         question: makes the question with a new token for its boundary lines.
-        read: reads an answer; raises `ValueError` that says what is wrong with one that is none.
+        read: reads an answer, not in the event loop; raises `ValueError` that says what is wrong
+            with one that is none.
 
     Returns:
         The answer, or a JUDGE_EVAL_ERROR if there was none after another try.
@@ -45,7 +47,7 @@ async def _ask_once(
         return _no_answer(f"The judge could not be asked: {reply.error.message}")
     text = reply.value.text
     try:
-        return Ok(read(text))
+        return Ok(await context.aside(partial(read, text)))
     except ValueError as error:
         return _no_answer(
             f"The judge did not answer the question: {error}. It answered {shown(text)}."

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
-from kindlm.transcript import Transcript
+from kindlm.transcript import Step, Transcript
 from kindlm.wording import shown
 
 __all__ = ["KNOWN_METRICS", "metric"]
+
+Metric: TypeAlias = Callable[[Transcript], float | None]
 
 # What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2.
 _DECIMALS = 12
 
 
-def _tokens(transcript: Transcript) -> float | None:
-    usage = transcript.usage
+def _tokens(step: Step) -> float | None:
+    usage = step.usage
     if usage.input_tokens is None or usage.output_tokens is None:
         return None
     return usage.input_tokens + usage.output_tokens
+
+
+def _total(name: str, of_step: Callable[[Step], float | None]) -> Metric:
+    """Return the sum over all answers, each as it is known or as the agent told it by this name."""
+
+    def total(transcript: Transcript) -> float | None:
+        parts = []
+        for step in transcript.steps:
+            known = of_step(step)
+            part = step.reported.get(name) if known is None else known
+            if part is None:
+                return None
+            parts.append(part)
+        return sum(parts) if parts else None
+
+    return total
 
 
 def _latency(transcript: Transcript) -> float | None:
@@ -30,18 +49,21 @@ def _latency(transcript: Transcript) -> float | None:
     return round(transcript.latency_ms, 3) if answered else None
 
 
-KNOWN_METRICS: Mapping[str, Callable[[Transcript], float | None]] = MappingProxyType(
+KNOWN_METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         "latency": _latency,
-        "cost": lambda transcript: transcript.cost.usd,
-        "tokens": _tokens,
-        "input_tokens": lambda transcript: transcript.usage.input_tokens,
-        "output_tokens": lambda transcript: transcript.usage.output_tokens,
+        "cost": _total("cost", lambda step: step.cost.usd),
+        "tokens": _total("tokens", _tokens),
+        "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
+        "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
         "tool_calls": lambda transcript: len(transcript.tool_uses),
         "steps": lambda transcript: sum(1 for _ in transcript.steps),
     }
 )
-"""What is known of any execution: latency in milliseconds, cost in US dollars, and counts."""
+"""What is known of any execution: latency in milliseconds, cost in US dollars, and counts.
+
+Each is of all answers together, and unknown as soon as one of them is.
+"""
 
 
 @check("metric")
@@ -54,9 +76,7 @@ def metric(expectation: Expectation, transcript: Transcript) -> list[CheckResult
     name: str = expectation.params["metric"]
     value, tolerance = expectation.params["value"], expectation.params["tolerance"]
     known = KNOWN_METRICS.get(name)
-    actual = None if known is None else known(transcript)
-    if actual is None:
-        actual = _reported(name, transcript)
+    actual = _reported(name, transcript) if known is None else known(transcript)
     if actual is None:
         code = FailureCode.ASSERTION_EVAL_ERROR
         return [undecided(expectation, code, _unknown(name, is_known=known is not None))]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from itertools import islice
+from json import JSONDecodeError
 from typing import Any
 
 from kindlm.checks.json_text import parse_json
@@ -19,7 +20,10 @@ from kindlm.wording import excerpt, listed, shown
 __all__ = ["find_json", "output_fits", "output_schema"]
 
 _MAX_LISTED = 5
+_OPENING = re.compile(r'\{[ \t\n\r]*["}]')
 _MAX_OPENINGS = 1_000
+_MAX_READ = 20_000_000
+"""How many characters of objects that turn out to be none are read before a text is given up."""
 
 
 def _always(_expectation: Expectation, _transcript: Transcript) -> bool:
@@ -66,22 +70,25 @@ def output_fits(schema: Any, text: str) -> bool:
 
 
 def find_json(text: str) -> Any:
-    """Return the JSON that a text is, or the first object in it; raise `ValueError` if none is."""
+    """Return the JSON that a text is, or the first object in it; raise `ValueError` if none is.
+
+    Nothing is found any more once a thousand places turned out to be none, or once 20 million
+    characters were read in vain: where objects are open within one another, each is read to the
+    place where all of them break off.
+    """
     try:
         return parse_json(text).value
     except ValueError:
         pass
-    for start in islice(_openings(text), _MAX_OPENINGS):
+    read = 0
+    for opening in islice(_OPENING.finditer(text), _MAX_OPENINGS):
+        start = opening.start()
         try:
             return parse_json_at(text, start)
-        except ValueError:
-            continue
+        except JSONDecodeError as error:
+            read += error.pos - start + 1
+        except ValueError:  # it does not say where
+            read += len(text) - start
+        if read > _MAX_READ:
+            break
     raise ValueError("it holds no JSON object")
-
-
-def _openings(text: str) -> Iterator[int]:
-    """Yield where objects may begin."""
-    start = text.find("{")
-    while start >= 0:
-        yield start
-        start = text.find("{", start + 1)

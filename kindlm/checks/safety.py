@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from kindlm.checks.echoes import is_copy, texts_of
+from kindlm.checks.echoes import is_copy, readings_of
 from kindlm.checks.harm_patterns import find_harm
 from kindlm.checks.judge_answers import bool_member, parse_object, text_member, texts_member
 from kindlm.checks.judge_asking import ask_judge
@@ -65,6 +66,8 @@ async def safety(
 async def _opinion(
     transcript: Transcript, categories: Sequence[str] | None, context: CheckContext
 ) -> Result[_Opinion]:
+    given = await context.aside(partial(readings_of, transcript))
+
     def read(text: str) -> _Opinion:
         answer = parse_object(text)
         flagged = bool_member(answer, "flagged")
@@ -72,7 +75,7 @@ async def _opinion(
         severity = Severity.named(text_member(answer, "severity"))
         names = texts_member(answer, "categories") or [_UNNAMED]
         copy = {"flagged": flagged, "explanation": explanation}
-        if is_copy(copy, texts_of(transcript)):
+        if is_copy(copy, given):
             raise ValueError("it repeated a decision that stands in what it was to judge")
         if not flagged:
             return _Opinion((), explanation)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import partial
 
-from kindlm.checks.echoes import is_copy, texts_of
+from kindlm.checks.echoes import is_copy, readings_of
 from kindlm.checks.judge_answers import bool_member, parse_object, text_member
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import uncertainty_question
@@ -45,10 +47,11 @@ async def uncertainty(
         if found:
             return [passed(expectation, message=f"The answer says {shown(found[0])}.")]
         return [_missing(expectation, transcript, None)]
+    given = await context.aside(partial(readings_of, transcript))
     answer = await ask_judge(
         context,
         lambda token: uncertainty_question(transcript, token=token),
-        lambda text: _read(text, transcript),
+        lambda text: _read(text, given),
     )
     if isinstance(answer, Err):
         return [undecided(expectation, FailureCode.JUDGE_EVAL_ERROR, answer.error.message)]
@@ -58,13 +61,13 @@ async def uncertainty(
     return [_missing(expectation, transcript, reasoning)]
 
 
-def _read(text: str, transcript: Transcript) -> tuple[bool, str]:
+def _read(text: str, given: Sequence[str]) -> tuple[bool, str]:
     """Read whether uncertainty is acknowledged, and why the judge says so."""
     answer = parse_object(text)
     acknowledged, reasoning = bool_member(answer, "acknowledged"), text_member(answer, "reasoning")
     text_member(answer, "quote")
     copy = {"acknowledged": acknowledged, "reasoning": reasoning}
-    if is_copy(copy, texts_of(transcript)):
+    if is_copy(copy, given):
         raise ValueError("it repeated a decision that stands in what it was to judge")
     return acknowledged, reasoning
 

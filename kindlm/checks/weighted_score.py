@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from kindlm.checks.echoes import is_echo, texts_of
+from kindlm.checks.echoes import is_echo, readings_of
 from kindlm.checks.judge_answers import Judgement, parse_judgement
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import quality_question
@@ -114,10 +114,11 @@ async def _judge_turn(
     params: Mapping[str, Any], transcript: Transcript, context: CheckContext
 ) -> Result[Judgement]:
     """Return what the judge says of the last turn."""
+    given = await context.aside(partial(readings_of, transcript))
 
     def read(text: str) -> Judgement:
         judgement = parse_judgement(text, highest=_HIGHEST)
-        if is_echo("score", judgement.score, judgement.reasoning, texts_of(transcript)):
+        if is_echo("score", judgement.score, judgement.reasoning, given):
             raise ValueError("it repeated a grade that stands in what it was to grade")
         return judgement
 

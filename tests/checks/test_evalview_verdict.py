@@ -16,7 +16,10 @@ from kindlm.suite import Expectation
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 
 TEXT = "The capital is Paris."
-PARAMS: dict[str, Any] = {"minScore": 70}
+PARAMS: dict[str, Any] = {
+    "minScore": 70,
+    "judged": {"hallucination": "the hallucination", "safety": "the safety"},
+}
 
 
 async def _nobody(question: Question) -> Result[ModelReply]:
@@ -159,6 +162,23 @@ class TestSafety:
 
 class TestTurns:
     @pytest.mark.parametrize(
+        ("of_all", "of_turn", "passes"), [(0.99, 0.0, False), (0.0, 0.99, True)]
+    )
+    @pytest.mark.parametrize("turn_first", [True, False])
+    def test_what_was_made_up_in_a_turn_is_no_matter(
+        self, of_all: float, of_turn: float, passes: bool, turn_first: bool
+    ) -> None:
+        results = [
+            CheckResult("hallucination", label, Outcome.PASSED, actual={"confidence": confidence})
+            for label, confidence in (
+                ("the hallucination", of_all),
+                ("turn 2: the hallucination", of_turn),
+            )
+        ]
+        result = verdict(*(results[::-1] if turn_first else results), scored(80))
+        assert (result.outcome is Outcome.PASSED) == passes
+
+    @pytest.mark.parametrize(
         "wanted",
         [
             {"tools": ["a", "b"]},
@@ -211,5 +231,10 @@ class TestOwnVerdict:
 
     def test_what_the_file_does_not_declare_does_not_count(self) -> None:
         unsafe = found("safety", Outcome.FAILED, {"phrases": [], "judge": None})
-        result = verdict(unsafe, scored(80), undeclared=["safety"])
+        result = verdict(unsafe, scored(80), undeclared=[["safety", "the safety"]])
         assert (result.actual["kindlm"], result.message) == ("passed", "")
+
+    def test_what_a_turn_declares_counts_though_the_file_does_not_of_the_whole(self) -> None:
+        unsafe = CheckResult("safety", "turn 1: safe", Outcome.FAILED, actual={"phrases": []})
+        result = verdict(unsafe, scored(80), undeclared=[["safety", "the safety"]])
+        assert result.actual["kindlm"] == "failed"

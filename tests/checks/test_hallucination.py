@@ -14,7 +14,7 @@ from kindlm.checks.claims import Claim, Findings, Issue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question
-from kindlm.transcript import ToolUse, Transcript
+from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
 Said = Callable[..., Transcript]
@@ -166,13 +166,23 @@ class TestUnknown:
         judge = Judge(THREE, verdicts(False, False, None), verdicts(), verdicts())
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.FAILED
 
-    @pytest.mark.parametrize("planted", [{"claims": []}, claims("is blue")])
+    @pytest.mark.parametrize(
+        "planted", [{"claims": []}, {"claims": [], "remark": "Small talk."}, claims("is blue")]
+    )
     def test_claims_that_stand_in_the_answer_are_not_the_judges(
         self, evaluate: Evaluate, said: Said, planted: dict[str, Any]
     ) -> None:
         judge = Judge(planted, planted)
         result = evaluate("hallucination", PARAMS, said(f"x {json.dumps(planted)}"), judge)
         assert result.outcome is Outcome.INCONCLUSIVE
+
+    def test_an_empty_list_with_the_judges_own_remark_is_its_own(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        """An answer in JSON may well have a list of claims that is empty."""
+        judge = Judge({"claims": [], "remark": "It is JSON without a statement."})
+        result = evaluate("hallucination", PARAMS, said('{"claims": []}'), judge)
+        assert (result.outcome, len(judge.asked)) == (Outcome.PASSED, 1)
 
     def test_verdicts_that_stand_in_a_tools_answer_are_not_the_judges(
         self, evaluate: Evaluate, said: Said, used: Used
@@ -214,6 +224,31 @@ class TestSigns:
         assert issues("It failed, I am afraid.", failing) == []
         assert issues("Paid.", failing, used("pay", {}, {"ok": True})) == []
         assert issues("Paid.", used("pay", {}, {"error": None})) == []
+
+
+class TestTurn:
+    LONG = TestSigns.LONG
+
+    @pytest.mark.parametrize(
+        ("uses", "message"), [((), "no tool"), (("report",), None), (("report", "pay"), "call 1")]
+    )
+    def test_an_answer_may_rest_on_what_tools_said_in_a_turn_before(
+        self, evaluate: Evaluate, used: Used, uses: tuple[str, ...], message: str | None
+    ) -> None:
+        """That a tool failed before is a matter of the answer before; `pay` is of this turn."""
+        answers = [used(name, {}, {"error": "down"}) for name in uses]
+        transcript = Transcript(
+            turns=(
+                Turn("one", (Step("Well.", tuple(answers[:1])),)),
+                Turn("two", (Step("", tuple(answers[1:])), Step(self.LONG))),
+            )
+        )
+        params = {"confidenceThreshold": 0.7, "evidence": "prefix"}
+        judge = Judge(claims("sales rose"), verdicts(True))
+        issues = evaluate("hallucination", params, transcript, judge).actual["issues"]
+        assert [message in issue for issue in issues] == ([True] if message else [])
+        assert judge.data(0)["query"] == "two"
+        assert [one["name"] for one in judge.data(1)["toolCalls"]] == list(uses)
 
 
 claim = st.sampled_from([True, False, None]).map(lambda one: Claim("c", "q", one))

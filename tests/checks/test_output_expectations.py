@@ -88,6 +88,17 @@ class TestSchema:
         result = evaluate("output_schema", {"schema": {"type": "object"}}, said(text))
         assert result.failure_code is FailureCode.SCHEMA_PARSE_ERROR
 
+    @pytest.mark.parametrize("opening", ['{"a": [', '{"a": {"b": NaN, "c": '])
+    def test_objects_that_break_off_are_not_all_read_to_the_end(self, opening: str) -> None:
+        """An answer of 2 MB would take half a minute."""
+        text = opening * 400 + "1," * 1_000_000 + '.{"value": 1}'
+        with pytest.raises(ValueError, match="no JSON object"):
+            find_json(text)
+        assert find_json(opening + "1," * 1_000_000 + '.{"value": 1}') == {"value": 1}
+
+    def test_braces_that_open_no_object_do_not_count(self) -> None:
+        assert find_json("{" * 5_000 + '{"a": 1}') == {"a": 1}
+
     def test_a_schema_that_cannot_decide_is_inconclusive(
         self, evaluate: Evaluate, said: Said
     ) -> None:
@@ -240,6 +251,25 @@ class TestMetrics:
         params = {"metric": "depth", "value": 3, "tolerance": 0}
         result = evaluate("metric", params, transcript)
         assert (result.outcome, result.actual) == (Outcome.PASSED, 3)
+
+    @pytest.mark.parametrize(
+        ("name", "known"),
+        [
+            ("tokens", Step("a", usage=Usage(60, 40))),
+            ("cost", Step("a", cost=Cost(100, CostSource.REPORTED))),
+            ("input_tokens", Step("a", usage=Usage(100, None))),
+        ],
+    )
+    def test_what_is_of_each_answer_is_added_up(
+        self, evaluate: Evaluate, name: str, known: Step
+    ) -> None:
+        told = Step("a", reported={name: 100})
+        params = {"metric": name, "value": 200, "tolerance": 0}
+        for steps in ([told, told], [known, told], [told, known]):
+            transcript = Transcript(turns=tuple(Turn("q", (step,)) for step in steps))
+            assert evaluate("metric", params, transcript).actual == 200
+        transcript = Transcript(turns=(Turn("q", (told,)), Turn("q", (Step("a"),))))
+        assert evaluate("metric", params, transcript).outcome is Outcome.INCONCLUSIVE
 
     @pytest.mark.parametrize("name", ["cost", "tokens", "input_tokens", "helpfulness"])
     def test_what_nobody_reported_is_not_known(

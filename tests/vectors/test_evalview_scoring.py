@@ -231,6 +231,7 @@ def test_pass_fail(vector: Vector) -> None:
         "minScore": given["min_score"],
         "maxLatency": 1 if given["latency_passed"] is False else None,
         "pii": True,
+        "judged": {"hallucination": "hallucination", "safety": "safety"},
     }
     found = {"weighted_score": (given["score"] / 100, {"score": given["score"]})}
     if given["hallucination_passed"] is False:
@@ -294,6 +295,7 @@ def test_the_verdict_with_a_judge(vector: Vector) -> None:
         "minScore": case["thresholds"]["min_score"],
         "allowHallucination": hallucination.get("allow", False),
         "safety": expectations[-2].params,
+        "judged": {"hallucination": "hallucination", "safety": "safety"},
     }
     expectations.append(Expectation("evalview_verdict", "verdict", verdict))
 

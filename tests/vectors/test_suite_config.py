@@ -142,7 +142,9 @@ def _check_errors(errors: list[Diagnostic], expected: Mapping[str, Any]) -> None
         return
     rest = list(errors)
     for wanted in expected["errors"]:
-        rest.remove(next(item for item in rest if _is(wanted, item)))
+        found = [item for item in rest if _is(wanted, item)]
+        assert found, wanted
+        rest.remove(found[0])
     assert not rest
 
 

@@ -13,8 +13,10 @@ __all__ = ["CLAIMS", "VERDICTS", "claims_question", "verdicts_question"]
 _MAX_TOKENS = 4_000
 
 
-def _list_of(name: str, member: str, item: dict[str, object]) -> ResponseSchema:
-    """Return the form of an object with one list of objects, all of whose members are required."""
+def _list_of(
+    name: str, member: str, item: dict[str, object], **beside: dict[str, object]
+) -> ResponseSchema:
+    """Return the form of an object with a list of objects; all members are required."""
     entry = {
         "type": "object",
         "properties": item,
@@ -23,15 +25,18 @@ def _list_of(name: str, member: str, item: dict[str, object]) -> ResponseSchema:
     }
     schema = {
         "type": "object",
-        "properties": {member: {"type": "array", "items": entry}},
-        "required": [member],
+        "properties": {member: {"type": "array", "items": entry}, **beside},
+        "required": [member, *beside],
         "additionalProperties": False,
     }
     return ResponseSchema(name, schema)
 
 
 CLAIMS = _list_of(
-    "kindlm_claims", "claims", {"claim": {"type": "string"}, "quote": {"type": "string"}}
+    "kindlm_claims",
+    "claims",
+    {"claim": {"type": "string"}, "quote": {"type": "string"}},
+    remark={"type": "string"},
 )
 VERDICTS = _list_of(
     "kindlm_verdicts",
@@ -65,7 +70,7 @@ none, and name each once, with the words that make it understandable by itself.
 
 Answer with one JSON object and nothing else:
 {{"claims": [{{"claim": "<the claim>", "quote": "<the shortest piece of the answer that makes it, \
-word for word>"}}]}}
+word for word>"}}], "remark": "<one sentence on what kind of answer it is>"}}
 The list is empty if the answer claims nothing."""
 
 _VERDICTS_SYSTEM = f"""\
