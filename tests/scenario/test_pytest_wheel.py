@@ -1,0 +1,77 @@
+"""The wheel brings the plugin: pytest finds it by itself where kindlm is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from pytest_project import pytest_environment
+
+ROOT = Path(__file__).parents[2]
+
+
+def call(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel with what is on this machine; skip the test where it lacks the backend."""
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index")
+    built = call(*pip, "--wheel-dir", folder, ROOT)
+    if "No matching distribution found for hatchling" in built.stderr:
+        # Where a backend is installed beside the tests, it needs no other.
+        built = call(*pip, "--no-build-isolation", "--wheel-dir", folder, ROOT)
+        if "hatchling" in built.stderr and built.returncode != 0:
+            pytest.skip("there is no build backend (hatchling) to be had offline")
+    assert built.returncode == 0, built.stderr
+    [wheel] = folder.glob("kindlm-*.whl")
+    return wheel
+
+
+def test_an_installed_wheel_has_the_plugin(tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path / "wheels")
+    venv = tmp_path / "venv"
+    assert call(sys.executable, "-m", "venv", "--without-pip", venv).returncode == 0
+    python = venv / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index")
+    installed = call(*pip, "--no-deps", wheel)
+    assert installed.returncode == 0, installed.stderr
+    site = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout)
+    packages = Path(str(site).strip())
+    [entry_points] = packages.glob("kindlm-*.dist-info/entry_points.txt")
+    assert "[pytest11]\nkindlm = kindlm.pytest_plugin.plugin" in entry_points.read_text()
+    # What kindlm needs is taken from here; kindlm itself from the wheel, which comes first.
+    packages.joinpath("needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    project = tmp_path / "project"
+    project.mkdir()
+    project.joinpath("test_it.py").write_text(
+        "import kindlm\n\n"
+        "@kindlm.scenario('x')\n"
+        "async def test_it(t): ...\n\n"
+        f"def test_where(): assert kindlm.__file__.startswith({str(packages)!r})\n"
+    )
+    environ = pytest_environment()
+    del environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"]
+    done = subprocess.run(
+        [str(python), "-m", "pytest", "-rs", "-p", "no:cacheprovider"],
+        cwd=project,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 skipped" in done.stdout
+    assert "a scenario of kindlm: run pytest --kindlm" in done.stdout
