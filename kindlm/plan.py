@@ -32,8 +32,9 @@ class Selection:
     Of `tests` one is enough to be a case-insensitive part of a suite, test or file name, or of the
     title of a test; likewise
     one of `tags`.
-    `only` holds the tests to choose from: suite, test, target. `shard` is (i, n): of all tests that
-    are selected otherwise, every n-th, beginning with the i-th.
+    `only` holds the tests to choose from: suite, test, target. `unnamed` are tests of files that
+    were not named, while others of their suite were: path of the suite, test. `shard` is (i, n): of
+    all tests that are selected otherwise, every n-th, beginning with the i-th.
     """
 
     suite: str | None = None
@@ -42,6 +43,7 @@ class Selection:
     models: tuple[str, ...] = ()
     repeat: int | None = None
     only: frozenset[tuple[str, str, str]] | None = None
+    unnamed: frozenset[tuple[str, str]] = frozenset()
     shard: tuple[int, int] | None = None
 
 
@@ -235,6 +237,8 @@ def _plan_case(
 
 
 def _is_selected(suite: Suite, case: Case, selection: Selection) -> bool:
+    if (suite.path, case.name) in selection.unnamed:
+        return False
     if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
         return False
     names = (suite.name, case.name, suite.path, case.title or "")

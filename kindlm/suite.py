@@ -328,6 +328,8 @@ class Suite:
 
     `config_text` is the resolved configuration in canonical JSON, as it is recorded, and
     `config_hash` its identity; neither holds values of environment variables or port numbers.
+    `unread` are files of it that could not be loaded, from the project's root: what they define is
+    not known.
     Placeholders for those stand in `providers` and `cases` until they are bound, at run time.
     """
 
@@ -354,6 +356,7 @@ class Suite:
     record_raw_bodies: bool = True
     redact_pii: bool = False
     compliance: Compliance | None = None
+    unread: tuple[str, ...] = ()
 
     def all_agents(self) -> tuple[AgentTarget, ...]:
         """Return the agents of the suite and those of its cases."""

@@ -96,6 +96,9 @@ _COLUMNS = {
         "weighted_scores": "those of its repeats, where they have such a limit",
         "confidence": "with which the intervals that are shown hold",
     },
+    "suites": {
+        "unread": "its files that could not be loaded, from the folder of the project",
+    },
     "planned_tests": {
         "file": "where it is written; empty: in the file of its suite",
     },

@@ -26,6 +26,7 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.comparison import (
     Change,
+    Identity,
     TestComparison,
     TestResult,
     compare_tests,
@@ -116,9 +117,10 @@ class _Comparer:
             return SuiteComparison(suite, baseline, problem)
         diff = self._diff(baseline.run)
         judged = {test.key: test for test in diff.tests if test.compared}
-        tests = compare_tests(
-            results_of(self._db, diff.before, suite), results_of(self._db, self._run, suite)
-        )
+        after = results_of(self._db, self._run, suite)
+        for test in sorted(diff.unread(project, suite)):
+            after.setdefault(Identity(*test), TestResult(None))
+        tests = compare_tests(results_of(self._db, diff.before, suite), after)
         return SuiteComparison(
             suite,
             baseline,

@@ -136,6 +136,7 @@ def make_request(
                 models=options.models,
                 repeat=options.repeat,
                 only=only.value,
+                unnamed=loaded.unnamed,
                 shard=shard.value,
             ),
             root=project.root,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from rich.console import Console
 
@@ -172,7 +172,10 @@ def rescoring_of(
         if (suite.project, suite.name) in recorded
     ]
     repeats = {
-        key: numbers for now, then in pairs for key, numbers in repeats_of(now, then, source)
+        key: numbers
+        for now, then in pairs
+        for key, numbers in repeats_of(now, then, source)
+        if (now.path, key[1]) not in loaded.unnamed
     }
     only = repeats.keys()
     defined = {(now.name, case.name, target) for now, _ in pairs for case, target in tests_of(now)}
@@ -246,9 +249,8 @@ def _paths(source: SourceRun) -> Mapping[str, None]:
 
 
 def _is_of(file: str, source: SourceRun) -> bool:
-    """Tell whether a file is a suite of a run, or one of the files of a folder that is."""
-    paths = _paths(source)
-    return file in paths or PurePosixPath(file).parent.as_posix() in paths
+    """Tell whether a file is a suite of a run, or one that tests of it were taken from."""
+    return file in _paths(source) or any(file in suite.files for suite in source.suites)
 
 
 def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:

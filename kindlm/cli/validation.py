@@ -36,6 +36,7 @@ def summarise(loaded: Loaded) -> ValidationSummary:
     return ValidationSummary(
         files=len(loaded.files),
         tests=sum(len(suite.cases) for suite in loaded.suites)
+        - len(loaded.unnamed)
         + sum(skipped.tests for skipped in loaded.skipped),
         errors=severities.count("error"),
         warnings=severities.count("warning"),

@@ -35,6 +35,7 @@ class LoadedSuite:
         diagnostics: errors in the order syntax, schema, references; then warnings.
         referenced: the files that it refers to, as far as they are known, also those that are
             not there.
+        unnamed: its tests that are in none of the files that were named, of a suite of several.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class LoadedSuite:
     tests: int
     diagnostics: tuple[Diagnostic, ...]
     referenced: tuple[Path, ...] = ()
+    unnamed: frozenset[str] = frozenset()
 
 
 def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:

@@ -67,6 +67,9 @@ class SuiteStarted(Payload):
     baseline_run: str | None = None
     tags: list[str] = []
     tests: list[PlannedTest]
+    unread: list[str] = Field(
+        default=[], description="files of it that could not be loaded: their tests are not known"
+    )
 
 
 class SuiteSkipped(Payload):

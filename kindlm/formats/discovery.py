@@ -131,7 +131,6 @@ def _may_be_case(path: Path) -> bool:
     try:
         return recognised(_text(path), _suffix(path)) == "evalview"
     except OSError:
-        # One that is neither a case nor a suite would be told as broken: that is what it is.
         return _suffix(path) != ".py"
 
 

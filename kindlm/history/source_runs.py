@@ -23,6 +23,10 @@ SELECT id, project, name, path FROM suites
  ORDER BY ordinal
 """
 
+_FILES = """
+SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL
+"""
+
 _COMPAT = """
 SELECT json_extract(data, '$.options.compat') FROM event_log
  WHERE stream = 'run/' || ? AND type = 'run.started'
@@ -85,12 +89,16 @@ class SourceTest:
 
 @dataclass(frozen=True, slots=True)
 class SourceSuite:
-    """A suite of the run, with its tests by name and target."""
+    """A suite of the run, with its tests by name and target.
+
+    `files` are those that tests were selected from, where the suite has several.
+    """
 
     project: str
     name: str
     path: str
     tests: Mapping[tuple[str, str], SourceTest]
+    files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +159,8 @@ def _suite(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> Sourc
         (test["test"], test["target"]): _test(db, test, is_whole=is_whole)
         for test in db.execute(_TESTS, (row["id"],))
     }
-    return SourceSuite(row["project"], row["name"], row["path"], tests)
+    files = frozenset(found["file"] for found in db.execute(_FILES, (row["id"],)))
+    return SourceSuite(row["project"], row["name"], row["path"], tests, files)
 
 
 def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceTest:

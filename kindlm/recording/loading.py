@@ -83,6 +83,7 @@ def load_paths(
     """
     files: dict[Path, Found] = {}
     ignored: list[Path] = []
+    unreadable: dict[Path, Unreadable] = {}
     for path in paths:
         found = discover(path)
         if isinstance(found, Err):
@@ -91,24 +92,34 @@ def load_paths(
             # One file is one suite, by whichever names it was reached.
             files.setdefault(item.path.resolve(), item)
         ignored += found.value.ignored
-    if not files:
+        unreadable |= {item.path.resolve(): item for item in found.value.unreadable}
+    if not files and not unreadable:
         return Err(_no_tests(paths))
     folders = _folders(list(files.values()), root)
     environ = run_environment([*folders, root], os.environ)
     around = Surroundings(
         root, project_name(root), environ, strict=strict, compat=compat, is_run=is_run
     )
-    loaded = _distinct(list(_load(list(files.values()), around)))
+    loaded = _distinct(list(_load(list(files.values()), list(unreadable.values()), around)))
     _remember_secrets(environ, loaded)
     return Ok(
         Loaded(
             suites=tuple(item.suite for item in loaded if item.suite is not None),
             skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
             diagnostics=_each_once(found for item in loaded for found in _found(item, environ)),
-            files=tuple(item.path for item in files.values()),
+            files=(
+                *(item.path for item in files.values()),
+                *(item.path for item in unreadable.values()),
+            ),
             folders=tuple(folders),
             referenced=tuple(file for item in loaded for file in item.referenced),
             ignored=tuple(ignored),
+            unnamed=frozenset(
+                (item.suite.path, name)
+                for item in loaded
+                if item.suite is not None
+                for name in item.unnamed
+            ),
         )
     )
 
@@ -121,13 +132,19 @@ def _folders(found: Sequence[Found], root: Path) -> list[Path]:
     return list(dict.fromkeys([*here, *above]))
 
 
-def _load(found: Sequence[Found], around: Surroundings) -> Iterator[LoadedSuite]:
+def _load(
+    found: Sequence[Found], unreadable: Sequence[Unreadable], around: Surroundings
+) -> Iterator[LoadedSuite]:
     """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder."""
     configs = EvalviewConfigs(around.root, around.environ, around.strict, around.is_run)
-    folders: dict[Path, list[Path]] = {}
-    for item in found:
-        if item.front_end == "evalview":
-            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+    folders = _case_folders(found)
+    for unread in unreadable:
+        # In a folder with cases it is taken for one, and told with them.
+        if (named := folders.get(unread.path.parent.resolve())) is not None:
+            named.append(unread.path)
+        else:
+            diagnostic = Diagnostic(unread.error, "error", "", None)
+            yield LoadedSuite(unread.path, None, unread.path.name, 0, (diagnostic,))
 
     @cache
     def scenarios() -> ScenarioSurroundings:
@@ -139,9 +156,31 @@ def _load(found: Sequence[Found], around: Surroundings) -> Iterator[LoadedSuite]
             yield load_suite(item.path, root=around.root)
         elif item.front_end == "scenario":
             yield load_scenarios(item.path, scenarios())
-        elif (files := folders.pop(item.path.parent.resolve(), None)) is not None:
-            folder = item.path.parent
-            yield from load_folder(folder, files, configs.of(folder), around)
+        elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
+            yield from _load_cases(item.path.parent, named, configs, around)
+
+
+def _case_folders(found: Sequence[Found]) -> dict[Path, list[Path]]:
+    """Return the EvalView cases by where they are, links followed."""
+    folders: dict[Path, list[Path]] = {}
+    for item in found:
+        if item.front_end == "evalview":
+            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+    return folders
+
+
+def _load_cases(
+    folder: Path, named: Sequence[Path], configs: EvalviewConfigs, around: Surroundings
+) -> list[LoadedSuite]:
+    """Load all cases of a folder, of which some were named: it is one suite, whichever they are."""
+    reached = {os.path.realpath(path) for path in named}
+    here = cases_in(folder)
+    asked = {path for path in here if os.path.realpath(path) in reached}
+    reached -= {os.path.realpath(path) for path in asked}
+    # What is named by the user need not be named like a case.
+    others = [path for path in named if os.path.realpath(path) in reached]
+    files = [*here, *others]
+    return load_folder(folder, files, configs.of(folder), around, {*asked, *others})
 
 
 def _each_once(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -60,6 +60,7 @@ def compile_folder(
     services: tuple[Service, ...] = (),
     *,
     compat: bool = False,
+    unread: tuple[str, ...] = (),
 ) -> Suite:
     """Return the suite of a folder, with all its cases.
 
@@ -69,11 +70,12 @@ def compile_folder(
         config: what they have in common.
         services: the programs that are started for them.
         compat: whether the verdict is that of EvalView, and what kindlm checks only advises.
+        unread: the files of the folder that could not be loaded.
     """
     targets = ModelTargets()
+    compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
     if config.judge is not None:
         targets.add_judge(config.judge)
-    compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
     text = _config_text(cases, config, compat=compat)
     timeout_ms = _TIMEOUT_MS if config.timeout is None else max(1, round(config.timeout * 1000))
     retries = config.retry.max_retries if config.retry else None
@@ -94,6 +96,7 @@ def compile_folder(
         retries=2 if retries is None else retries,
         services=services,
         prices=_prices(config),
+        unread=unread,
     )
 
 

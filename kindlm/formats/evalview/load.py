@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from kindlm.config.validation import fit, kind_of
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.formats.evalview.compile import CheckedCase, FolderIdentity, compile_folder
 from kindlm.formats.evalview.config_file import LoadedConfig
+from kindlm.formats.evalview.effects import warn_of_no_effect
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.reading import cases_of, read_file
 from kindlm.formats.evalview.rules import check_case
@@ -54,7 +55,11 @@ class _File:
 
 
 def load_folder(
-    folder: Path, files: Sequence[Path], project: LoadedConfig, around: Surroundings
+    folder: Path,
+    files: Sequence[Path],
+    project: LoadedConfig,
+    around: Surroundings,
+    named: Collection[Path] | None = None,
 ) -> list[LoadedSuite]:
     """Load the cases of a folder. Never raises for what a user did: see the diagnostics.
 
@@ -63,36 +68,51 @@ def load_folder(
         files: its files with cases, in their order.
         project: the configuration that counts there.
         around: what else decides.
+        named: those of the files that were asked for; all by default. The others are part of the
+            suite, so that it is the same whichever are named, and nothing is said of them.
 
     Returns:
-        The suite of the folder, unless no file of it can be used, and one that can not run for
-        each file that has an error. Where the configuration has one, none can.
+        The suite of the folder, unless no file that was named can be used, and one that can not
+        run for each of those that has an error. Where the configuration has one, none can.
     """
+    asked = frozenset(files if named is None else named)
     identity = suite_identity(folder, around.root)
     name = around.project if identity == "." else identity
     if project.config is None:
-        tests = sum(_count(path) for path in files)
+        tests = sum(_count(path) for path in asked)
         return [_unusable(folder, name, tests, project)]
     loaded = list(_distinct([_load_file(file, project.config, around) for file in files]))
-    cases = [case for file in loaded for case in file.cases]
-    broken = [
+    broken = [file for file in loaded if not file.cases]
+    told = [
         LoadedSuite(file.path, None, file.path.name, file.tests, file.diagnostics)
-        for file in loaded
-        if not file.cases
+        for file in broken
+        if file.path in asked
     ]
-    if not cases:
-        return broken
+    if not any(file.cases for file in loaded if file.path in asked):
+        return told
+    cases = [case for file in loaded for case in file.cases]
     suite = compile_folder(
         FolderIdentity(name, around.project, identity),
         cases,
         project.config,
         compile_services(project.config, project.file),
         compat=around.compat,
+        unread=tuple(suite_identity(item.path, around.root) for item in broken),
     )
-    found = tuple(item for file in loaded if file.cases for item in file.diagnostics)
+    found = [
+        item for file in loaded if file.cases and file.path in asked for item in file.diagnostics
+    ]
     referenced = () if project.file is None else (project.file,)
-    whole = LoadedSuite(folder, suite, name, len(cases), (*project.diagnostics, *found), referenced)
-    return [whole, *broken]
+    whole = LoadedSuite(
+        folder,
+        suite,
+        name,
+        len(cases),
+        (*project.diagnostics, *found),
+        referenced,
+        frozenset(case.config.name for case in cases if case.file not in asked),
+    )
+    return [whole, *told]
 
 
 def _unusable(folder: Path, name: str, tests: int, project: LoadedConfig) -> LoadedSuite:
@@ -148,6 +168,8 @@ def _checked(
     case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
     if case is not None:
         check_case(case, config, reporter)
+        if not reporter.has_errors:
+            warn_of_no_effect(case, config, reporter)
     elif "input" not in value and "turns" not in value:
         reporter.missing_key(("input",))
     return None if reporter.has_errors else case

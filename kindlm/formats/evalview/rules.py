@@ -1,4 +1,4 @@
-"""What a case must keep to beyond the types of its fields, and what in it has no effect."""
+"""What a case must keep to beyond the types of its fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from kindlm.formats.evalview.adapters import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
     NEEDS_NO_ENDPOINT,
-    SIMULATES_TOOLS,
     UNSERVED,
 )
 from kindlm.formats.evalview.categories import BUILT_IN, tools_of
@@ -25,6 +24,7 @@ from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.schema import CaseConfig, ScoreWeights
 from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of
 from kindlm.suggestions import hint_for, suggest
+from kindlm.wording import shown
 
 __all__ = ["DEFAULT_WEIGHTS", "check_case", "check_project", "weights_of"]
 
@@ -44,11 +44,12 @@ _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 
 
 def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    """Report what keeps a case from being run, and what of it has no effect."""
+    """Report what keeps a case from being run, and what of it does not mean what it seems to."""
     if case.input is None and case.turns is None:
         reporter.missing_key(("input",))
     _check_target(case, config, reporter)
-    _check_weights(case, config, reporter)
+    if case.thresholds.weights is not None:
+        _check_total(weights_of(case, config), ("thresholds", "weights"), reporter)
     _check_expected(case.expected, ("expected",), config, reporter)
     for index, turn in enumerate(case.turns or ()):
         if turn.expected is not None:
@@ -58,7 +59,6 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
         message = f'Unknown mode "{mode}": the sequence is compared as {SEQUENCE_MODES[0]}'
         hint = hint_for(mode, SEQUENCE_MODES, "Known modes")
         reporter.warning(("adapter_config", "sequence_mode"), message, hint, reason="no_effect")
-    _warn_of_mocks(case, config, reporter)
 
 
 def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
@@ -80,7 +80,10 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
 
 
 def check_project(config: ProjectConfig, reporter: Reporter) -> None:
-    """Report what of the configuration of a project is not served."""
+    """Report what of the configuration of a project is not served, or does not add up."""
+    if config.scoring is not None and config.scoring.weights is not None:
+        weights = config.scoring.weights.over(dict(DEFAULT_WEIGHTS))
+        _check_total(weights, ("scoring", "weights"), reporter)
     if config.adapter is not None:
         adapter = config.adapter.strip().lower()
         _check_adapter(config.adapter, ("adapter",), reporter)
@@ -120,9 +123,6 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
                 "Write `model:`",
                 reason="model",
             )
-        if case.input is not None and case.input.context:
-            message = "`context` is for agents: a model gets no more than the query"
-            reporter.warning(("input", "context"), message, reason="no_effect")
         return
     if not endpoint and AGENT_ADAPTERS.get(adapter) not in NEEDS_NO_ENDPOINT:
         reporter.error(
@@ -149,13 +149,12 @@ def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
         reporter.error(path, message, hint, reason="endpoint", secret=secret)
 
 
-def _check_weights(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    weights = weights_of(case, config)
+def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> None:
     if ScoreWeights.is_whole(weights):
         return
     total = ", ".join(f"{name} {value:g}" for name, value in weights.items())
     reporter.error(
-        ("thresholds", "weights"),
+        path,
         f"The weights total {sum(weights.values()):g}, not 1: {total}",
         "Weights that are not written have their defaults",
         reason="weights",
@@ -190,24 +189,10 @@ def _check_expected(
             check_pattern(pattern)
         except PydanticCustomError as error:
             context = error.context or {}
-            message = f"It {context.get('message')}; the check will fail"
+            message = f"{shown(pattern)} {context.get('message')}"
             place = (*path, "output", "regex_patterns", index)
-            reporter.warning(place, message, context.get("hint"), reason="pattern")
+            reporter.error(place, message, context.get("hint"), reason="pattern")
     if output.json_schema is not None and (fault := schema_fault(output.json_schema)):
         place = (*path, "output", "json_schema")
         reporter.error(place, f"It is no JSON Schema: {fault}", reason="json_schema",
                        code=ErrorCode.SCHEMA_FILE_ERROR)  # fmt: skip
-
-
-def _warn_of_mocks(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    if case.mocks is None:
-        return
-    for name in ("response_mocks", "http_mocks"):
-        if getattr(case.mocks, name):
-            message = f"`{name}` has no effect: only calls of tools are simulated"
-            reporter.warning(("mocks", name), message, reason="no_effect")
-    adapter = adapter_of(case, config)
-    simulates = adapter in MODEL_ADAPTERS or AGENT_ADAPTERS.get(adapter) in SIMULATES_TOOLS
-    if case.mocks.tool_mocks and not simulates:
-        message = f"`tool_mocks` has no effect: an agent behind {adapter} calls tools of its own"
-        reporter.warning(("mocks", "tool_mocks"), message, reason="no_effect")

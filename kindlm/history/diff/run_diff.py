@@ -22,7 +22,7 @@ from kindlm.history.diff.drawn import drawn_from
 from kindlm.history.diff.figures import compare_figures, compare_models
 from kindlm.history.diff.samples import PlannedSamples, read_samples
 from kindlm.history.diff.side_figures import side_figures
-from kindlm.history.diff.suites import Suite, read_suites
+from kindlm.history.diff.suites import Suite, read_suites, unread_tests
 from kindlm.history.diff.values import (
     Figure,
     Kind,
@@ -69,7 +69,8 @@ class DiffOptions:
 class _Read(NamedTuple):
     """A test as it was read: where it stands, both sides, and what it does otherwise.
 
-    `drawn` are both sides as far as evidence is drawn from them.
+    `drawn` are both sides as far as evidence is drawn from them. Whether AFTER defines it is
+    `unknown` where that was not asked for its suite, or could not load its file.
     """
 
     place: tuple[int, int, int]
@@ -77,7 +78,7 @@ class _Read(NamedTuple):
     before: SideFigures | None
     after: SideFigures | None
     behaviour: BehaviourChange
-    suite_gone: bool
+    unknown: bool
     drawn: tuple[SideFigures | None, SideFigures | None]
     same_conversations: bool
 
@@ -255,6 +256,7 @@ class RunDiff:
     ) -> Iterator[_Read]:
         suite = after or before
         assert suite is not None
+        unread = unread_tests(self._db, before, after)
         sides = [
             read_samples(self._db, side.parts) if side else iter(()) for side in (before, after)
         ]
@@ -275,10 +277,18 @@ class RunDiff:
                 key,
                 *sides_told,
                 changed,
-                after is None,
+                new is None and (after is None or _identity(test) in unread),
                 drawn,
                 is_same,
             )
+
+    def unread(self, project: str, suite: str) -> frozenset[tuple[str, str]]:
+        """Return the tests of a suite, by name and target, whose files AFTER could not load."""
+        before, after = (
+            next((one for one in side if (one.project, one.name) == (project, suite)), None)
+            for side in (self._suites_before, self._suites_after)
+        )
+        return unread_tests(self._db, before, after)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:
@@ -325,7 +335,7 @@ def _identity(test: PlannedSamples) -> tuple[str, str]:
 def _untested(read: _Read) -> bool:
     """Tell whether nothing is known of what became of a test, since a run did not run it."""
     if read.after is None:
-        return read.suite_gone
+        return read.unknown
     ran = [side.counts.tested > 0 for side in (read.before, read.after) if side is not None]
     return not all(ran)
 

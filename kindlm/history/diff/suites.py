@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from itertools import groupby
@@ -9,16 +10,25 @@ from typing import NamedTuple
 
 from kindlm.history.queries import among
 
-__all__ = ["Suite", "read_suites"]
+__all__ = ["Suite", "read_suites", "unread_tests"]
 
 _SUITES = """
-SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken
+SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
+       unread
   FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
+"""
+
+_IN_FILES = """
+SELECT test, target FROM planned_tests
+ WHERE suite IN $ids AND file IN (SELECT value FROM json_each(?))
 """
 
 
 class Suite(NamedTuple):
-    """A suite, with its ids in the runs that are read as one; a broken one was not loaded."""
+    """A suite, with its ids in the runs that are read as one; a broken one was not loaded.
+
+    Of one of several files, those that are `unread` were not: what they define is not known.
+    """
 
     parts: tuple[str, ...]
     project: str | None
@@ -26,6 +36,7 @@ class Suite(NamedTuple):
     config_hash: str | None
     config: str | None
     broken: bool
+    unread: frozenset[str] = frozenset()
 
 
 def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
@@ -44,4 +55,16 @@ def _suite(parts: list[sqlite3.Row]) -> Suite:
         row["config_hash"],
         row["config_ref"],
         bool(row["broken"]),
+        frozenset(file for part in parts for file in json.loads(part["unread"] or "[]")),
     )
+
+
+def unread_tests(
+    db: sqlite3.Connection, before: Suite | None, after: Suite | None
+) -> frozenset[tuple[str, str]]:
+    """Return the tests of a suite, by name and target, whose files could not be loaded after."""
+    if before is None or after is None or not after.unread:
+        return frozenset()
+    files = json.dumps(sorted(after.unread))
+    rows = db.execute(among(_IN_FILES, before.parts), (*before.parts, files))
+    return frozenset((row["test"], row["target"]) for row in rows)
