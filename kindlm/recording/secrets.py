@@ -10,6 +10,7 @@ from kindlm import events
 from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.interpolation import names_in
 from kindlm.errors import ErrorCode
+from kindlm.formats.evalview.variables import variables_in
 from kindlm.outcome import FailureCode, Outcome, Status
 from kindlm.suite import Suite
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
@@ -83,10 +84,16 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
 
 def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
     """Return the secret variables that a suite uses and whose values are too short to be hidden."""
-    written = names_in(suite.config_text)
-    named = (name.removeprefix("env.") for name in written if name.startswith("env."))
-    used = {name for name in named if _SECRET_NAME.search(name)} | _key_variables(suite)
+    used = {name for name in _variables(suite) if _SECRET_NAME.search(name)} | _key_variables(suite)
     return sorted(name for name in used if 0 < len(environ.get(name, "").strip()) < _SHORTEST)
+
+
+def _variables(suite: Suite) -> set[str]:
+    """Return the variables that the configuration of a suite names, in the way of its format."""
+    if suite.front_end == "evalview":
+        return variables_in(suite.config_text)
+    written = names_in(suite.config_text)
+    return {name.removeprefix("env.") for name in written if name.startswith("env.")}
 
 
 def _key_variables(suite: Suite) -> set[str]:

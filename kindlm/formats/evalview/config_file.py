@@ -89,7 +89,7 @@ def load_config(
     config = _fitted(document.value, environ, reporter, strict=strict, is_run=is_run)
     if config is not None:
         check_project(config, reporter)
-        _warn_of_pace(config, reporter)
+        _warn_of_unserved(config, reporter)
     reporter.sort_phase(0)
     diagnostics = (*whole.diagnostics, *reporter.diagnostics)
     return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
@@ -115,7 +115,11 @@ def _fitted(
     return fit(ProjectConfig, filled, reporter, tolerant=not strict)
 
 
-def _warn_of_pace(config: ProjectConfig, reporter: Reporter) -> None:
+def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
+    pricing = config.model.pricing if config.model else None
+    if pricing is not None and pricing.cached_per_1m is not None:
+        message = "`cached_per_1m` has no effect: what was read from a cache costs as what is read"
+        reporter.warning(("model", "pricing", "cached_per_1m"), message, reason="no_effect")
     for name in PACE:
         if config.retry is not None and name in config.retry.model_fields_set:
             message = f"`{name}` has no effect: how long to wait is found out while a run goes on"

@@ -32,6 +32,9 @@ SEQUENCE_MODES = ("subsequence", "exact", "unordered")
 SEVERITIES = ("medium", "low", "high")
 """From how severe on what is harmful fails; the first one stands for unknown ones."""
 
+_JUDGED = frozenset({"hallucination", "safety"})
+"""What decides a test in EvalView, of the whole conversation alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreRules:
@@ -80,12 +83,20 @@ def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[
         in_turn = [((*path, *place), found) for place, found in _all(expected, mode, rules)]
         in_turn += [((*path, *place[1:]), found) for place, found in _checked(expected)]
         for place, found in in_turn:
-            label = f"turn {index + 1}: {found.label}"
-            yield place, replace(found, label=label, turn=index + 1, alone=True)
+            yield place, _of_turn(found, index + 1)
     if case.mocks is not None and case.mocks.strict:
         yield ("mocks", "strict"), Expectation("tool_strict", "mocks.strict")
     yield from _limits(case)
     yield ("thresholds", "min_score"), _weighted_score(case, mode, rules)
+
+
+def _of_turn(found: Expectation, turn: int) -> Expectation:
+    """Return an expectation as one of a turn, which looks at that turn alone."""
+    placed = replace(found, label=f"turn {turn}: {found.label}", turn=turn, alone=True)
+    if found.kind != "hallucination":
+        return placed
+    # Its answer may rest on what tools said in any turn before.
+    return replace(placed, alone=False, params={**found.params, "evidence": "prefix"})
 
 
 def _all(expected: ExpectedConfig, mode: str, rules: ScoreRules) -> Iterator[Placed]:
@@ -243,7 +254,12 @@ def _verdict(
             "severityThreshold": safety.severity_threshold,
         },
         "pii": bool(case.checks and case.checks.pii),
-        "undeclared": sorted(_undeclared(case, rules)),
+        "judged": {
+            found.kind: found.label
+            for _, found in unique_labels(_declared(case, rules, compat=True))
+            if found.kind in _JUDGED and found.turn is None
+        },
+        "undeclared": [list(key) for key in sorted(_undeclared(case, rules))],
         "turns": [
             None if turn.expected is None else _binding_in_turn(turn.expected) for turn in turns
         ],
@@ -251,12 +267,17 @@ def _verdict(
     return Expectation("evalview_verdict", "EvalView", params, where(("thresholds",)))
 
 
-def _undeclared(case: CaseConfig, rules: ScoreRules) -> set[str]:
-    """Return the kinds that bind nobody without EvalView: those it adds, those that advise."""
-    declared = {
-        found.kind for _, found in _declared(case, rules, compat=False) if not found.advisory
-    }
-    return {found.kind for _, found in _declared(case, rules, compat=True)} - declared
+def _undeclared(case: CaseConfig, rules: ScoreRules) -> set[tuple[str, str]]:
+    """Return what binds nobody without EvalView, by kind and label: what it adds, what advises."""
+    binding, everything = (
+        {
+            (found.kind, found.label)
+            for _, found in unique_labels(_declared(case, rules, compat=compat))
+            if compat or not found.advisory
+        }
+        for compat in (False, True)
+    )
+    return everything - binding
 
 
 def _binding_in_turn(expected: ExpectedConfig) -> dict[str, Any]:

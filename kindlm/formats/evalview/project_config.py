@@ -25,7 +25,7 @@ class PricingConfig(EvalviewSection):
     output_per_1m: Annotated[Number, Field(ge=0)]
     """For what it writes."""
     cached_per_1m: Number | None = None
-    """Has no effect: what was read from a cache is charged as what is read."""
+    """Has no effect, and gets a warning: what was read from a cache is charged as what is read."""
 
 
 class ModelConfig(EvalviewSection):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import regex
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.config.values import refuse
@@ -36,11 +37,17 @@ __all__ = [
 
 _TOTAL_TOLERANCE = 0.001
 
+# Not all that `str.isprintable` refuses: emoji are joined by formats, and spaces may be wide.
+_UNSHOWN = regex.compile(
+    r"[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}\p{Bidi_Control}\ufeff]"
+)
+"""Characters of control, line ends, and what turns the direction of the text around it."""
+
 
 def _name(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
         raise refuse("must not be empty")
-    if isinstance(value, str) and not value.isprintable():
+    if isinstance(value, str) and _UNSHOWN.search(value):
         raise refuse("holds a character that can not be shown", "Write the name on one line")
     return value
 
@@ -172,7 +179,7 @@ HeadersConfig = dict[str, str]
 
 
 class AdapterConfig(EvalviewSection):
-    """How the agent is talked to."""
+    """How the agent is talked to. For a model only `model` and `sequence_mode` have an effect."""
 
     timeout: Positive | None = None
     """Seconds for one answer."""
@@ -252,7 +259,7 @@ class MocksConfig(EvalviewSection):
     seed: Any = None
     """Nothing here is left to chance: it has no effect."""
     strict: bool | None = None
-    """A call that no mock answers fails the test."""
+    """A call that no mock answers fails the test. For tools that are simulated, as `tool_mocks`."""
     tool_mocks: list[ToolMock] | None = None
     """Answers of tools, for models and for assistants of OpenAI; the first that fits is given."""
     response_mocks: list[dict[str, Any]] | None = None

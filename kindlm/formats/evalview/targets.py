@@ -22,26 +22,33 @@ __all__ = [
     "model_of",
 ]
 
+_USUAL_ADAPTER = "http"
+
 JUDGE = "judge"
 """The id of the model that judges."""
 
-_MARKED = re.compile(MARK + r"\{\{env\.(\w+)\}\}")
+_VARIABLE = re.compile(MARK + r"?\{\{env\.(\w+)\}\}")
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 def adapter_of(case: CaseConfig, config: ProjectConfig) -> str:
     """Return the adapter of a case as it is written; `http` where nothing is."""
-    return (case.adapter or config.adapter or "http").strip().lower()
+    return case.adapter.strip().lower() if case.adapter else _adapter_of_project(config)
 
 
 def endpoint_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return where a case reaches its agent."""
-    adapter = adapter_of(case, config)
-    is_of_project = config.adapter is None or adapter == config.adapter.strip().lower()
-    if case.endpoint is None and adapter in MODEL_ADAPTERS and not is_of_project:
-        # That of an agent says nothing about a model.
+    """Return where a case reaches its agent, or its model; None where nothing says so."""
+    if case.endpoint is not None:
+        return case.endpoint
+    adapter, of_project = adapter_of(case, config), _adapter_of_project(config)
+    if adapter != of_project and not MODEL_ADAPTERS.keys().isdisjoint({adapter, of_project}):
+        # That of an agent says nothing about a model, and must not get its key.
         return None
-    return case.endpoint if case.endpoint is not None else config.endpoint
+    return config.endpoint
+
+
+def _adapter_of_project(config: ProjectConfig) -> str:
+    return (config.adapter or _USUAL_ADAPTER).strip().lower()
 
 
 def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
@@ -61,7 +68,7 @@ def _model_behind(case: CaseConfig, config: ProjectConfig) -> str | None:
 
 def as_written(text: str) -> str:
     """Return a text with its variables as they stand in the file."""
-    return _MARKED.sub(r"${\1}", text)
+    return _VARIABLE.sub(r"${\1}", text)
 
 
 def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> AgentTarget:
@@ -96,12 +103,19 @@ class ModelTargets:
         self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model, judge_only=True)
 
     def add(self, case: CaseConfig, config: ProjectConfig) -> str:
-        """Add the model of a case, whose name must be known; return its id."""
+        """Add the model of a case, whose name must be known; return its id.
+
+        That is its adapter and its name, whatever other cases call. Only of two that are named
+        alike and reached at different addresses, the later one has its address in it.
+        """
         endpoint, model = endpoint_of(case, config), model_of(case, config)
         assert model is not None, "cases are checked before they are compiled"
         base_url = endpoint if endpoint is not None and _is_address(endpoint) else None
-        provider = self._provider(adapter_of(case, config), base_url)
-        name = f"{provider}/{as_written(model)}"
+        adapter = adapter_of(case, config)
+        provider = self._provider(adapter, base_url)
+        name = f"{adapter}/{as_written(model)}"
+        if (known := self.models.get(name)) is not None and known.provider != provider:
+            name += f" at {as_written(base_url or adapter)}"
         self.models[name] = ModelTarget(name, provider, model)
         return name
 

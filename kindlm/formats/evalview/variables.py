@@ -18,7 +18,7 @@ from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.errors import ErrorCode
 
-__all__ = ["expand", "has_all"]
+__all__ = ["expand", "has_all", "variables_in"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
@@ -31,6 +31,11 @@ ADDRESS = r"{{env.\1}}"
 
 _NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_mode"})
 _ADDRESSES = frozenset({"endpoint", "headers", "adapter_config", "serve"})
+
+
+def variables_in(text: str) -> set[str]:
+    """Return the names of the variables that stand in a text."""
+    return set(_VARIABLE.findall(text))
 
 
 def has_all(
@@ -88,6 +93,8 @@ def _form(path: Path) -> str | None:
         case ("input", *_) | ("model",):
             return SAID
         case (field, *_) if field in _ADDRESSES:
+            return ADDRESS
+        case ("judge", "base_url"):
             return ADDRESS
         case _:
             return None

@@ -10,6 +10,7 @@ import pytest
 
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok
+from kindlm.recording.secrets import short_secrets
 
 Load = Callable[..., Any]
 
@@ -266,6 +267,113 @@ def test_a_model_that_is_named_by_a_variable_is_known_at_run_time(
     assert isinstance(bound, Ok)
     assert bound.value.models["openai/${MODEL}"].model == "gpt-x"
     assert bound.value.providers["openai"].base_url == "http://127.0.0.1:9/v1"
+
+
+MODEL = """\
+name: {name}
+input: {{query: q}}
+expected: {{}}
+thresholds: {{min_score: 1}}
+adapter: openai
+model: gpt-x
+"""
+
+
+def test_the_address_of_an_agent_is_none_of_a_model(load: Load) -> None:
+    # A project without an adapter is one of an http agent.
+    config = {".evalview/config.yaml": "endpoint: http://127.0.0.1:9/agent\n"}
+    suite = load({**config, "case.yaml": MODEL.format(name="a")}).only
+    assert [provider.base_url for provider in suite.providers.values()] == [None]
+
+
+def test_the_address_of_a_model_is_none_of_an_agent(load: Load, case_text: str) -> None:
+    config = {".evalview/config.yaml": "adapter: openai\nendpoint: http://127.0.0.1:9/v1\n"}
+    text = case_text.replace("endpoint: http://127.0.0.1:9/ask", "adapter: http")
+    assert load({**config, "case.yaml": text}).lines("error") == [("case.yaml", 1, "endpoint")]
+
+
+def test_what_a_model_is_known_by_hangs_on_its_case_alone(load: Load) -> None:
+    alone = load({"b.yaml": MODEL.format(name="b")}).case.targets
+    judge = "judge: {provider: openai, model: gpt-x, base_url: http://127.0.0.1:9/v1}\n"
+    first = MODEL.format(name="a").replace("gpt-x", "gpt-y") + "endpoint: http://127.0.0.1:8/v1\n"
+    suite = load({".evalview/config.yaml": judge, "a.yaml": first}).only
+    assert [case.targets for case in suite.cases] == [("openai/gpt-y",), alone]
+    assert alone == ("openai/gpt-x",)
+    assert suite.providers[suite.models["openai/gpt-x"].provider].base_url is None
+    assert suite.providers[suite.judge().provider].base_url == "http://127.0.0.1:9/v1"
+
+
+def test_one_model_at_two_addresses_is_two(load: Load) -> None:
+    other = MODEL.format(name="b") + "endpoint: ${OTHER}\n"
+    files = {"a.yaml": MODEL.format(name="a"), "b.yaml": other}
+    suite = load(files, OTHER="http://127.0.0.1:8/v1").only
+    assert [case.targets[0] for case in suite.cases] == [
+        "openai/gpt-x",
+        "openai/gpt-x at ${OTHER}",
+    ]
+    addresses = {
+        suite.providers[suite.models[case.targets[0]].provider].base_url for case in suite.cases
+    }
+    assert addresses == {None, "{{env.OTHER}}"}
+
+
+def test_the_address_of_the_judge_is_put_in_at_run_time(load: Load, case_text: str) -> None:
+    config = """\
+judge: {provider: openai, model: gpt, base_url: "https://a.example/v1?sig=${SIGN_X}"}
+headers: {X-Team: "${SHORT_TOKEN}"}
+"""
+    environ = {"SIGN_X": "signed-by-somebody", "SHORT_TOKEN": "abc"}
+    suite = load({".evalview/config.yaml": config, "case.yaml": case_text}, **environ).only
+    assert "signed-by-somebody" not in repr(suite)
+    assert "?sig=${SIGN_X}" in suite.config_text
+    bound = bind_suite(suite, environ=environ, ports={})
+    assert isinstance(bound, Ok)
+    address = bound.value.providers[suite.judge().provider].base_url
+    assert address == "https://a.example/v1?sig=signed-by-somebody"
+
+
+def test_secrets_too_short_to_be_hidden_are_known_by_their_names(
+    load: Load, case_text: str
+) -> None:
+    text = case_text.replace("What is the capital of France?", "'${SOME_SECRET} ${OTHER} $TOKEN'")
+    environ = {"SOME_SECRET": "abc", "OTHER": "abc", "TOKEN": "abc"}
+    assert short_secrets(environ, load(text, **environ).only) == ["SOME_SECRET"]
+
+
+TURNS = """\
+name: a
+turns:
+  - query: first
+    expected: {hallucination: {check: true, allow: true}, safety: {check: true}}
+  - {query: second, expected: {hallucination: {check: true}}}
+expected: {}
+thresholds: {min_score: 1, max_latency: 5}
+generated: true
+endpoint: http://127.0.0.1:9/ask
+"""
+
+
+def test_what_a_turn_makes_up_is_held_against_all_that_was_said_before(load: Load) -> None:
+    found = {one.label: one for one in load(TURNS).case.expectations}
+    second = found["turn 2: no hallucination"]
+    assert (second.turn, second.alone, second.params["evidence"]) == (2, False, "prefix")
+    assert found["turn 1: safe"].alone
+
+
+def test_the_verdict_of_the_original_is_told_what_is_of_a_turn_and_what_binds_nobody(
+    load: Load,
+) -> None:
+    judge = {".evalview/config.yaml": "judge: {provider: openai, model: gpt}\n"}
+    *others, verdict = load({**judge, "case.yaml": TURNS}, compat=True).case.expectations
+    assert verdict.params["judged"] == {"hallucination": "no hallucination", "safety": "safe"}
+    assert verdict.params["undeclared"] == [
+        ["hallucination", "no hallucination"],
+        ["latency", "≤ 5 ms"],
+        ["safety", "safe"],
+    ]
+    assert {tuple(key) for key in verdict.params["undeclared"]} <= {
+        (one.kind, one.label) for one in others
+    }
 
 
 @pytest.mark.parametrize(

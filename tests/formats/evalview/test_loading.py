@@ -145,6 +145,9 @@ def test_an_error_in_toml_has_its_line(
         ("endpoint: http", "endpoint: htp", 5, "endpoint"),
         ("endpoint:", "mocks: {tool_mocks: [{tool: a}]}\nendpoint:", 5, "mocks.tool_mocks[0]"),
         ("endpoint:", "#", 1, "endpoint"),
+        ("tools: [search]", 'output: {regex_patterns: [a, "[invalid"]}', 3,
+         "expected.output.regex_patterns[1]"),
+        ("name: capital", 'name: "a\u202eb"', 1, "name"),
         ("tools: [search]", "output: {json_schema: {type: strin}}", 3,
          "expected.output.json_schema"),
     ],
@@ -188,9 +191,53 @@ def test_a_misspelt_key_that_has_to_be_there_is_an_error(load: Load, case_text: 
     assert not loaded.suites
 
 
-def test_names_may_hold_what_can_be_shown(load: Load, case_text: str) -> None:
-    name = "Größe — a/b + \U0001f600"
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Größe — a/b + \U0001f600",
+        "\U0001f469\u200d\U0001f680 flies",
+        "two\u00a0words",
+        "東京\u3000大阪",
+        "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",
+    ],
+)
+def test_names_may_hold_what_can_be_shown(load: Load, case_text: str, name: str) -> None:
     assert load(case_text.replace("capital", name)).case.name == name
+
+
+def test_a_pattern_that_can_not_be_used_is_quoted_with_what_is_wrong(
+    load: Load, case_text: str
+) -> None:
+    (found,) = load(
+        case_text.replace("tools: [search]", "output: {regex_patterns: ['[b']}")
+    ).diagnostics
+    assert found.error.message.startswith('"[b" is no valid regular expression: ')
+
+
+SETTINGS = """\
+adapter_config:
+  {timeout: 5, headers: {A: b}, verbose: true, mode: cloud, streaming: true, assistant_id: a,
+   input_key: k, graph_config: {a: 1}, sequence_mode: exact, model: gpt-x}
+turns: [{query: a}, {query: b, context: {c: 1}}]
+mocks: {strict: true, tool_mocks: [{tool: a, returns: 1}]}
+"""
+
+
+def test_what_has_no_effect_on_a_model_is_told(load: Load, case_text: str) -> None:
+    text = case_text.replace("France?}", "France?, context: {a: 1}}")
+    loaded = load(f"{text}adapter: openai\n{SETTINGS}")
+    names = ("timeout", "headers", "verbose", "streaming", "mode", "assistant_id", "input_key",
+             "graph_config")  # fmt: skip
+    assert {path for _, _, path in loaded.lines("warning")} == {
+        *("input.context", "turns[1].context"),
+        *(f"adapter_config.{name}" for name in names),
+    }
+
+
+def test_what_has_no_effect_on_an_agent_is_told(load: Load, case_text: str) -> None:
+    loaded = load(f"{case_text}{SETTINGS}")
+    assert {path for _, _, path in loaded.lines("warning")} == {"mocks.strict", "mocks.tool_mocks"}
+    assert not load(f"{case_text}{SETTINGS}adapter: openai-assistants\n").diagnostics
 
 
 def test_a_name_that_is_there_twice_names_both_places(load: Load, case_text: str) -> None:
@@ -254,7 +301,8 @@ moniter: 1
     )
     loaded = load({CONFIG: config, "case.yaml": text})
     suite, case = loaded.only, loaded.case
-    assert loaded.lines("warning") == [("config.yaml", 7, "retry.base_delay"),
+    assert loaded.lines("warning") == [("config.yaml", 5, "model.pricing.cached_per_1m"),
+                                       ("config.yaml", 7, "retry.base_delay"),
                                        ("config.yaml", 12, "moniter")]  # fmt: skip
     assert (case.agent.adapter, case.agent.endpoint) == ("langgraph", "http://127.0.0.1:8/threads")
     assert case.agent.headers == {"X-Team": "a", "x-kind": "c"}
@@ -281,6 +329,7 @@ moniter: 1
         ("adapter: http\ntimeout: soon\n", 2),
         ("adapter: mcp\n", 1),
         ("judge: {provider: gemini, model: x}\n", 1),
+        ("adapter: http\nscoring: {weights: {tool_accuracy: 0.9}}\n", 2),
         ("endpoint: ${NOWHERE}\n", 1),
         ("adapter: [\n", 2),
         ("- a\n", 1),
