@@ -98,6 +98,7 @@ def suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) 
         baseline_run=baseline.value if isinstance(baseline, Ok) else None,
         tags=list(suite.tags),
         tests=list(_planned_tests(planned, root)),
+        unread=list(suite.unread),
     )
 
 
