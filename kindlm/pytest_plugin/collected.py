@@ -13,12 +13,13 @@ import pytest
 from kindlm.config import Diagnostic, LoadedSuite, suite_identity
 from kindlm.config.load import read_bytes
 from kindlm.errors import Err, SourceLocation
+from kindlm.pytest_plugin.yaml_items import YamlItem
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.compile import Scenario, digest_of, scenarios_of
 from kindlm.scenarios.configuration import load_configuration
-from kindlm.scenarios.load import Surroundings, compiled_suite
+from kindlm.scenarios.load import Surroundings, compiled_suite, load_scenarios
 from kindlm.scenarios.parametrize import parameters_of
 from kindlm.scenarios.script import FunctionScript
 from kindlm.suite import Suite
@@ -40,7 +41,7 @@ class Test:
     function: str
     spec: ScenarioSpec
     where: SourceLocation
-    item: pytest.Function
+    item: pytest.Function | YamlItem
 
     @property
     def file(self) -> Path:
@@ -53,7 +54,8 @@ class Test:
         return f"{self.path}::{self.name}"
 
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
-        """Return what runs it with the values of its fixtures and parameters."""
+        """Return what runs its function with the values of its fixtures and parameters."""
+        assert isinstance(self.item, pytest.Function)
         trial = trial_argument(self.item.function, bound=self.item.cls is not None)
         given = inspect.signature(function).parameters
         others = {name: arguments[name] for name in given if name in arguments and name != trial}
@@ -85,6 +87,9 @@ class _File:
 
 def test_of(item: pytest.Item, root: Path) -> Test | None:
     """Return the scenario that an item of pytest is; None for any other test."""
+    if isinstance(item, YamlItem):
+        path, scenario = suite_identity(item.path, root), item.scenario
+        return Test(path, item.name, item.name, scenario.spec, scenario.where, item)
     if not isinstance(item, pytest.Function):
         return None
     spec = spec_of(item.function)
@@ -145,9 +150,10 @@ def collect(
 
 
 def _loaded(path: str, file: _File, around: Surroundings) -> LoadedSuite:
-    module = file.tests[0].item.getparent(pytest.Module)
-    assert module is not None
     source = file.tests[0].item.path
+    module = file.tests[0].item.getparent(pytest.Module)
+    if module is None:
+        return load_scenarios(source, around)
     data = read_bytes(source)
     digest = digest_of(b"" if isinstance(data, Err) else data.value)
     found = list(scenarios_of(module.obj, file.tests[0].file))
@@ -175,5 +181,6 @@ def _merged(found: Sequence[Scenario], tests: Sequence[Test]) -> Iterator[Scenar
 
 
 def _scenario(test: Test) -> Scenario:
+    assert isinstance(test.item, pytest.Function)
     # It is run with what its fixtures give it, once they do.
     return Scenario(test.name, test.spec, test.where, test.script(test.item.function, {}))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import iscoroutinefunction, unwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from kindlm.pytest_plugin.failures import failure_report, told_error
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
 from kindlm.pytest_plugin.request import Asked
 from kindlm.pytest_plugin.summary import tell_problems, tell_run
+from kindlm.pytest_plugin.yaml_items import YamlFile, YamlItem, holds_scenarios
 from kindlm.recording.session import new_run_id
 from kindlm.scenarios.api import spec_of
 from kindlm.suite import Case
@@ -54,6 +56,14 @@ class ScenarioItems:
         self._chosen = 0
         self._ran = 0
         self._live: LiveRun | None = None
+
+    def pytest_collect_file(
+        self, file_path: Path, parent: pytest.Collector
+    ) -> pytest.Collector | None:
+        """Collect scenarios in YAML."""
+        if not holds_scenarios(file_path):
+            return None
+        return YamlFile.from_parent(parent, path=file_path, run=self._run_yaml)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give the argument of the trial a value, so that nobody looks for a fixture of its name.
@@ -150,6 +160,10 @@ class ScenarioItems:
             problems = [told_error(_error(problem)) for problem in self._live.problems]
             tell_problems(terminalreporter, problems)
             tell_run(terminalreporter, self._live, self._asked)
+
+    def _run_yaml(self, item: YamlItem) -> None:
+        assert self._live is not None
+        _tell_outcome(self._live, self._run(self._tests[item], lambda case: case))
 
     def _run(self, test: Test, change: Callable[[Case], Case]) -> Ran:
         assert self._live is not None

@@ -172,6 +172,37 @@ def test_a_run_of_pytest_is_compared_with_one_of_kindlm_test(
     assert run(["diff", "previous", "latest"]) == 0
 
 
+def test_scenarios_in_yaml_are_items_too(project: Project) -> None:
+    project.write("tests/config.yaml", "says: nothing\n")
+    project.write(
+        "tests/orders.yaml",
+        """\
+- name: good
+  turns:
+    - says: Where is it?
+      expect: {contains: where}
+- name: bad
+  turns: [{says: Hello}]
+  assertions: [{contains: refund}]
+""",
+    )
+    done = run_pytest(project.root, "--kindlm")
+    assert outcomes(done) == {"failed": 1, "passed": 1}, done.stdout
+    assert "tests/orders.yaml:7: contains: refund" in done.stdout
+    assert run(["test", "tests", "--quiet"]) == 1
+    told = project.rows(
+        "SELECT s.config_hash, e.test, e.status, a.label, a.line FROM executions e"
+        " JOIN suites s ON s.id = e.suite JOIN assertions a ON a.execution = e.id"
+        " ORDER BY e.run, e.number"
+    )
+    assert told[:2] == told[2:]
+    project.write("tests/orders.yaml", "name: x\nturns: [{says: 1, expects: {}}]\n")
+    broken = run_pytest(project.root, "--kindlm")
+    assert broken.returncode == pytest.ExitCode.INTERRUPTED
+    assert "expects" in broken.stdout
+    assert run_pytest(project.root).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
 def test_what_never_came_to_run_is_recorded_as_such(project: Project) -> None:
     project.write(
         "tests/test_it.py",
