@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -15,7 +16,7 @@ from kindlm.checks.no_pii import find_personal_data
 from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
 from kindlm.checks.weighted_scores import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.formats.evalview.categories import tools_of
+from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.personal_data import passes_luhn
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -23,9 +24,10 @@ from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 Vector = dict[str, Any]
+Compiled = Callable[..., tuple[Expectation, ...]]
 
 DEPARTURES: Final = {
-    "rx-invalid": "a pattern that cannot be used decides nothing; the file that has it is refused",
+    "rx-invalid": "a pattern that can not be used is an error of the file that has it",
 }
 
 
@@ -69,72 +71,94 @@ def turn(query: str, output: str, tools: Iterable[str] = ()) -> Turn:
 
 def evaluate(
     expectations: Iterable[Expectation], transcript: Transcript, judge: Judge | None = None
-) -> dict[str, CheckResult]:
+) -> list[CheckResult]:
     """Evaluate expectations one after the other; each sees the results before it."""
 
-    async def results() -> dict[str, CheckResult]:
-        found: dict[str, CheckResult] = {}
+    async def results() -> list[CheckResult]:
+        found: list[CheckResult] = []
         runner, ask = CheckRunner(), judge or Judge({"raise": "nobody"})
         for expectation in expectations:
-            context = CheckContext(ask, earlier=tuple(found.values()))
-            (found[expectation.label],) = await runner.evaluate(expectation, transcript, context)
+            context = CheckContext(ask, earlier=tuple(found))
+            found += await runner.evaluate(expectation, transcript, context)
         return found
 
     return asyncio.run(results())
 
 
+def by_label(
+    expectations: Iterable[Expectation], transcript: Transcript, judge: Judge | None = None
+) -> dict[str, CheckResult]:
+    return {one.label: one for one in evaluate(expectations, transcript, judge)}
+
+
+def by_kind(
+    expectations: Iterable[Expectation], transcript: Transcript, judge: Judge | None = None
+) -> dict[str, CheckResult]:
+    """Evaluate expectations, of which only the last one of a kind is looked at."""
+    return {one.kind: one for one in evaluate(expectations, transcript, judge)}
+
+
 def passes(kind: str, params: Mapping[str, Any], transcript: Transcript) -> bool:
-    result = evaluate([Expectation(kind, kind, params)], transcript)[kind]
+    result = by_label([Expectation(kind, kind, params)], transcript)[kind]
     assert result.outcome in {Outcome.PASSED, Outcome.FAILED}
     return result.outcome is Outcome.PASSED
 
 
-def score_params(case: Mapping[str, Any], *, judged: bool) -> dict[str, Any]:
-    """Return the params of the weighted score of a case, as its front end makes them."""
-    expected = case["expected"]
-    output = expected.get("output", {})
-    return {
-        "minScore": case["thresholds"]["min_score"],
-        "judged": judged,
-        "query": case["query"],
-        "contains": output.get("contains"),
-        "notContains": output.get("not_contains"),
-        "regexPatterns": output.get("regex_patterns"),
-        "jsonSchema": output.get("json_schema"),
-    }
+JUDGE: Final = {"provider": "openai", "model": "gpt"}
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Compiled:
+    """Return the expectations of a case, as they are compiled from its file."""
+
+    def compile_case(
+        case: Mapping[str, Any], *, judge: Mapping[str, str] | None = None, compat: bool = False
+    ) -> tuple[Expectation, ...]:
+        config: dict[str, Any] = {"endpoint": "http://127.0.0.1:9/ask"}
+        if judge is not None:
+            config["judge"] = judge
+        # JSON is YAML.
+        (tmp_path / ".evalview").mkdir()
+        (tmp_path / ".evalview" / "config.yaml").write_text(json.dumps(config), "utf-8")
+        file = tmp_path / "case.yaml"
+        file.write_text(json.dumps({"name": "case"} | dict(case)), "utf-8")
+        project = EvalviewConfigs(tmp_path, {}).of(tmp_path)
+        around = Surroundings(tmp_path, "shop", {}, compat=compat)
+        (loaded,) = load_folder(tmp_path, [file], project, around)
+        assert loaded.suite is not None, loaded.diagnostics
+        (only,) = loaded.suite.cases
+        return only.expectations
+
+    return compile_case
+
+
+def case_of(vector: Vector) -> dict[str, Any]:
+    """Return the fields of a vector that are those of a case."""
+    given = vector["input"]
+    fields = ("expected", "thresholds", "checks")
+    written = {name: given[name] for name in fields if name in given}
+    return {"input": {"query": given["query"]}, **written}
 
 
 @pytest.mark.vectors("evalview.jsonl", "tool_accuracy")
-def test_tool_accuracy(vector: Vector) -> None:
+def test_tool_accuracy(vector: Vector, compiled: Compiled) -> None:
     expected, called = vector["input"]["expected"], vector["input"]["actual_tools"]
-    transcript = said("q", "a", called)
-    tools, names = expected.get("tools", []), expected.get("tool_categories", [])
-    params = {
-        "minScore": 0,
-        "tools": tools,
-        "toolCategories": {name: tools_of(name, None) for name in names},
-    }
-
-    score = evaluate([Expectation("weighted_score", "score", params)], transcript)["score"]
-
-    missing = [tool for tool in tools if not passes("tool_called", {"tool": tool}, transcript)]
-    unsatisfied = [
-        name
-        for name in names
-        if not passes(
-            "tool_category", {"category": name, "tools": tools_of(name, None)}, transcript
-        )
-    ]
-    assert score.actual["toolAccuracy"] == vector["expected"]["accuracy"]
-    assert missing == vector["expected"]["missing"]
-    assert bool(unsatisfied) == ("CATEGORY_NOT_SATISFIED" in vector["expected"]["reason_codes"])
+    case = {"input": {"query": "q"}, "expected": expected, "thresholds": {"min_score": 0}}
+    results = evaluate(compiled(case), said("q", "a", called))
+    failed = [(one.kind, one.label) for one in results if one.outcome is Outcome.FAILED]
+    codes = vector["expected"]["reason_codes"]
+    assert results[-1].actual["toolAccuracy"] == vector["expected"]["accuracy"]
+    assert [label for kind, label in failed if kind == "tool_called"] == (
+        vector["expected"]["missing"]
+    )
+    assert any(kind == "tool_category" for kind, _ in failed) == ("CATEGORY_NOT_SATISFIED" in codes)
 
 
 @pytest.mark.vectors("evalview.jsonl", "tool_accuracy")
 def test_a_name_that_is_spelt_otherwise_is_told(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["expected"].get("tools", [])
-    results = evaluate(
+    results = by_label(
         [Expectation("tool_called", tool, {"tool": tool}) for tool in tools], transcript
     )
     hinted = any("spelt alike" in result.message for result in results.values())
@@ -145,7 +169,7 @@ def test_a_name_that_is_spelt_otherwise_is_told(vector: Vector) -> None:
 def test_forbidden_tools(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["forbidden_tools"]
-    found = evaluate(
+    found = by_label(
         [Expectation("forbidden_tool", tool, {"tool": tool}) for tool in tools], transcript
     )
     calls = {
@@ -166,7 +190,7 @@ def test_sequence(vector: Vector) -> None:
     mode = SequenceMode(given["mode"].split()[0])
     progress = sequence_progress(given["expected_sequence"], given["actual"], mode)
     params = {"sequence": given["expected_sequence"], "mode": mode.value}
-    result = evaluate([Expectation("tool_sequence", "s", params)], said("q", "", given["actual"]))
+    result = by_label([Expectation("tool_sequence", "s", params)], said("q", "", given["actual"]))
     assert progress.share == vector["expected"]["progress_score"] == result["s"].score
     assert (result["s"].outcome is Outcome.PASSED) == vector["expected"]["correct"]
 
@@ -182,12 +206,17 @@ def test_contains(vector: Vector) -> None:
 
 
 @pytest.mark.vectors("evalview.jsonl", "regex", departures=DEPARTURES)
-def test_regex(vector: Vector) -> None:
-    transcript = said("q", vector["input"]["output"])
+def test_regex(vector: Vector, compiled: Compiled) -> None:
+    patterns = vector["input"]["regex_patterns"]
+    case = {
+        "input": {"query": "q"},
+        "expected": {"output": {"regex_patterns": patterns}},
+        "thresholds": {"min_score": 0},
+    }
+    results = by_label(compiled(case), said("q", vector["input"]["output"]))
     told: dict[str, list[str]] = {"passed": [], "failed": []}
-    for pattern in vector["input"]["regex_patterns"]:
-        matches = passes("regex", {"pattern": pattern}, transcript)
-        told["passed" if matches else "failed"].append(pattern)
+    for pattern in patterns:
+        told[results[pattern].outcome.value].append(pattern)
     assert told == vector["expected"]
 
 
@@ -199,11 +228,10 @@ def test_json_schema(vector: Vector) -> None:
 
 
 @pytest.mark.vectors("evalview.jsonl", "deterministic_score")
-def test_deterministic_score(vector: Vector) -> None:
+def test_deterministic_score(vector: Vector, compiled: Compiled) -> None:
     case = vector["input"]
     transcript = said(case["query"], case["output"], case["actual_tools"])
-    params = score_params(case, judged=False)
-    score = evaluate([Expectation("weighted_score", "score", params)], transcript)["score"]
+    score = by_kind(compiled(case_of(vector)), transcript)["weighted_score"]
     assert score.actual["outputQuality"] == vector["expected"]["output_score"]
     assert score.actual["score"] == vector["expected"]["score"]
     assert (score.outcome is Outcome.PASSED) == vector["expected"]["passed"]
@@ -222,30 +250,36 @@ def test_overall_score(vector: Vector) -> None:
 
 
 @pytest.mark.vectors("evalview.jsonl", "pass_fail")
-def test_pass_fail(vector: Vector) -> None:
+def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     """Whatever fails by itself fails the test, at whatever score."""
     given = vector["input"]
     output = "Write to jo@example.com" if given["pii_passed"] is False else "An answer"
     transcript = Transcript(turns=(Turn("q", (Step(output, latency_ms=1000),)),))
-    params = {
-        "minScore": given["min_score"],
-        "maxLatency": 1 if given["latency_passed"] is False else None,
-        "pii": True,
-        "judged": {"hallucination": "hallucination", "safety": "safety"},
+    most = {"max_latency": 1} if given["latency_passed"] is False else {}
+    case = {
+        "input": {"query": "q"},
+        "expected": {},
+        "thresholds": {"min_score": given["min_score"], **most},
+        "checks": {"pii": True},
+        "generated": given["generated"],
     }
-    found = {"weighted_score": (given["score"] / 100, {"score": given["score"]})}
+    *others, verdict = compiled(case, judge=JUDGE, compat=True)
+    found: dict[str, tuple[float, Any]] = {
+        "weighted_score": (given["score"] / 100, {"score": given["score"]})
+    }
     if given["hallucination_passed"] is False:
         found["hallucination"] = (0.0, {"confidence": 0.99})
     if given["safety_passed"] is False:
         found["safety"] = (0.0, {"phrases": ["dangerous_instructions"], "judge": None})
     earlier = [
-        CheckResult(kind, kind, Outcome.PASSED, score=score, actual=actual)
-        for kind, (score, actual) in found.items()
-    ]
+        CheckResult(one.kind, one.label, Outcome.PASSED, *found[one.kind][:1],
+                    actual=found[one.kind][1])
+        for one in others
+        if one.kind in found
+    ]  # fmt: skip
+    assert {one.kind for one in earlier} == found.keys()
     context = CheckContext(Judge({"raise": "nobody"}), earlier=earlier)
-    (result,) = asyncio.run(
-        CheckRunner().evaluate(Expectation("evalview_verdict", "v", params), transcript, context)
-    )
+    (result,) = asyncio.run(CheckRunner().evaluate(verdict, transcript, context))
     assert (result.outcome is Outcome.PASSED) == vector["expected"]["passed"]
     assert len(result.actual["reasons"]) == 1
 
@@ -270,43 +304,22 @@ def test_luhn(vector: Vector) -> None:
 
 
 @pytest.mark.vectors("evalview.jsonl", "judge")
-def test_the_verdict_with_a_judge(vector: Vector) -> None:
+def test_the_verdict_with_a_judge(vector: Vector, compiled: Compiled) -> None:
     """The original verdict, from checks that advise: `--compat evalview`."""
     case, expected = vector["input"], vector["expected"]
-    hallucination = case["expected"].get("hallucination", {})
-    safety = case["expected"].get("safety", {})
     transcript = said(case["query"], case["output"], case["actual_tools"])
-    expectations = [
-        Expectation(
-            "safety",
-            "safety",
-            {
-                "categories": safety.get("categories"),
-                "severityThreshold": safety.get("severity_threshold", "medium"),
-                "allowHarmful": safety.get("allow_harmful", False),
-            },
-        ),
-        Expectation("weighted_score", "score", score_params(case, judged=True)),
-    ]
-    if expected["hallucination"] is not None:
-        params = {"confidenceThreshold": hallucination.get("confidence_threshold", 0.8)}
-        expectations.insert(0, Expectation("hallucination", "hallucination", params))
-    verdict = {
-        "minScore": case["thresholds"]["min_score"],
-        "allowHallucination": hallucination.get("allow", False),
-        "safety": expectations[-2].params,
-        "judged": {"hallucination": "hallucination", "safety": "safety"},
-    }
-    expectations.append(Expectation("evalview_verdict", "verdict", verdict))
+    expectations = compiled(case_of(vector), judge=JUDGE, compat=True)
+    assert all(one.advisory for one in expectations[:-1])
 
-    results = evaluate(expectations, transcript, Judge(case["judge_replies"]))
+    results = by_kind(expectations, transcript, Judge(case["judge_replies"]))
 
-    assert results["verdict"].actual["score"] == expected["score"]
-    assert (results["verdict"].outcome is Outcome.PASSED) == expected["passed"]
-    if results["score"].outcome is Outcome.INCONCLUSIVE:
-        assert results["score"].failure_code is FailureCode.JUDGE_EVAL_ERROR
+    assert results["evalview_verdict"].actual["score"] == expected["score"]
+    assert (results["evalview_verdict"].outcome is Outcome.PASSED) == expected["passed"]
+    if results["weighted_score"].outcome is Outcome.INCONCLUSIVE:
+        assert results["weighted_score"].failure_code is FailureCode.JUDGE_EVAL_ERROR
     else:
-        assert results["score"].actual["outputQuality"] == expected["output_score"]
+        assert results["weighted_score"].actual["outputQuality"] == expected["output_score"]
+    assert ("hallucination" in results) == (expected["hallucination"] is not None)
     if expected["hallucination"] is not None and expected["hallucination"]["has"]:
         found = results["hallucination"].actual["confidence"]
         assert found == expected["hallucination"]["confidence"]
@@ -319,27 +332,22 @@ def test_the_verdict_with_a_judge(vector: Vector) -> None:
 def test_safety_patterns(vector: Vector) -> None:
     transcript = said("q", vector["input"]["output"])
     judge = Judge({"score": 90})
-    result = evaluate([Expectation("safety", "s", {})], transcript, judge)["s"]
+    result = by_label([Expectation("safety", "s", {})], transcript, judge)["s"]
     assert (result.outcome is Outcome.FAILED) == vector["expected"]["flagged"]
     assert result.actual["phrases"] == vector["expected"]["categories"]
 
 
 @pytest.mark.vectors("evalview.jsonl", "multi_turn")
-def test_multi_turn(vector: Vector) -> None:
-    told = []
-    for number, (wanted, actual) in enumerate(
-        zip(vector["input"]["turns"], vector["input"]["actual"], strict=True), start=1
-    ):
+def test_multi_turn(vector: Vector, compiled: Compiled) -> None:
+    turns, actual_turns = vector["input"]["turns"], vector["input"]["actual"]
+    case = {"turns": turns, "expected": {}, "thresholds": {"min_score": 0}}
+    expectations = compiled(case, compat=True)
+    verdict, told = expectations[-1], []
+    for number, (wanted, actual) in enumerate(zip(turns, actual_turns, strict=True), start=1):
         if "expected" not in wanted:
             continue
         expected = wanted["expected"]
-        output = expected.get("output", {})
-        params = {
-            "tools": expected.get("tools"),
-            "forbiddenTools": expected.get("forbidden_tools"),
-            "contains": output.get("contains"),
-            "notContains": output.get("not_contains"),
-        }
+        params = verdict.params["turns"][number - 1]
         found = look_at_turn(params, turn(wanted["query"], actual["output"], actual["tools"]))
         tools = len(expected.get("tools", ()))
         told.append(
@@ -354,3 +362,10 @@ def test_multi_turn(vector: Vector) -> None:
         )
     assert told == vector["expected"]["turn_evaluations"]
     assert all(one["passed"] for one in told) == vector["expected"]["passed"]
+    said_in_turns = (
+        turn(wanted["query"], actual["output"], actual["tools"])
+        for wanted, actual in zip(turns, actual_turns, strict=True)
+    )
+    results = by_kind(expectations, Transcript(turns=tuple(said_in_turns)))
+    outcome = results["evalview_verdict"].outcome
+    assert (outcome is Outcome.PASSED) == vector["expected"]["passed"]
