@@ -11,13 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kindlm.cli.agent_url import agent_at
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, warn
 from kindlm.cli.history import open_recorded, or_fail
 from kindlm.cli.test_run import record_run
 from kindlm.config.compile_targets import compile_agent
-from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import read_document
-from kindlm.config.url_secrets import secret_parts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import RunOptions
 from kindlm.generate.categories import parse_categories
@@ -36,7 +34,6 @@ from kindlm.scenarios.compile import compiled_agent
 from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
-    agent_config,
     load_configuration,
 )
 from kindlm.suite import AgentTarget
@@ -136,14 +133,8 @@ def _agent(
     url = options.agent
     if url is None or (configured is not None and configured.endpoint == url):
         return Ok((configured, None))
-    if any(secret_parts(url)):
-        return Err(_secret_in_url())
-    reporter = Reporter("--agent", read_document(b""))
-    own = agent_config({"type": "http", "url": url}, reporter)
-    if own is None:
-        first = reporter.diagnostics[0].error
-        return Err(KindlmError(first.code, f"--agent: {first.message}", first.hint))
-    return Ok((compile_agent(own, project.root), url))
+    own = agent_at(url)
+    return own if isinstance(own, Err) else Ok((compile_agent(own.value, project.root), url))
 
 
 def _read_prompt(file: Path | None) -> Result[str | None]:
@@ -240,14 +231,6 @@ def _cost(view: RunView) -> str:
 def _shown(path: Path) -> str:
     """Return a path as a user would type it, with nothing in it that is not seen."""
     return one_line(str(path))
-
-
-def _secret_in_url() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--agent holds a secret, which would be written into the tests.",
-        "Name the agent in kindlm.toml instead, with ${env.NAME} in place of the secret.",
-    )
 
 
 def _no_model() -> KindlmError:

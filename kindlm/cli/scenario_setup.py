@@ -11,10 +11,11 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail, is_interactive
+from kindlm.cli.agent_url import agent_at
+from kindlm.cli.console import is_interactive
+from kindlm.cli.history import or_fail
 from kindlm.cli.scaffold import quoted
-from kindlm.config.values import check_url
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import Err
 
 __all__ = ["Setup", "ask_setup", "offer_tests"]
 
@@ -62,7 +63,7 @@ def ask_setup(agent: str | None) -> Setup:
     Never asks for a key, only for the name of its variable.
     """
     if agent is not None:
-        _check_agent(agent)
+        or_fail(agent_at(agent))
     if not _is_asked():
         model, key = _MODELS[_DEFAULT]
         return Setup(_DEFAULT, model, key, agent)
@@ -120,30 +121,7 @@ def _variable(text: str) -> str:
 
 def _url(text: str) -> str:
     url = text.strip()
-    problem = _wrong_url(url) if url else None
-    if problem is not None:
-        raise typer.BadParameter(f"It {problem}.")
+    found = agent_at(url) if url else None
+    if isinstance(found, Err):
+        raise typer.BadParameter(found.error.message)
     return url
-
-
-def _check_agent(url: str) -> None:
-    problem = _wrong_url(url)
-    if problem is not None:
-        fail(
-            [
-                KindlmError(
-                    ErrorCode.CONFIG_VALIDATION_ERROR,
-                    f"The URL of the agent {problem}.",
-                    "Write it whole, such as http://127.0.0.1:8000/chat; secrets go into"
-                    " kindlm.toml later, as ${env.NAME}",
-                )
-            ]
-        )
-
-
-def _wrong_url(url: str) -> str | None:
-    try:
-        check_url(url)
-    except ValueError as error:
-        return str(error)
-    return None

@@ -15,6 +15,13 @@ from kindlm.generate.categories import CATEGORIES
 from kindlm.generate.script import PROBES
 
 FOLDER = Path("tests/generated")
+HELLO = """
+from kindlm import Trial, scenario
+
+@scenario("hello")
+async def test_hello(t: Trial) -> None:
+    t.check(await t.agent.send("hello")).contains("help")
+"""
 
 
 def generate(*options: str) -> int:
@@ -110,12 +117,12 @@ def test_history_shows_it_and_compares_it_with_nothing(
     assert run(["test", "--resume", identity]) == 1
     assert "kindlm show" in capsys.readouterr().err
     # Runs of tests are compared with one another, never with this one.
-    project.agent.judge = lambda _: 500
-    assert project.test(
-        tests='\n@scenario("x")\nasync def test_it(t: Trial) -> None:\n'
-        '    t.check(await t.agent.send("hi")).contains("help")\n'
-    ) in (0, 1)
-    assert run(["diff", "previous", "latest"]) == 1
+    project.write("tests/test_it.py", HELLO)
+    for _ in range(2):
+        assert run(["test", "tests/test_it.py", "--quiet"]) == 0
+    capsys.readouterr()
+    assert run(["diff", "--format", "json"]) == 0
+    assert identity not in capsys.readouterr().out
 
 
 def test_nothing_is_overwritten_unless_that_is_asked_for(project: Project) -> None:

@@ -1,0 +1,150 @@
+"""`kindlm init --template scenario`: what it asks on a terminal, and what it makes of that."""
+
+from __future__ import annotations
+
+import os
+import termios
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planned_shop import good_agent, model
+from scenario_project import LoopbackAgent, serving_agent
+
+from kindlm.cli.app import run
+
+
+@dataclass
+class Terminal:
+    """A terminal in which somebody types; `shown` is what was written there."""
+
+    master: int
+    slave: int
+    monkeypatch: pytest.MonkeyPatch
+
+    def init(self, *options: str, typed: str) -> int:
+        slave = os.open(os.ttyname(self.slave), os.O_RDWR | os.O_NOCTTY)
+        settings = termios.tcgetattr(slave)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        os.write(self.master, typed.encode())
+        with (
+            os.fdopen(slave, "r") as keyboard,
+            os.fdopen(os.dup(slave), "w") as screen,
+            self.monkeypatch.context() as patch,
+        ):
+            patch.setattr("sys.stdin", keyboard)
+            patch.setattr("sys.stderr", screen)
+            return run(["init", "--template", "scenario", *options])
+
+    @property
+    def shown(self) -> str:
+        os.set_blocking(self.master, False)
+        parts = []
+        with suppress(BlockingIOError):
+            while part := os.read(self.master, 65536):
+                parts.append(part)
+        return b"".join(parts).decode()
+
+
+@pytest.fixture
+def terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = os.openpty()
+    yield Terminal(master, slave, monkeypatch)
+    os.close(master)
+    os.close(slave)
+
+
+@pytest.fixture
+def agent() -> Iterator[LoopbackAgent]:
+    with serving_agent() as agent:
+        agent.answer = good_agent()
+        agent.judge = model
+        yield agent
+
+
+def configuration(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "kindlm.toml").read_text("utf-8"))
+
+
+def test_without_a_terminal_nothing_is_asked(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", "--template", "scenario").code == 0
+    assert configuration(here)["llm"] == {
+        "provider": "openai",
+        "model": "gpt-4o-mini",
+        "api_key_env": "OPENAI_API_KEY",
+    }
+    assert kindlm("test").code == 0
+
+
+def test_provider_model_and_variable_are_asked_for(here: Path, terminal: Terminal) -> None:
+    typed = "anthropic\nclaude-sonnet-4-5\nSHOP_JUDGE_KEY\n\n"
+    assert terminal.init(typed=typed) == 0
+    assert configuration(here)["llm"] == {
+        "provider": "anthropic",
+        "model": "claude-sonnet-4-5",
+        "api_key_env": "SHOP_JUDGE_KEY",
+    }
+    assert (here / "agent.py").is_file()
+
+
+def test_a_key_is_not_taken_and_not_shown(here: Path, terminal: Terminal) -> None:
+    typed = "gpt\nopenai\n\nsk-proj-abc123def456\n\n\n"
+    assert terminal.init(typed=typed) == 0
+    shown = terminal.shown
+    assert "One of openai, anthropic, ollama" in shown
+    assert "never the key" in shown
+    assert "sk-proj" not in shown
+    assert configuration(here)["llm"]["api_key_env"] == "OPENAI_API_KEY"
+    assert "sk-proj" not in (here / "kindlm.toml").read_text("utf-8")
+
+
+def test_a_local_model_needs_no_key(here: Path, terminal: Terminal) -> None:
+    assert terminal.init(typed="ollama\n\n\n") == 0
+    assert configuration(here)["llm"] == {"provider": "ollama", "model": "llama3.2"}
+
+
+def test_tests_are_offered_for_an_agent_of_the_user(
+    here: Path, terminal: Terminal, agent: LoopbackAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = agent.url.removesuffix("/chat")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{base}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
+    typed = f"\n\n\nno url\n{agent.url}\ny\nHelps with orders; lookup_order, issue_refund\n"
+    assert terminal.init("shop", typed=typed) == 0
+    assert "must be a URL" in terminal.shown
+    assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
+    assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
+    monkeypatch.chdir(here / "shop")
+    assert run(["test", "--quiet"]) == 0
+
+
+def test_the_offer_can_be_left(here: Path, terminal: Terminal, agent: LoopbackAgent) -> None:
+    assert terminal.init("--agent", agent.url, typed="\n\n\nn\n") == 0
+    assert "kindlm gen" in terminal.shown
+    assert agent.requests == []
+    assert run(["test", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("url", ["shop", "http://user:secret-word@127.0.0.1/"])
+def test_a_url_of_no_use_writes_nothing(kindlm: Any, here: Path, url: str) -> None:
+    outcome = kindlm("init", "--template", "scenario", "--agent", url)
+    assert outcome.code == 1
+    assert "secret-word" not in outcome.err
+    assert list(here.iterdir()) == []
+
+
+def test_other_templates_take_no_agent(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", "--agent", "http://127.0.0.1/").code == 1
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ['q"uote', "日本", "back\\slash", "__LLM__"])
+def test_the_project_has_the_name_of_its_folder(kindlm: Any, here: Path, name: str) -> None:
+    assert kindlm("init", "--template", "scenario", here / name).code == 0
+    assert configuration(here / name)["project"] == name
