@@ -2,7 +2,8 @@
 
 An assertion that looks for personal data records where it found it, and how a match may be shown.
 The recorded transcript keeps the text; a report of the execution shows the redacted form wherever
-the match occurs in it.
+the match occurs in it. Where the text with the match was erased, whatever looks like the redacted
+form is redacted, and notes of reviewers are not shown: what they repeat can not be told any more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -18,9 +19,13 @@ from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
 from kindlm.projections.views import ERASED
 
-__all__ = ["Mask", "mask_of", "masked", "source_text"]
+__all__ = ["Mask", "mask_of", "masked", "shown_note", "source_text"]
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
+_EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
+"""The beginning and the end of a match, as checks let them be seen."""
+
+_WITHHELD = "[not shown: it may repeat personal data, and the text that would tell was erased]"
 
 
 def source_text(
@@ -41,18 +46,40 @@ def source_text(
 class Mask:
     """Replaces what must not be shown by what may be shown instead, of the same length.
 
-    So positions in a text stay what they were.
+    So positions in a text stay what they were. Upper and lower case are the same to it.
+
+    Args:
+        replacements: Texts that must not be shown, each with what stands for it.
+        lost: Excerpts whose texts are not known, each with the length of its text.
+        is_whole: Whether no text was erased in which something was found.
     """
 
-    def __init__(self, replacements: Mapping[str, str]) -> None:
-        self._replacements = dict(replacements)
+    def __init__(
+        self,
+        replacements: Mapping[str, str],
+        lost: frozenset[tuple[str, int]] = frozenset(),
+        *,
+        is_whole: bool = True,
+    ) -> None:
+        self.is_whole = is_whole
+        self._replacements = {found.lower(): shown for found, shown in replacements.items()}
+        self._lost = lost
         # Longest first: a match may be a part of another one.
         ordered = sorted(self._replacements, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        by_shape = dict(_shapes(lost))
+        patterns = [*map(re.escape, ordered), *by_shape]
+        # Each in a group of its own, so that it is known which one matched.
+        grouped = "|".join(f"({pattern})" for pattern in patterns)
+        self._shown = [*map(self._replacements.__getitem__, ordered), *by_shape.values()]
+        self._pattern = re.compile(grouped, re.IGNORECASE) if patterns else None
 
     def joined(self, other: Mask) -> Mask:
         """Return a mask that replaces what either of two does."""
-        return Mask(self._replacements | other._replacements)
+        return Mask(
+            self._replacements | other._replacements,
+            self._lost | other._lost,
+            is_whole=self.is_whole and other.is_whole,
+        )
 
     @overload
     def text(self, text: str) -> str: ...
@@ -64,7 +91,7 @@ class Mask:
         """Return a text with everything replaced."""
         if text is None or self._pattern is None:
             return text
-        return self._pattern.sub(lambda match: self._replacements[match[0]], text)
+        return self._pattern.sub(lambda match: self._shown[(match.lastindex or 0) - 1], text)
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with everything replaced, in keys, strings and numbers."""
@@ -91,6 +118,23 @@ def masked(assertion: AssertionView, mask: Mask) -> AssertionView:
     )
 
 
+def shown_note(
+    note: str,
+    execution: ExecutionView,
+    assertions: Iterable[AssertionView],
+    tool_calls: Sequence[ToolCallView],
+) -> str:
+    """Return what somebody noted of an execution, as it may be shown.
+
+    Nothing of it is, if a text was erased in which a check had found personal data: a person may
+    repeat that in ways that no redacted form tells.
+    """
+    if note == ERASED:
+        return note
+    mask = mask_of(execution, assertions, tool_calls)
+    return mask.text(note) if mask.is_whole else _WITHHELD
+
+
 def mask_of(
     execution: ExecutionView,
     assertions: Iterable[AssertionView],
@@ -98,14 +142,31 @@ def mask_of(
 ) -> Mask:
     """Return the mask for all texts of an execution."""
     replacements: dict[str, str] = {}
+    lost: set[tuple[str, int]] = set()
+    is_whole = True
     for evidence in (e for assertion in assertions for e in assertion.evidence):
+        if evidence.get("excerpt") is None:
+            continue
         text = source_text(evidence["source"], execution, tool_calls)
-        if evidence.get("excerpt") is None or text is None:
+        if text is None:
+            lost.add((evidence["excerpt"], evidence["end"] - evidence["start"]))
+            # Of a text that an earlier turn ended with, only the excerpt was ever told.
+            is_whole = is_whole and evidence["source"].startswith("turn[")
             continue
         found = text[evidence["start"] : evidence["end"]]
         for form in _forms(found):
             replacements[form] = _fitted(evidence["excerpt"], len(form))
-    return Mask(replacements)
+    return Mask(replacements, frozenset(lost), is_whole=is_whole)
+
+
+def _shapes(lost: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    """Yield patterns of what excerpts stand for, as far as they tell, with what may be shown."""
+    for excerpt, length in sorted(lost):
+        seen = _EXCERPT.fullmatch(excerpt)
+        hidden = length - len(seen[1]) - len(seen[2]) if seen else 0
+        if seen and hidden > 0:
+            pattern = f"{re.escape(seen[1])}.{{{hidden}}}{re.escape(seen[2])}"
+            yield pattern, _fitted(excerpt, length)
 
 
 def _forms(found: str) -> set[str]:

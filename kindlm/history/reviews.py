@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kindlm.history.rows import ReviewView
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 
 __all__ = [
@@ -163,7 +164,7 @@ def reviewed_executions(
 
 
 def _reviewed(db: sqlite3.Connection, row: sqlite3.Row) -> ReviewedExecution:
-    reviews = db.execute(_REVIEWS, (row["source"],))
+    reviews = [_review(db, row, said) for said in db.execute(_REVIEWS, (row["source"],)).fetchall()]
     assertions = db.execute(_ASSERTIONS, (row["id"], row["attempt"])).fetchall()
     return ReviewedExecution(
         id=row["id"],
@@ -175,7 +176,7 @@ def _reviewed(db: sqlite3.Connection, row: sqlite3.Row) -> ReviewedExecution:
         repeat=row["repeat"],
         status=Status(row["status"]),
         error_code=row["error_code"],
-        reviews=tuple(ReviewView(bool(r["passed"]), r["note"], r["by"], r["at"]) for r in reviews),
+        reviews=tuple(reviews),
         criteria=tuple(_criterion(one) for one in assertions if one["kind"] == "judge"),
         checks_failed=any(
             one["outcome"] in _NOT_PASSED and not one["advisory"]
@@ -183,6 +184,15 @@ def _reviewed(db: sqlite3.Connection, row: sqlite3.Row) -> ReviewedExecution:
             if one["kind"] != "judge"
         ),
     )
+
+
+def _review(db: sqlite3.Connection, reviewed: sqlite3.Row, said: sqlite3.Row) -> ReviewView:
+    note = said["note"]
+    if note is not None:
+        view = RunView(db, reviewed["run"])
+        execution = view.execution(reviewed["id"])
+        note = None if execution is None else view.shown_note(execution, note)
+    return ReviewView(bool(said["passed"]), note, said["by"], said["at"])
 
 
 def _criterion(row: sqlite3.Row) -> JudgedCriterion:

@@ -17,6 +17,7 @@ from kindlm.history import queries
 from kindlm.history.group_info import group_info
 from kindlm.history.groups import Group, Shard, read_shard
 from kindlm.history.json_text import read_arguments, read_json
+from kindlm.history.masking import shown_note
 from kindlm.history.metrics import suite_metrics
 from kindlm.history.read_rows import (
     assertion_of,
@@ -239,9 +240,23 @@ class RunView:
         return [assertion_of(row) for row in rows]
 
     def reviews(self, execution: ExecutionView) -> list[ReviewView]:
-        """Return what people said of an execution, of each the last word, in order of time."""
-        rows = self._db.execute(queries.REVIEWS, (execution.id,))
-        return [ReviewView(bool(row["passed"]), row["note"], row["by"], row["at"]) for row in rows]
+        """Return what people said of an execution, of each the last word, in order of time.
+
+        Notes are as they may be shown.
+        """
+        found = self._db.execute(queries.REVIEWS, (execution.id,)).fetchall()
+        return [
+            ReviewView(
+                bool(row["passed"]), self.shown_note(execution, row["note"]), row["by"], row["at"]
+            )
+            for row in found
+        ]
+
+    def shown_note(self, execution: ExecutionView, note: str | None) -> str | None:
+        """Return what somebody noted of an execution, without personal data found in it."""
+        if note is None:
+            return None
+        return shown_note(note, execution, self.assertions(execution), self.tool_calls(execution))
 
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of an execution's last attempt."""

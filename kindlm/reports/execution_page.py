@@ -48,7 +48,7 @@ def render_execution(
     _write_error(execution, page, mask, verbose=options.verbose)
     shown = _Assertions(execution, tool_calls, page, mask, verbose=options.verbose)
     shown.write(assertions)
-    _write_reviews(view.reviews(execution), page, mask)
+    _write_reviews(view.reviews(execution), page)
 
 
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
@@ -201,7 +201,7 @@ def _write_error(execution: ExecutionView, page: Page, mask: Mask, *, verbose: b
         page.line((visible(bounded(mask.text(execution.trace), _TEXT)), "dim"), indent=4)
 
 
-def _write_reviews(reviews: Sequence[ReviewView], page: Page, mask: Mask) -> None:
+def _write_reviews(reviews: Sequence[ReviewView], page: Page) -> None:
     if not reviews:
         return
     page.heading("Reviews")
@@ -211,7 +211,7 @@ def _write_reviews(reviews: Sequence[ReviewView], page: Page, mask: Mask) -> Non
         facts = (f"  {one_line(review.by)}, {when}", "dim")
         page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
         if review.note is not None:
-            page.line(visible(bounded(mask.text(review.note), _VALUE)), indent=4)
+            page.line(visible(bounded(review.note, _VALUE)), indent=4)
 
 
 class _Assertions:

@@ -259,14 +259,14 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
         "finishReason": execution.finish_reason,
         "warnings": [mask.text(warning) for warning in execution.warnings],
         "assertions": [_assertion(masked(assertion, mask)) for assertion in assertions],
-        "reviews": [_review(review, mask) for review in view.reviews(execution)],
+        "reviews": [_review(review) for review in view.reviews(execution)],
     }
 
 
-def _review(review: ReviewView, mask: Mask) -> dict[str, Any]:
+def _review(review: ReviewView) -> dict[str, Any]:
     return {
         "verdict": _word(review.passed),
-        "note": None if review.note is None else mask.text(review.note),
+        "note": review.note,
         "by": review.by,
         "at": review.at,
     }

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from kindlm.history.group_info import lacking_shards
-from kindlm.history.masking import mask_of
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
@@ -136,12 +135,9 @@ def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
         if test.target != group.target:
             continue
         for execution in view.executions(test):
-            if not (reviews := view.reviews(execution)):
-                continue
-            mask = mask_of(execution, view.assertions(execution), view.tool_calls(execution))
-            for review in reviews:
+            for review in view.reviews(execution):
                 said = f"{'pass' if review.passed else 'fail'} by {review.by} at {review.at}"
-                note = f": {bounded(mask.text(review.note), _NOTE)}" if review.note else ""
+                note = f": {bounded(review.note, _NOTE)}" if review.note else ""
                 yield f"kindlm.review.{execution.id}", f"{said}{note}"
 
 

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from kindlm.events import ExecutionStarted, MessageData, ReviewRecorded, new_event
+from kindlm.reports.pages.document import render
+from kindlm.reports.pages.execution_page import execution_page
+from kindlm.reports.pages.links import NoLinks
 from kindlm.transcript import Role
 from kindlm_store import StreamLock, Text
 
@@ -60,6 +63,41 @@ def test_a_run_loses_what_it_alone_said(kindlm: Any, recorded: Any) -> None:
     assert report["tests"][0]["executions"][0]["output"] == "[erased]"
     other = kindlm("show", "bbbb", "1", "--db", recorded.path).out
     assert "[erased]" not in other
+
+
+def test_what_a_check_found_stays_unreadable_when_only_its_text_is_erased(
+    kindlm: Any, history: Any, make: Any
+) -> None:
+    output = f"Mail {SECRET} today"
+    found = {"source": "output", "start": 5, "end": 5 + len(SECRET), "excerpt": "ja***om"}
+    leak = make.failed("pii", "pii", "PII_DETECTED", "1 email.", evidence=[found])
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(user=f"I am {SECRET}", output=output, assertions=(leak,))
+    writer.finish()
+    history.review("aaaa2222", 1, passed=True, note=f"{SECRET.upper()} is a customer")
+    database = ("--db", history.path)
+
+    def told() -> list[str]:
+        page = execution_page(history.reader(), "aaaa2222-1")
+        assert page is not None
+        return [
+            kindlm("show", "aaaa", "1", *database).out,
+            kindlm("report", "aaaa", "--format", "json", *database).out,
+            kindlm("report", "aaaa", "--format", "junit", *database).out,
+            kindlm("review", "--agreement", "--format", "json", *database).out,
+            kindlm("review", "--agreement", *database).out,
+            "".join(render(page, NoLinks())),
+        ]
+
+    for text in told():
+        assert SECRET not in text.lower()
+        assert "is a customer" in text
+    assert kindlm("purge", "--matching", "Mail jane", "--yes", *database).code == 0
+    for text in told():
+        assert SECRET not in text.lower()
+        assert "not shown: it may repeat personal data" in " ".join(text.split())
+    assert "I am ja" in told()[0]
 
 
 def test_a_rebuild_gives_the_same_afterwards(kindlm: Any, recorded: Any) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.history.masking import mask_of, source_text
 from kindlm.history.queries import among
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
-from kindlm.projections.views import ERASED
 
 __all__ = ["read_reviews"]
 
@@ -31,8 +29,6 @@ SELECT e.id AS execution, e.test, e.target, e.repeat, e.status, v.passed, n.body
 
 _COUNT = f"SELECT count(*) {_FROM}"
 
-_WITHHELD = "[not shown: it may repeat personal data, and the text that would tell was erased]"
-
 
 def read_reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
     """Return what was said, the oldest first, and how much of it there is beyond that.
@@ -44,16 +40,8 @@ def read_reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
     total: int = view.db.execute(among(_COUNT, suite.parts), suite.parts).fetchone()[0]
     for row in rows:
         row["passed"] = bool(row["passed"])
-        if row["note"] not in (None, ERASED):
-            row["note"] = _shown(view, row["execution"], row["note"])
+        if row["note"] is not None:
+            execution = view.execution(row["execution"])
+            assert execution is not None
+            row["note"] = view.shown_note(execution, row["note"])
     return rows, total - len(rows)
-
-
-def _shown(view: RunView, wanted: str, note: str) -> str:
-    execution = view.execution(wanted)
-    assert execution is not None
-    assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
-    found = [e["source"] for a in assertions for e in a.evidence if e.get("excerpt") is not None]
-    if any(source_text(source, execution, tool_calls) is None for source in found):
-        return _WITHHELD
-    return mask_of(execution, assertions, tool_calls).text(note)

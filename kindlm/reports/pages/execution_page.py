@@ -69,7 +69,6 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "output": execution.output,
             "waterfall": _waterfall(read_spans(db, execution.id)),
             "reviews": view.reviews(execution),
-            "review_note": mask.text,
             "moods": _OUTCOME_MOODS,
             "excerpts": lambda assertion: list(excerpts_of(assertion, execution, tools, mask)),
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
