@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from planned_shop import DESCRIPTION, RECORDED, rude_agent
-from scenario_project import Project
+from scenario_project import Project, serving_agent
 
 from kindlm.cli.app import run
 from kindlm.generate.categories import CATEGORIES
@@ -228,3 +229,41 @@ def test_what_is_written_needs_no_formatter(project: Project) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_agent_that_is_named_comes_before_the_configured_one(project: Project) -> None:
+    with serving_agent() as other:
+        other.answer = project.agent.answer
+        assert generate("--agent", other.url, "--count", "1") == 0
+        assert other.said == list(PROBES)
+    assert project.agent.said == []
+    assert generate("--agent", project.agent.url, "--count", "1") == 0
+    assert project.agent.said == list(PROBES)
+    # The configuration names that one already.
+    texts = [path.read_text("utf-8") for path in sorted(FOLDER.glob("*.py"))]
+    assert sorted(f'agent="{other.url}"' in text for text in texts) == [False, True]
+
+
+def test_a_profile_is_made_anew_each_time(project: Project) -> None:
+    for _ in range(2):
+        project.agent.questions.clear()
+        assert generate("--count", "1") == 0
+        assert "systemPrompt" in project.agent.questions[0]
+    assert sorted(path.name for path in FOLDER.glob("*.yaml")) == [
+        "agent-profile.yaml",
+        "agent-profile_2.yaml",
+    ]
+
+
+def test_what_is_recorded_holds_no_key_and_no_boundary(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = project.root / "kindlm.toml"
+    toml.write_text(toml.read_text("utf-8") + 'api_key_env = "SHOP_KEY"\n', "utf-8")
+    monkeypatch.setenv("SHOP_KEY", "k3y-of-the-shop")
+    assert generate("--count", "1") == 0
+    dump = project.rows("SELECT data FROM event_log") + project.rows("SELECT body FROM contents")
+    assert not any("k3y-of-the-shop" in str(row) for row in dump)
+    questions = [row for row in dump if "KINDLM-DATA" in str(row)]
+    assert questions
+    assert not any(re.search(r"KINDLM-DATA-[0-9a-f]{8}", str(row)) for row in questions)
