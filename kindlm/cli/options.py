@@ -169,7 +169,7 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither progre
 
 StrictOption = Annotated[
     bool,
-    typer.Option("--strict", help="Unknown keys of EvalView test cases are errors."),
+    typer.Option("--strict", help="Unknown keys, and files that only look like tests, are errors."),
 ]
 
 

@@ -5,12 +5,17 @@ no text is too deep or too large to be looked at. A YAML text with a key `kindlm
 suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or with `expected` and a
 query, is an EvalView test case, or a list of such; a YAML text with `turns` that hold `says` is a
 scenario. A Python text that imports kindlm holds scenarios.
+
+What is nearly a case is one, too, so that its error is told: it has a `name`, and a key of cases,
+or two that are nearly written so, or one of those and a query.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Literal
+
+from kindlm.suggestions import suggest
 
 __all__ = ["SUFFIXES", "FrontEnd", "looks_like_tests", "recognised"]
 
@@ -27,6 +32,9 @@ _SAYS = re.compile(r"""\bsays["']?\s*:""")
 _USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 
 _EVALVIEW_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
+_ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
+"""Keys of workflows, actions and compositions, which have a name and may have inputs, too."""
+
 _OTHER_KEYS = frozenset(
     {"cases", "expect", "gates", "models", "prompts", "providers", "scenarios", "suite", "tests"}
 )
@@ -36,6 +44,8 @@ _TEST_LIKE = 2
 
 _IN_FLOW = re.compile(rf"""[{{,\s]["']?({_ANY_KEY})["']?\s*:""")
 _IN_TOML = re.compile(rf"""^[ \t]*\[*[ \t]*["']?({_ANY_KEY})["']?[ \t]*[].=]""", re.MULTILINE)
+_TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+_TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
 _FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
 _QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
 
@@ -63,7 +73,9 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     if asks and decides:
         return "evalview"
     says = not is_toml and "turns" in keys and _SAYS.search(text) is not None
-    return "scenario" if says else None
+    if says:
+        return "scenario"
+    return "evalview" if _is_nearly_case(text, is_toml=is_toml, has_query=has_query) else None
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:
@@ -73,6 +85,25 @@ def looks_like_tests(text: str, suffix: str) -> bool:
     is_toml = suffix == ".toml"
     keys = _keys(text, is_toml=is_toml)
     return len(keys & _EVALVIEW_KEYS if is_toml else keys) >= _TEST_LIKE
+
+
+def _is_nearly_case(text: str, *, is_toml: bool, has_query: bool) -> bool:
+    keys = _all_keys(text, is_toml=is_toml)
+    if "name" not in keys or keys & _ELSEWHERE:
+        return False
+    meant = {suggest(key, sorted(_EVALVIEW_KEYS)) for key in keys} - {None}
+    return bool(keys & _EVALVIEW_KEYS) or len(meant) > 1 or (bool(meant) and has_query)
+
+
+def _all_keys(text: str, *, is_toml: bool) -> set[str]:
+    """Return the keys at the top of a text, or of the items of a list there, if they have lines."""
+    if not is_toml:
+        key = rf"""^(?:--- +)?{_indent(text)}["']?([\w-]+)["']?\s*:(?:\s|$)"""
+        return set(re.findall(key, text, re.MULTILINE))
+    table = _TOML_TABLE.search(text)
+    keys = set(_TOML_KEY.findall(text))
+    above = _TOML_KEY.findall(text, 0, len(text) if table is None else table.start())
+    return keys if "name" in above else keys - {"name"}
 
 
 def _is_kindlm(text: str) -> bool:
@@ -87,7 +118,11 @@ def _keys(text: str, *, is_toml: bool) -> set[str]:
         return set(_IN_TOML.findall(text))
     if text.lstrip()[:1] in ("{", "["):
         return set(_IN_FLOW.findall(text))
-    item = _FIRST_ITEM.match(text)
-    indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
-    key = rf"""^(?:--- +)?{indent}["']?({_ANY_KEY})["']?\s*:(?:\s|$)"""
+    key = rf"""^(?:--- +)?{_indent(text)}["']?({_ANY_KEY})["']?\s*:(?:\s|$)"""
     return set(re.findall(key, text, re.MULTILINE))
+
+
+def _indent(text: str) -> str:
+    """Return what is before the keys of a YAML text: nothing, or the marks of a list's items."""
+    item = _FIRST_ITEM.match(text)
+    return "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"

@@ -77,7 +77,8 @@ def load_paths(
 ) -> Result[Loaded]:
     """Load all suites that the paths hold; an error only if a path itself is of no use.
 
-    Where one is `strict`, unknown keys are errors in all formats. With `compat`, cases of EvalView
+    Where one is `strict`, unknown keys are errors in all formats, and so are files of a folder that
+    look like tests and are none. With `compat`, cases of EvalView
     pass and fail as they do there. Where nothing `is_run`, since
     what was said is recorded, what is needed to call agents need not be there.
     """
@@ -101,6 +102,9 @@ def load_paths(
         root, project_name(root), environ, strict=strict, compat=compat, is_run=is_run
     )
     loaded = _distinct(list(_load(list(files.values()), list(unreadable.values()), around)))
+    if strict:
+        loaded += [_unrecognised(path) for path in ignored]
+        ignored = []
     _remember_secrets(environ, loaded)
     return Ok(
         Loaded(
@@ -283,6 +287,16 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
         # Its line is one of another file, such as that of `varsFrom`.
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
     return SkippedSuite(loaded.name, suite_identity(loaded.path, root), loaded.tests, error)
+
+
+def _unrecognised(path: Path) -> LoadedSuite:
+    error = KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{str(path)!r} looks like tests and holds none.",
+        WHAT_HOLDS_TESTS,
+        where=SourceLocation(str(path)),
+    )
+    return LoadedSuite(path, None, path.name, 0, (Diagnostic(error, "error", "", None),))
 
 
 def _no_tests(paths: Sequence[Path]) -> KindlmError:

@@ -46,6 +46,30 @@ def test_nothing_to_validate_is_an_error(kindlm: Any) -> None:
     assert "kindlm init" in outcome.err
 
 
+def test_what_only_looks_like_tests_is_an_error_where_that_is_asked_for(
+    kindlm: Any, here: Path
+) -> None:
+    write(here / "tests" / "a.yaml")
+    write(here / "tests" / "b.yaml", "input: {query: x}\nexpect: {}\n")
+    outcome = kindlm("validate", "tests")
+    assert (outcome.code, "Ignored, no tests: tests/b.yaml" in outcome.err) == (0, True)
+    outcome = kindlm("validate", "tests", "--strict")
+    assert (outcome.code, "'tests/b.yaml' looks like tests" in outcome.err) == (1, True)
+    assert "Ignored" not in outcome.err
+
+
+def test_a_case_with_a_slip_in_its_keys_is_told_beside_a_good_one(kindlm: Any, here: Path) -> None:
+    good = (
+        "name: {name}\n{input}: {{query: x}}\nexpected: {{}}\nthresholds: {{min_score: 1}}\n"
+        "endpoint: http://127.0.0.1:9/\n"
+    )
+    write(here / "tests" / "a.yaml", good.format(name="a", input="input"))
+    write(here / "tests" / "b.yaml", good.format(name="b", input="inputs"))
+    outcome = kindlm("validate", "tests")
+    assert outcome.code == 1
+    assert 'Did you mean "input"?\n  tests/b.yaml:2:1' in outcome.err
+
+
 def test_all_problems_of_all_files_are_told(kindlm: Any, here: Path) -> None:
     write(here / "tests" / "a.yaml", SUITE.replace("contains", "contians"))
     write(here / "tests" / "b.yaml", SUITE.replace("provider: fake", "provider: fkae"))

@@ -69,7 +69,7 @@ def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> Non
     [
         "KindLM: 1\nproject: shop\nsuite: {name: a}\ntests: []\n",
         " kindlm: 1\n---\nproviders:\n- openai:gpt-4o\nprompts: [hi]\n",
-        "name: capital\ninput: x\nexpected: {tools: [search]}\n",
+        "input: x\nexpected: {tools: [search]}\n",
         '"turns": []\n"expect": {}\n',
     ],
 )
@@ -182,6 +182,41 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("a.yaml", CASE.replace("input", "inputs")),
+        ("a.yaml", "name: a\ninput: x\n"),
+        ("a.yaml", "name: a\ninputs: {query: x}\n"),
+        ("a.yaml", "name: a\nturns: []\n"),
+        ("a.yaml", "name: a\nimput: x\nexpectd: {}\n"),
+        ("a.yaml", "- name: a\n  input: x\n"),
+        ("a.toml", "name = 'a'\n[inputs]\nquery = 'x'\n"),
+        ("a.toml", "name = 'a'\n[expected]\n"),
+    ],
+)
+def test_what_is_nearly_a_case_is_one_so_that_its_error_is_told(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    file = write(tmp_path / name, text)
+    assert held(tmp_path) == Discovery((Found(file, "evalview"),))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("action.yml", "name: a\ninputs: {query: {default: x}}\nruns: {using: composite}\n"),
+        ("ci.yml", "name: a\non: push\njobs: {}\n"),
+        ("compose.yml", "name: a\nservices: {web: {image: x}}\n"),
+        ("person.yaml", "name: a\nage: 3\ninputs: 2\n"),
+        ("pyproject.toml", "[project]\nname = 'a'\n[tool.x]\nturns = 1\n[input]\n"),
+    ],
+)
+def test_what_has_a_name_is_no_case_for_that(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path / name, text)
+    assert held(tmp_path).found == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
         ("a.yaml", "meta:\n  input: x\n  thresholds: 1\n"),
         ("a.toml", "[tool.x]\ninput = 1\n"),
         ("a.toml", "[models]\n[tests]\n"),
@@ -238,6 +273,7 @@ def test_a_case_that_was_named_is_one_although_it_has_neither_thresholds_nor_que
     tmp_path: Path,
 ) -> None:
     text = CASE.replace("thresholds", "treshholds").replace("query", "question")
+    text = text.replace("name", "title")
     file = write(tmp_path / "a.yaml", text)
     assert held(tmp_path) == Discovery((), (file,))
     assert held(file) == Discovery((Found(file, "evalview"),))
