@@ -80,10 +80,15 @@ def read_document(data: bytes) -> Document:
     return text if isinstance(text, Document) else _read_yaml(text, Builder.build)
 
 
-def read_documents(data: bytes) -> Document:
-    """Read all documents of a YAML text as a list. Never raises: see `problems`."""
+def read_documents(data: bytes, *, merges: bool = False) -> Document:
+    """Read all documents of a YAML text as a list. Never raises: see `problems`.
+
+    With `merges`, merge keys (`<<`) are followed, which YAML 1.2 has no more.
+    """
     text = read_text(data)
-    return text if isinstance(text, Document) else _read_yaml(text, Builder.build_all)
+    if isinstance(text, Document):
+        return text
+    return _read_yaml(text, Builder.build_all, merges=merges)
 
 
 def read_text(data: bytes) -> SourceText | Document:
@@ -123,7 +128,9 @@ def _other_encoding(data: bytes) -> str | None:
     return "UTF-16" if data[:1] == b"\0" or data[1:2] == b"\0" else None
 
 
-def _read_yaml(text: SourceText, build: Callable[[Builder], Node | None]) -> Document:
+def _read_yaml(
+    text: SourceText, build: Callable[[Builder], Node | None], *, merges: bool = False
+) -> Document:
     forbidden = _FORBIDDEN.search(text.text)
     if forbidden:
         problem = Problem(
@@ -132,7 +139,7 @@ def _read_yaml(text: SourceText, build: Callable[[Builder], Node | None]) -> Doc
             text.position(forbidden.start()),
         )
         return _unreadable(text, problem)
-    builder = Builder(text)
+    builder = Builder(text, merges=merges)
     try:
         root = build(builder)
     except RefusedError as refused:

@@ -51,10 +51,14 @@ class RefusedError(Exception):
 
 
 class Builder:
-    """Builds nodes from the parser's events. Recursion is bounded by `MAX_DEPTH`."""
+    """Builds nodes from the parser's events. Recursion is bounded by `MAX_DEPTH`.
 
-    def __init__(self, text: SourceText) -> None:
+    With `merges`, the keys of what `<<` refers to are part of a mapping, as in YAML 1.1.
+    """
+
+    def __init__(self, text: SourceText, *, merges: bool = False) -> None:
         self._text = text
+        self._merges = merges
         self._events: Iterator[Any] = yaml.parse(text.text, Loader=_LOADER)
         self._anchors: dict[str, Node | None] = {}
         self._quoted: Any = None
@@ -179,6 +183,7 @@ class Builder:
     def _mapping(self, event: Any, path: Path) -> Node:
         self._check_tag(event, "map")
         values: dict[str, Any] = {}
+        merged: list[Node] | None = None
         node = Node(values, _start(event))
         for item in self._events:
             if isinstance(item, yaml.MappingEndEvent):
@@ -189,9 +194,32 @@ class Builder:
                 self._duplicate(key, _start(item), node.keys[key], path)
                 continue
             node.keys[key] = _start(item)
+            if self._is_merge(item):
+                merged = _merged(child)
+                values[key] = None  # so that a second one is told
+                continue
             self._adopt(node, key, child)
             values[key] = child.value
+        if merged is not None:
+            self._merge(node, values, merged)
         return node
+
+    def _merge(self, node: Node, values: dict[str, Any], merged: list[Node]) -> None:
+        """Add the keys of other mappings: its own go first, then those of the earlier ones."""
+        del values["<<"], node.keys["<<"]
+        own = dict(values)
+        values.clear()
+        for source in merged:
+            for key, child in source.children.items():
+                if isinstance(key, str) and key not in own and key not in values:
+                    node.keys[key] = source.keys[key]
+                    self._adopt(node, key, child)
+                    values[key] = child.value
+        values.update(own)
+
+    def _is_merge(self, event: Any) -> bool:
+        is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
+        return self._merges and is_plain and event.value == "<<"
 
     def _key(self, event: Any) -> str:
         index = _start(event)
@@ -200,7 +228,7 @@ class Builder:
             if not node.children and isinstance(node.value, str):
                 return node.value
         elif isinstance(event, yaml.ScalarEvent):
-            if event.value == "<<" and event.implicit[0]:
+            if event.value == "<<" and event.implicit[0] and not self._merges:
                 raise RefusedError(
                     "Merge keys (<<) are not part of YAML 1.2",
                     "Write the keys out; an alias (*name) can stand for a whole value",
@@ -243,6 +271,19 @@ class Builder:
         if event.tag not in (None, "!", TAG_PREFIX + kind):
             tag = event.tag.replace(TAG_PREFIX, "!!")
             raise RefusedError(f"The tag {tag} is not supported", "Remove the tag", _start(event))
+
+
+def _merged(node: Node) -> list[Node]:
+    """Return the mappings that `<<` refers to: one, or a list of them."""
+    of_list = isinstance(node.value, list)
+    nodes = list(node.children.values()) if of_list else [node]
+    if any(not isinstance(item.value, dict) for item in nodes):
+        raise RefusedError(
+            "What << refers to must be a mapping, or a list of mappings",
+            "Write it like `<<: *name`, with `&name` before a mapping",
+            node.start,
+        )
+    return nodes
 
 
 def _check_characters(text: str, index: int) -> None:
