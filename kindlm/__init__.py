@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kindlm.scenarios.api import scenario
     from kindlm.scenarios.checks import Checks
+    from kindlm.scenarios.conversed import Conversed
     from kindlm.scenarios.judging import Pending, Verdict
     from kindlm.scenarios.persona import Persona
     from kindlm.scenarios.reply import Reply
-    from kindlm.scenarios.stopping import AgentError
+    from kindlm.scenarios.stopping import AgentError, SimulationError
     from kindlm.scenarios.trial import SyncTrial, Trial
 
 __all__ = [
     "AgentError",
     "Checks",
+    "Conversed",
     "Pending",
     "Persona",
     "Reply",
+    "SimulationError",
     "SyncTrial",
     "Trial",
     "Verdict",
@@ -34,9 +37,11 @@ __version__ = "0.1.0"
 _PLACES = {
     "AgentError": "stopping",
     "Checks": "checks",
+    "Conversed": "conversed",
     "Pending": "judging",
     "Persona": "persona",
     "Reply": "reply",
+    "SimulationError": "stopping",
     "SyncTrial": "trial",
     "Trial": "trial",
     "Verdict": "judging",

@@ -83,6 +83,7 @@ class Purpose(StrEnum):
 
     TEST = "test"
     JUDGE = "judge"
+    SIMULATE = "simulate"
     DRIFT = "drift"
     GENERATE = "generate"
 

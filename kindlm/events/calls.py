@@ -68,7 +68,7 @@ class ProviderRequested(Payload):
     """
 
     type: Literal["provider.requested"] = "provider.requested"
-    purpose: str = Field(description="test, judge, drift, generate")
+    purpose: str = Field(description="test, judge, simulate, drift, generate")
     provider: str = Field(alias="gen_ai.provider.name")
     model: str = Field(alias="gen_ai.request.model")
     call: int = Field(description="number of the call in its execution, from 1, retries included")

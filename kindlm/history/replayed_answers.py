@@ -49,6 +49,8 @@ SELECT c.error_code, c.http_status, x.body AS error
 
 _TOLD = 3
 
+_ASKED = {Purpose.TEST: "request", Purpose.SIMULATE: "question to a simulated user"}
+
 
 class Place(NamedTuple):
     """Where an answer was recorded, or is wanted."""
@@ -117,7 +119,7 @@ class RecordedRun:
         """Return that a request was never recorded, and why; None if a judge is to be asked."""
         if asked.purpose is not Purpose.TEST and self._asks_judges:
             return None
-        what = "request" if asked.purpose is Purpose.TEST else "question to a judge"
+        what = _ASKED.get(asked.purpose, "question to a judge")
         nearest = self._nearest(asked, place)
         if nearest is None:
             why = "nothing like it was recorded of this test"

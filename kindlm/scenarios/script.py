@@ -15,7 +15,12 @@ from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import verdict
 from kindlm.scenarios.place import asked_at, failed_at, user_trace
-from kindlm.scenarios.stopping import AgentError, RequirementFailed, raise_unless_of_a_test
+from kindlm.scenarios.stopping import (
+    AgentError,
+    RequirementFailed,
+    SimulationError,
+    raise_unless_of_a_test,
+)
 from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.suite import Expectation
 from kindlm.wording import shown
@@ -49,17 +54,17 @@ class FunctionScript:
                 await function(**arguments)
             else:
                 await _in_thread(lambda: function(**arguments), trial)
-        except (RequirementFailed, AgentError):
-            return None  # both are recorded where they happened
+        except (RequirementFailed, AgentError, SimulationError):
+            return trial.error  # the other two are recorded where they happened
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
             if not isinstance(error, AssertionError) and not _is_failure_of_pytest(error):
                 return self._raised(error)
             self._record_assert(stage, error)
-            return None
-        if not trial.checked:
+            return trial.error
+        if not trial.checked and trial.error is None:
             record_nothing_checked(stage, self.where)
-        return None
+        return trial.error
 
     def _record_assert(self, stage: Stage, error: BaseException) -> None:
         where, line = failed_at(error, self.file)

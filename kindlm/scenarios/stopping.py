@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["AgentError", "RequirementFailed", "TrialOver", "raise_unless_of_a_test"]
+from kindlm.errors import KindlmError
+
+__all__ = [
+    "AgentError",
+    "RequirementFailed",
+    "SimulationError",
+    "TrialOver",
+    "raise_unless_of_a_test",
+]
 
 
 class RequirementFailed(Exception):  # noqa: N818 - no error of the test
@@ -13,6 +21,18 @@ class RequirementFailed(Exception):  # noqa: N818 - no error of the test
 
 class AgentError(Exception):
     """The agent under test gave no answer; the execution is errored, whoever catches this."""
+
+
+class SimulationError(Exception):
+    """The model that plays the user said nothing; the execution is errored, whoever catches this.
+
+    Attributes:
+        error: why, as it is recorded.
+    """
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class TrialOver(BaseException):

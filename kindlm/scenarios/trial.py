@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
-from kindlm.errors import Err
+from kindlm.errors import Err, KindlmError
 from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import Checks, verdict
+from kindlm.scenarios.conversed import Conversed, Lines, Stop, converse
 from kindlm.scenarios.judging import (
     Pending,
     Verdict,
@@ -23,10 +23,12 @@ from kindlm.scenarios.judging import (
     sentiment_of,
     verdict_of,
 )
-from kindlm.scenarios.persona import Message
+from kindlm.scenarios.persona import Message, Persona
 from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply, reply_of
-from kindlm.scenarios.stopping import AgentError, RequirementFailed, TrialOver
+from kindlm.scenarios.simulated_user import Exchange
+from kindlm.scenarios.stopping import AgentError, RequirementFailed, SimulationError
+from kindlm.scenarios.thread_desk import ThreadDesk
 from kindlm.suite import Expectation
 
 __all__ = ["AgentUnderTest", "SyncAgentUnderTest", "SyncTrial", "Trial"]
@@ -39,6 +41,12 @@ class AgentUnderTest:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self._said: list[Exchange] = []
+
+    @property
+    def said(self) -> Sequence[Exchange]:
+        """What was said so far."""
+        return self._said
 
     async def send(self, message: str | Message) -> Reply:
         """Send a message of the user, once, and return what the agent answers.
@@ -51,16 +59,18 @@ class AgentUnderTest:
         answer = await self._stage.send(text)
         if isinstance(answer, Err):
             raise AgentError(answer.error.message)
+        self._said.append(Exchange(text, answer.value.text))
         return reply_of(answer.value, self._stage.turns)
 
 
 class _Checking:
     """What trials of all kinds have: checks, requirements and scores."""
 
-    def __init__(self, desk: Stage | _ThreadDesk, place: Place) -> None:
+    def __init__(self, desk: Stage | ThreadDesk, place: Place) -> None:
         self._desk = desk
         self._place = place
         self.checked = 0
+        self.error: KindlmError | None = None
 
     def check(self, reply: Reply, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer: each is recorded, and none ends the scenario.
@@ -189,13 +199,55 @@ class Trial(_Checking):
 
     def __init__(self, stage: Stage, place: Place) -> None:
         super().__init__(stage, place)
+        self._stage = stage
         self.agent = AgentUnderTest(stage)
+
+    async def converse(
+        self,
+        persona: Persona,
+        *,
+        goal: str,
+        turns: tuple[int, int] = (1, 8),
+        script: Lines = (),
+        stop: Stop | None = None,
+    ) -> Conversed:
+        """Let a model play a person who talks to the agent until they have what they want.
+
+        It goes on with what was said before. What comes of it decides nothing by itself: check it.
+
+        Args:
+            persona: who they are.
+            goal: what they want, such as "a refund is promised".
+            turns: how many messages there are at least, whatever the model says of its goal, and
+                at most.
+            script: what they say first, message by message; where it is None, the model speaks.
+                All of it is said before the goal can end the conversation.
+            stop: says of an answer whether the conversation ends with it.
+
+        Raises:
+            AgentError: the agent gave no answer.
+            SimulationError: the model gave no message, also when it was asked again. After both,
+                the trial is errored.
+        """
+        try:
+            return await converse(
+                self._stage,
+                self.agent,
+                persona,
+                goal=goal,
+                turns=turns,
+                script=script,
+                stop=stop,
+            )
+        except SimulationError as error:
+            self.error = error.error
+            raise
 
 
 class SyncAgentUnderTest:
     """The agent that a scenario talks to which is no `async` function."""
 
-    def __init__(self, agent: AgentUnderTest, thread: _ThreadDesk) -> None:
+    def __init__(self, agent: AgentUnderTest, thread: ThreadDesk) -> None:
         self._agent = agent
         self._thread = thread
 
@@ -213,9 +265,29 @@ class SyncTrial(_Checking):
     """What a scenario works with that is no `async` function. It runs in a thread of its own."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
-        self._thread = _ThreadDesk(stage)
+        self._thread = ThreadDesk(stage)
         super().__init__(self._thread, place)
-        self.agent = SyncAgentUnderTest(AgentUnderTest(stage), self._thread)
+        self._trial = Trial(stage, place)
+        self.agent = SyncAgentUnderTest(self._trial.agent, self._thread)
+
+    def converse(
+        self,
+        persona: Persona,
+        *,
+        goal: str,
+        turns: tuple[int, int] = (1, 8),
+        script: Lines = (),
+        stop: Stop | None = None,
+    ) -> Conversed:
+        """Let a model play a person who talks to the agent; see `Trial.converse`.
+
+        `stop` is called in another thread than the scenario.
+        """
+        work = self._trial.converse(persona, goal=goal, turns=turns, script=script, stop=stop)
+        try:
+            return self._thread.wait_for(work)
+        finally:
+            self.error = self._trial.error
 
     @property
     def _wait(self) -> Wait | None:
@@ -224,58 +296,3 @@ class SyncTrial(_Checking):
     def end(self) -> None:
         """Cut the trial off: whatever its function does next with it ends the function."""
         self._thread.end()
-
-
-class _ThreadDesk:
-    """Does what a function in another thread asks for in the event loop that it was made in."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._loop = asyncio.get_running_loop()
-        self._running: set[asyncio.Task[Any]] = set()
-        self._is_over = False
-
-    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
-        return self._do(lambda: self._stage.evaluate(expectation, now=now))
-
-    def conclude(
-        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
-    ) -> Future[CheckResult]:
-        return self._do(lambda: self._stage.conclude(expectation, finding))
-
-    def record_score(self, name: str, value: float) -> None:
-        self._do(lambda: self._stage.record_score(name, value))
-
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine does, once it is done."""
-
-        async def kept() -> T:
-            task = asyncio.current_task()
-            assert task is not None
-            self._running.add(task)
-            try:
-                return await work
-            finally:
-                self._running.discard(task)
-
-        if self._is_over:
-            work.close()
-            raise TrialOver
-        try:
-            return asyncio.run_coroutine_threadsafe(kept(), self._loop).result()
-        except BaseException:
-            if self._is_over:
-                raise TrialOver from None
-            raise
-
-    def end(self) -> None:
-        """Cancel what is waited for, and do nothing any more."""
-        self._is_over = True
-        for task in list(self._running):
-            task.cancel()
-
-    def _do(self, work: Callable[[], T]) -> T:
-        async def done() -> T:
-            return work()
-
-        return self.wait_for(done())

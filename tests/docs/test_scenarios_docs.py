@@ -23,6 +23,8 @@ def polite(request: dict[str, Any]) -> dict[str, Any]:
 def judge(data: dict[str, Any]) -> dict[str, Any]:
     if "criteria" in data:
         return {"score": 4, "reasoning": "realistic"}
+    if "goal" in data:
+        return {"message": "When?", "done": data["mayEnd"], "reason": "it is promised"}
     return {"conveyed": True, "quote": "sorry", "reasoning": "warm"}
 
 
@@ -46,6 +48,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     [
         ("scenario: runs", "test_refund.py"),
         ("scenario: sync", "test_greeting.py"),
+        ("scenario: simulated", "test_simulated.py"),
         ("scenario: yaml", "refund.yaml"),
     ],
 )

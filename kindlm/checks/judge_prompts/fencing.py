@@ -1,36 +1,15 @@
-"""Data in a question to a judging model: fenced off, so that it stays data.
-
-What is judged was written by a model, which may try to talk to the judge. So all of it is data: one
-JSON object between two lines that hold a random token, and written in such a way that neither line
-can occur inside it.
-"""
+"""Data in a question to a judging model: the conversation, and tool calls."""
 
 from __future__ import annotations
 
-import json
-import re
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
 from kindlm.checks.call_wording import written_arguments
+from kindlm.fencing import fenced, new_token
 from kindlm.transcript import ToolUse, Transcript
 
 __all__ = ["fenced", "messages", "new_token", "tool_call"]
-
-# What would end the data early; what JSON text allows but a line or an encoding does not; and what
-# is not seen, but read all the same.
-_UNSAFE = re.compile(
-    "<<<|>>>|KINDLM-DATA|[\x7f-\x9f\u2028\u2029\ud800-\udfff"
-    "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]",
-    re.IGNORECASE,
-)
-
-
-def new_token() -> str:
-    """Return eight random hexadecimal digits."""
-    return secrets.token_hex(4)
 
 
 def messages(transcript: Transcript) -> Iterator[dict[str, Any]]:
@@ -51,26 +30,3 @@ def tool_call(use: ToolUse) -> dict[str, Any]:
         "arguments": written_arguments(use),
         "response": use.response,
     }
-
-
-def fenced(data: Any, token: str) -> str:
-    """Return data as a question holds it, between its boundary lines."""
-    return f"<<<KINDLM-DATA-{token}\n{_encoded(data)}\nKINDLM-DATA-{token}>>>"
-
-
-def _encoded(data: Any) -> str:
-    """Return JSON on one line that parses back to `data` and holds no boundary.
-
-    Only characters inside strings are replaced, by the escape sequence JSON has for them: the
-    others that are matched never occur in JSON text.
-    """
-    return _UNSAFE.sub(_escaped, json.dumps(data, ensure_ascii=False))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    text = match[0]
-    if len(text) > 1 and text[0] not in "<>":
-        return text.replace("-", "\\u002d")
-    # Beyond 16 bits, JSON writes a character as the two halves of UTF-16.
-    code = text.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{code[index : index + 4]}" for index in range(0, len(code), 4))
