@@ -31,7 +31,8 @@ __all__ = ["Collected", "Test", "collect", "test_of", "trial_argument"]
 class Test:
     """A scenario that pytest collected.
 
-    `path` is that of its suite, `name` its own without it, `function` that without its case.
+    `path` is that of its suite, `name` its own without it, `function` that without its case,
+    `trial` the argument that takes the trial.
     """
 
     __test__ = False  # no test of anything itself
@@ -42,6 +43,7 @@ class Test:
     spec: ScenarioSpec
     where: SourceLocation
     item: pytest.Function | YamlItem
+    trial: str = ""
 
     @property
     def file(self) -> Path:
@@ -55,11 +57,9 @@ class Test:
 
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
         """Return what runs its function with the values of its fixtures and parameters."""
-        assert isinstance(self.item, pytest.Function)
-        trial = trial_argument(self.item.function, bound=self.item.cls is not None)
-        given = inspect.signature(function).parameters
-        others = {name: arguments[name] for name in given if name in arguments and name != trial}
-        return FunctionScript(lambda: function, self.file, self.where, trial, others)
+        given = [name for name in inspect.signature(function).parameters if name != self.trial]
+        others = {name: arguments[name] for name in given if name in arguments}
+        return FunctionScript(lambda: function, self.file, self.where, self.trial, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
         spec=spec,
         where=SourceLocation(code.co_filename, code.co_firstlineno),
         item=item,
+        # Asked now: others that run async tests put functions of theirs in its place later.
+        trial=trial_argument(item.function, bound=item.cls is not None),
     )
 
 

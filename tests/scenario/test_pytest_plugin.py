@@ -36,7 +36,7 @@ def test_sync(order: str, trial: SyncTrial, word: str) -> None:
 class TestMore:
     @scenario("a method")
     @pytest.mark.calm
-    async def test_method(self, t) -> None:
+    async def test_method(self, t: Trial, order) -> None:
         t.check(await t.agent.send("hi")).contains("hi")
 
 def test_plain() -> None:
@@ -170,6 +170,29 @@ def test_a_run_of_pytest_is_compared_with_one_of_kindlm_test(
     assert len(told) == 16
     capsys.readouterr()
     assert run(["diff", "previous", "latest"]) == 0
+
+
+def test_other_plugins_for_async_tests_do_not_get_in_the_way(project: Project) -> None:
+    # As pytest-asyncio does it in its automatic mode.
+    project.write(
+        "conftest.py",
+        """
+import asyncio, functools, inspect
+import pytest
+
+def pytest_runtest_call(item):
+    if inspect.iscoroutinefunction(item.obj):
+        original = item.obj
+        @functools.wraps(original)
+        def run(*args, **kwargs):
+            asyncio.run(original(*args, **kwargs))
+        item.obj = run
+""",
+    )
+    write_mixed(project)
+    done = run_pytest(project.root, "--kindlm", "-k", "async or method")
+    assert outcomes(done) == {"passed": 2, "deselected": 3}, done.stdout
+    assert len(project.agent.said) == 2
 
 
 def test_scenarios_in_yaml_are_items_too(project: Project) -> None:
