@@ -73,7 +73,7 @@ _COLUMNS = {
         "score": "of a scenario, the weighted mean of its checks, 0 to 1; empty: nothing decided",
     },
     "provider_calls": {
-        "purpose": "test, judge or drift",
+        "purpose": "test, judge, drift, simulate or generate",
         "try": "which try of the same call, from 1",
         "after": "the call whose answer this request continues; 0: the first messages",
         "retry_in_ms": "how long was waited before the next try",

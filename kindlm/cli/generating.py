@@ -178,7 +178,7 @@ def _told(
             return 1
         if generated is None:
             show(list(_errors(view)), console)
-            note(f"What was asked and answered: kindlm show {run} 1", console)
+            note(f"What was asked and answered: kindlm show {run} 1 --verbose", console)
             return 1
         _tell_files(generated)
         for line in generated.left_out:

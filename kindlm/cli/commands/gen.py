@@ -97,7 +97,7 @@ def gen_command(
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write tests for an agent: a model plans them, and templates of kindlm make files of that.
+    """Write tests for an agent: a model plans them, files are made of templates.
 
     What is asked and what it costs is recorded as a run.
     """
