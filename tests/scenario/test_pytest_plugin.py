@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from pytest_project import pytest_command, pytest_environment, run_pytest
+from pytest_project import Done, pytest_command, pytest_environment, run_inside, run_pytest
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -49,7 +49,7 @@ def write_mixed(project: Project) -> None:
     project.write("tests/test_it.py", MIXED)
 
 
-def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+def outcomes(done: Done) -> dict[str, int]:
     last = done.stdout.rstrip().splitlines()[-1]
     return {
         how: int(number) for number, how in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])
@@ -84,7 +84,7 @@ def _untimed(output: str) -> str:
 
 def test_scenarios_are_skipped_with_a_hint_unless_they_are_asked_for(project: Project) -> None:
     write_mixed(project)
-    done = run_pytest(project.root, "-rs", "-q")
+    done = run_inside(project.root, "-rs", "-q")
     assert outcomes(done) == {"passed": 1, "skipped": 4}
     assert "a scenario of kindlm: run pytest --kindlm, or kindlm test" in done.stdout
     assert "kindlm run" not in done.stdout
@@ -96,7 +96,7 @@ def test_items_run_with_fixtures_and_parameters_and_fail_with_their_checks(
     project: Project,
 ) -> None:
     write_mixed(project)
-    done = run_pytest(project.root, "--kindlm")
+    done = run_inside(project.root, "--kindlm")
     assert (done.returncode, outcomes(done)) == (1, {"failed": 1, "passed": 4}), done.stdout
     for line in (
         "repeat 2 of 2: failed",
@@ -130,7 +130,7 @@ def test_what_pytest_leaves_out_is_known_and_not_selected(
     project: Project, options: list[str], ran: list[str]
 ) -> None:
     write_mixed(project)
-    done = run_pytest(project.root, "--kindlm", *options)
+    done = run_inside(project.root, "--kindlm", *options)
     assert done.returncode == 0, done.stdout
     assert sorted(project.statuses()) == ran
     selected = dict(project.rows("SELECT test, selected FROM planned_tests"))
@@ -159,7 +159,7 @@ def test_a_run_of_pytest_is_compared_with_one_of_kindlm_test(
 ) -> None:
     project.write("tests/test_it.py", BOTH)
     assert run(["test", "tests", "--quiet"]) == 0
-    assert run_pytest(project.root, "--kindlm").returncode == 0
+    assert run_inside(project.root, "--kindlm").returncode == 0
     told = project.rows(
         "SELECT s.name, s.config_hash, e.test, e.target, e.repeat, e.status,"
         " a.kind, a.label, a.line FROM executions e JOIN suites s ON s.id = e.suite"
@@ -190,7 +190,7 @@ def pytest_runtest_call(item):
 """,
     )
     write_mixed(project)
-    done = run_pytest(project.root, "--kindlm", "-k", "async or method")
+    done = run_inside(project.root, "--kindlm", "-k", "async or method")
     assert outcomes(done) == {"passed": 2, "deselected": 3}, done.stdout
     assert len(project.agent.said) == 2
 
@@ -209,7 +209,7 @@ def test_scenarios_in_yaml_are_items_too(project: Project) -> None:
   assertions: [{contains: refund}]
 """,
     )
-    done = run_pytest(project.root, "--kindlm")
+    done = run_inside(project.root, "--kindlm")
     assert outcomes(done) == {"failed": 1, "passed": 1}, done.stdout
     assert "tests/orders.yaml:7: contains: refund" in done.stdout
     assert run(["test", "tests", "--quiet"]) == 1
@@ -220,10 +220,10 @@ def test_scenarios_in_yaml_are_items_too(project: Project) -> None:
     )
     assert told[:2] == told[2:]
     project.write("tests/orders.yaml", "name: x\nturns: [{says: 1, expects: {}}]\n")
-    broken = run_pytest(project.root, "--kindlm")
+    broken = run_inside(project.root, "--kindlm")
     assert broken.returncode == pytest.ExitCode.INTERRUPTED
     assert "expects" in broken.stdout
-    assert run_pytest(project.root).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert run_inside(project.root).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_what_never_came_to_run_is_recorded_as_such(project: Project) -> None:
@@ -256,7 +256,7 @@ async def test_says(t: Trial) -> None:
     pytest.fail("not good enough")
 """,
     )
-    done = run_pytest(project.root, "--kindlm")
+    done = run_inside(project.root, "--kindlm")
     assert outcomes(done) == {"failed": 1, "skipped": 2, "error": 1}, done.stdout
     assert project.statuses() == {
         "test_marked": "skipped",
@@ -272,7 +272,7 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("tests/test_it.py", BOTH.replace("contains(word)", "contains('no')"))
-    done = run_pytest(project.root, "--kindlm", "-x")
+    done = run_inside(project.root, "--kindlm", "-x")
     assert outcomes(done) == {"failed": 1, "passed": 1}
     stopped = "pytest stopped: stopping after 1 failures"
     assert runs(project) == [("interrupted", stopped, 6, None)]
@@ -313,7 +313,7 @@ def test_an_agent_that_is_not_configured_fails_each_item_with_the_way_out(
 ) -> None:
     project.write("kindlm.toml", 'project = "shop"\n')
     project.write("tests/test_it.py", BOTH)
-    done = run_pytest(project.root, "--kindlm")
+    done = run_inside(project.root, "--kindlm")
     assert outcomes(done) == {"failed": 5}
     assert "There is no agent to test" in done.stdout
     assert "Name it in kindlm.toml" in done.stdout
@@ -324,7 +324,7 @@ def test_an_agent_that_is_not_configured_fails_each_item_with_the_way_out(
 def test_a_limit_of_costs_keeps_the_rest_from_running(project: Project) -> None:
     project.agent.answer = lambda request: {"message": request["message"], "cost": 0.5}
     project.write("tests/test_it.py", BOTH)
-    done = run_pytest(project.root, "--kindlm", "--kindlm-max-cost", "0.1")
+    done = run_inside(project.root, "--kindlm", "--kindlm-max-cost", "0.1")
     assert done.returncode == 1
     assert "It did not run to its end" in done.stdout
     [(ended, reason, _, _)] = runs(project)
@@ -335,7 +335,7 @@ def test_a_limit_of_costs_keeps_the_rest_from_running(project: Project) -> None:
 def test_repeats_label_and_history_are_options(project: Project) -> None:
     project.write("tests/test_it.py", BOTH)
     options = ("--kindlm-repeat", "3", "--kindlm-label", "candidate", "--kindlm-db", "other.db")
-    done = run_pytest(project.root, "--kindlm", "-k", "test_one", *options)
+    done = run_inside(project.root, "--kindlm", "-k", "test_one", *options)
     assert done.returncode == 0, done.stdout
     assert "--db other.db" in done.stdout
     project.root.joinpath(".kindlm").mkdir(exist_ok=True)
@@ -354,6 +354,6 @@ def test_repeats_label_and_history_are_options(project: Project) -> None:
 def test_options_that_can_not_be_meant(
     project: Project, option: str, value: str, told: str
 ) -> None:
-    done = run_pytest(project.root, "--kindlm", option, value)
+    done = run_inside(project.root, "--kindlm", option, value)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert told in done.stderr

@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 _PLUGINS = ("kindlm.pytest_plugin.plugin", "xdist.plugin")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a session of pytest ended, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_inside(root: Path, *options: str) -> Done:
+    """Run pytest with the plugin in this process, where all that it loads is loaded already."""
+    named = [argument for plugin in _PLUGINS[:1] for argument in ("-p", plugin)]
+    quiet = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--capture=sys"]
+    out, err = io.StringIO(), io.StringIO()
+    with _as_it_was(), redirect_stdout(out), redirect_stderr(err):
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        os.environ.pop("PYTEST_ADDOPTS", None)
+        code = pytest.main([*named, *quiet, f"--rootdir={root}", *options])
+    return Done(int(code), out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Forget the modules of a project, its folders and variables, once its tests have run."""
+    environ, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environ)
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            if name.partition(".")[0].startswith(("test", "conftest")):
+                del sys.modules[name]
 
 
 def run_pytest(
