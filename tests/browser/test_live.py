@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,7 @@ def test_it_renews_itself_until_the_run_ends_and_what_was_opened_stays_open(
         more.click()
         failure = tests.get_by_text("like that")
         expect(failure).to_be_visible()
+        expect(page).to_have_title(re.compile("RUNNING"))
         opened = tests.get_by_role("link", name="repeat 1: failed")
         opened.focus()
         visit.picture("run-live")
@@ -79,6 +81,7 @@ def test_it_renews_itself_until_the_run_ends_and_what_was_opened_stays_open(
         expect(tests.get_by_role("link", name="repeat 1: passed")).to_have_count(1)
         expect(failure).to_be_visible()
         expect(opened).to_be_focused()
+        more.focus()
 
         agent.let(2)
         told, _ = process.communicate(timeout=60)
@@ -87,6 +90,8 @@ def test_it_renews_itself_until_the_run_ends_and_what_was_opened_stays_open(
         expect(page.get_by_text("FAILED", exact=True)).to_be_visible()
         expect(tests.get_by_role("link", name="repeat 1: failed")).to_have_count(2)
         expect(page.get_by_role("status")).to_have_count(0)
+        expect(page).to_have_title(re.compile("FAILED"))
+        expect(more).to_be_focused()
         expect(failure).to_be_visible()
 
         asked: list[str] = []

@@ -61,7 +61,7 @@ def render(document: Document, links: Links) -> Iterator[str]:
 
 
 def render_part(document: Document, links: Links) -> str:
-    """Return the content of a page without what is around it: what a page in use renews."""
+    """Return the title and the content of a page, nothing around them: what a page renews."""
     return "".join(
         _templates()
         .get_template(document.template)

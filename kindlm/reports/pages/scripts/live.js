@@ -8,13 +8,24 @@
     return new Set([...main.querySelectorAll("details[open][id]")].map((found) => found.id));
   }
 
+  // Returns which of its kind a link or a fold is that has the focus: its selector and its place.
+  function placeOf(element) {
+    const href = element && element.getAttribute("href");
+    const fold = element && element.localName === "summary" && element.parentElement.id;
+    const selector =
+      (href && `a[href="${CSS.escape(href)}"]`) || (fold && `#${CSS.escape(fold)} > summary`);
+    if (!selector) return null;
+    return { selector, place: [...main.querySelectorAll(selector)].indexOf(element) };
+  }
+
   function show(text) {
     const kept = open();
     const active = main.contains(document.activeElement) ? document.activeElement : null;
-    const focused = active && active.getAttribute("href");
+    const focused = placeOf(active);
     const written = [...main.querySelectorAll("input[name], select[name]")];
     // The server escapes all that is not its own, and the page's policy lets no other script run.
     const parsed = new DOMParser().parseFromString(text, "text/html");
+    document.title = parsed.title;
     main.replaceChildren(...parsed.body.childNodes);
     for (const old of written) {
       const found = main.querySelector(`[name="${CSS.escape(old.name)}"]`);
@@ -27,7 +38,8 @@
       if (found) found.open = true;
     }
     if (focused) {
-      const again = main.querySelector(`a[href="${CSS.escape(focused)}"]`);
+      const alike = main.querySelectorAll(focused.selector);
+      const again = alike[focused.place] || alike[0];
       if (again) again.focus({ preventScroll: true });
     }
   }
