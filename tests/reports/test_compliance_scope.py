@@ -109,6 +109,14 @@ def test_a_suite_that_came_to_its_end_passed_where_the_run_did_not(history: Any,
     assert "- executions: 2: 1 passed, 1 not run\n" in second
 
 
+def test_repeats_are_those_of_the_plan_where_a_run_was_cut_off(history: Any, make: Any) -> None:
+    writer = history.run("aaaa2222", planned=8)
+    writer.suite(tests=[make.planned(test, repeat=4) for test in "ab"])
+    for repeat in (1, 2):
+        writer.execution("a", repeat=repeat, assertions=(make.passed(),))
+    assert "| Repeats of each test | 4 |" in written(writer.leave())
+
+
 def test_notes_of_people_repeat_no_personal_data(history: Any, make: Any) -> None:
     output = f"Write to {ADDRESS}."
     at = output.index(ADDRESS)

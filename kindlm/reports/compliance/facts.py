@@ -129,7 +129,8 @@ def read_facts(
             "status": suite.status.value,
             "unfinished": unfinished,
             "erased": config is None,
-            "repeats": sorted({each["repeats"] for each in tests}),
+            # Of a run that did not come to its end the plan tells, not what was done of it.
+            "repeats": sorted(set(planned.values()) or {each["repeats"] for each in tests}),
         },
         "verdict": str(verdict),
         "passed": verdict.passed,
