@@ -5,12 +5,13 @@ It is silent where no database is a history. Only what Datasette 0.65 and 1.0 bo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from datasette import hookimpl  # type: ignore[import-untyped]
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from kindlm.browse import routes
 from kindlm.browse.addresses import Addresses
@@ -32,6 +33,9 @@ __all__ = [
     "render_cell",
     "startup",
 ]
+
+_ADDRESS = re.compile(r"\s*https?://")
+"""What Datasette makes a link of, and more."""
 
 _LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
 
@@ -92,10 +96,19 @@ def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
 def render_cell(
     value: Any, column: str, table: str | None, database: str, datasette: Datasette
 ) -> Markup | None:
-    """Return a link to the page of a run or an execution, None for everything else."""
+    """Return what is shown of a value of a history, None where Datasette shows it well.
+
+    Ids of runs and executions lead to their pages. What looks like an address elsewhere leads
+    nowhere: an agent may have written it.
+    """
+    if not isinstance(value, str) or not is_history(datasette, database):
+        return None
     page = _LEADS_TO.get(column)
-    if page is None or not isinstance(value, str) or not is_history(datasette, database):
-        return None
-    if table is not None and table not in VIEW_DESCRIPTIONS:
-        return None
+    if page is None or (table is not None and table not in VIEW_DESCRIPTIONS):
+        return _unlinked(value, datasette) if _ADDRESS.match(value) else None
     return Markup('<a href="{}">{}</a>').format(page(Addresses(datasette, database), value), value)
+
+
+def _unlinked(value: str, datasette: Datasette) -> Markup:
+    most = datasette.setting("truncate_cells_html")
+    return escape(f"{value[:most]}…" if most and len(value) > most else value)

@@ -104,7 +104,7 @@ def test_what_is_not_meant_to_be_read_is_written_out(recorded: Path, path: str) 
     assert not HIDDEN.search(read)
 
 
-def test_links_and_folding_stay(history: Any, make: Any) -> None:
+def test_links_are_those_of_the_history_and_folding_stays(history: Any, make: Any) -> None:
     writer = history.run("aaaa2222")
     writer.suite(tests=[make.planned()])
     writer.execution(output=f"https://example.invalid/ {'long ' * 1000}\u202e")
@@ -112,11 +112,32 @@ def test_links_and_folding_stay(history: Any, make: Any) -> None:
     writer.finish()
     datasette = serving(history.path)
     log = get(datasette, "/history/execution_log").text
-    assert '<a href="https://example.invalid/page">' in log
+    assert ">https://example.invalid/page<" in log
+    assert 'href="https://example.invalid' not in log
     assert '<a href="/-/kindlm/history/execution/aaaa2222-1">' in log
     assert "…</td>" in log
     assert "long " * 500 not in log
     assert 'href="/history/runs/aaaa2222"' in get(datasette, "/history/executions").text
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["/execution_log", "/executions", "/suites", "/shown_texts", "/contents", "?sql={}"],
+)
+def test_addresses_that_agents_wrote_lead_nowhere(history: Any, make: Any, page: str) -> None:
+    address = "http://evil.example/x?<b>"
+    writer = history.run("aaaa2222", label=address)
+    writer.suite(address, tests=[make.planned(address, address)])
+    writer.execution(address, address, output=f"{address}{'y' * 5000}")
+    writer.execution(address, address, repeat=2, output=address)
+    writer.finish()
+    query = quote(
+        "SELECT output, output AS said FROM execution_log UNION SELECT suite, test FROM tests"
+    )
+    told = get(serving(history.path), f"/history{page.format(query)}").text
+    assert "http://evil.example/x?&lt;b&gt;" in told
+    assert 'href="http://evil.example' not in told
+    assert "y" * 4000 not in told
 
 
 def test_programs_get_values_as_they_are(recorded: Path) -> None:
