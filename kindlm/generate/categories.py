@@ -51,5 +51,9 @@ def shares(count: int, categories: Sequence[str]) -> dict[str, int]:
 
 
 def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
-    """Return how many scenarios are asked for in each category: its share, at least two."""
-    return {name: max(_FEWEST, share) for name, share in shares(count, categories).items()}
+    """Return how many scenarios are asked for in each category: its share, two at least.
+
+    Categories that get none are not asked for.
+    """
+    dealt = shares(count, categories)
+    return {name: max(_FEWEST, share) for name, share in dealt.items() if share}

@@ -98,7 +98,7 @@ class GenerationScript:
         return await _answer(
             stage,
             lambda token: plan_question(profile, counts, token, order.seed),
-            lambda text: read_plan(text, categories, tools),
+            lambda text: read_plan(text, counts, tools),
         )
 
     def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:

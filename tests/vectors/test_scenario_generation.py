@@ -72,7 +72,7 @@ def test_plan(vector: Vector) -> None:
 def test_write(vector: Vector, project: Project) -> None:
     code = vector["input"]["model_code"]
     project.agent.judge = planning({"scenarios": [scenario("tone", "s1", says=code)]})
-    assert run(["gen", "--description", DESCRIPTION, "--count", "1"]) == 0
+    assert run(["gen", "--description", DESCRIPTION, "--categories", "tone"]) == 0
     (file,) = (project.root / "tests" / "generated").glob("*s1*")
     found = {"file": file.name, "code": file.read_text("utf-8")}
     assert found == vector["expected"]

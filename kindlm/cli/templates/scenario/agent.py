@@ -30,7 +30,9 @@ class Agent:
     def about_order(self, order: str, *, wants_refund: bool) -> dict[str, object]:
         """Look an order up, and say what became of it, or refund it."""
         known = ORDERS.get(order)
-        calls = [{"name": "lookup_order", "arguments": {"order_id": order}, "result": known}]
+        calls: list[dict[str, object]] = [
+            {"name": "lookup_order", "arguments": {"order_id": order}, "result": known}
+        ]
         if known is None:
             return say(f"I am sorry, I can not find order {order}. Is its number right?", calls)
         if not wants_refund:
