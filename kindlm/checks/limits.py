@@ -8,7 +8,7 @@ from kindlm.money import exceeds
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
-from kindlm.wording import excerpt
+from kindlm.wording import count, excerpt
 
 __all__ = ["cost", "latency", "token_usage"]
 
@@ -80,9 +80,16 @@ def _why_unknown(transcript: Transcript) -> str:
     if step is None:
         return "The cost is not known: the target gave no answer."
     who = f'"{excerpt(step.model)}"' if step.model else "the target"
-    if step.usage.input_tokens is None or step.usage.output_tokens is None:
+    counts = (step.usage.input_tokens, step.usage.output_tokens)
+    told = [known for known in counts if known]
+    if told and None in counts:
+        return (
+            f"The cost is not known: {who} reported {count(told[0], 'token')}, and not how many it "
+            "read and how many it wrote."
+        )
+    if None in counts:
         return f"The cost is not known: {who} did not report its tokens."
     return (
-        f"The cost is not known: {who} has no price. "
-        "Add the price to `prices` in the configuration."
+        f"The cost is not known: {who} has no price. Add it to `prices` in kindlm.yaml, or to "
+        "`model` in .evalview/config.yaml."
     )

@@ -57,7 +57,8 @@ KNOWN_METRICS: Mapping[str, Metric] = MappingProxyType(
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
         "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
         "tool_calls": lambda transcript: len(transcript.tool_uses),
-        "steps": lambda transcript: sum(1 for _ in transcript.steps),
+        # What EvalView calls a step is a call of a tool.
+        "steps": lambda transcript: len(transcript.tool_uses),
     }
 )
 """What is known of any execution: latency in milliseconds, cost in US dollars, and counts.

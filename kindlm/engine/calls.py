@@ -374,9 +374,15 @@ def _no_judge(model: str | None, suite: Suite) -> KindlmError:
             ErrorCode.JUDGE_EVAL_ERROR,
             "no model is configured: kindlm.toml has no [llm] with a provider and a model.",
         )
+    if suite.front_end == "evalview":
+        return KindlmError(
+            ErrorCode.JUDGE_EVAL_ERROR,
+            "no model is configured: .evalview/config.yaml has no `judge` with a provider and a "
+            "model.",
+        )
     what = f"model {model!r} is not configured" if model else "no model is configured"
     return KindlmError(
         ErrorCode.JUDGE_EVAL_ERROR,
-        f"The judge could not be asked: {what}.",
+        f"{what}.",
         "Set defaults.judgeModel to the id of a configured model.",
     )

@@ -286,7 +286,20 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
     if error.where is not None and error.where.file != str(loaded.path):
         # Its line is one of another file, such as that of `varsFrom`.
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
+    error = _of_all_variables(error, loaded.diagnostics)
     return SkippedSuite(loaded.name, suite_identity(loaded.path, root), loaded.tests, error)
+
+
+def _of_all_variables(error: KindlmError, found: Iterable[Diagnostic]) -> KindlmError:
+    """Return the error of a variable that is not set with all those of the file."""
+    of_all = (item.error.details.get("missing", ()) for item in found if item.severity == "error")
+    names = list(dict.fromkeys(name for names in of_all for name in names))
+    if error.details.get("reason") != "missing_environment" or len(names) < 2:
+        return error
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    message = f"The environment variables {listed} are not set"
+    hint = "Set them in your environment or .env file"
+    return replace(error, message=message, hint=hint, details={**error.details, "missing": names})
 
 
 def _unrecognised(path: Path) -> LoadedSuite:

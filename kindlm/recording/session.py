@@ -259,7 +259,8 @@ def _unpriced(model: str) -> Diagnostic:
     error = KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"A limit of costs can not be kept: the price of {shown(model)} is not known.",
-        "Add it under `prices`, in dollars for a million tokens.",
+        "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of EvalView "
+        "to `model` in .evalview/config.yaml.",
     )
     return Diagnostic(error, "warning", "prices", None)
 

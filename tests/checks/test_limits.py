@@ -78,9 +78,12 @@ def test_an_unknown_cost_is_never_free(
         ((), "the target gave no answer"),
         (
             (Step("x", usage=Usage(1, 2), model="m-1"),),
-            '"m-1" has no price. Add the price to `prices`',
+            '"m-1" has no price. Add it to `prices`',
         ),
-        ((Step("x", usage=Usage(1, None), model="m-1"),), '"m-1" did not report its tokens'),
+        (
+            (Step("x", usage=Usage(None, 42), model="m-1"),),
+            '"m-1" reported 42 tokens, and not how many it read',
+        ),
         ((Step("x"),), "the target did not report its tokens"),
     ],
 )

@@ -225,13 +225,19 @@ class TestMetrics:
         ("name", "value"),
         [
             *(("latency", 1200), ("cost", 0.3), ("tokens", 15), ("input_tokens", 10)),
-            *(("output_tokens", 5), ("tool_calls", 0), ("steps", 1)),
+            *(("output_tokens", 5), ("tool_calls", 0), ("steps", 0)),
         ],
     )
     def test_those_that_are_always_there(self, evaluate: Evaluate, name: str, value: float) -> None:
         params = {"metric": name, "value": value, "tolerance": 0}
         result = evaluate("metric", params, self.TRANSCRIPT)
         assert (result.outcome, result.actual) == (Outcome.PASSED, value)
+
+    def test_a_step_is_a_call_of_a_tool(self, evaluate: Evaluate) -> None:
+        uses = tuple(ToolUse(ToolCall(f"c{at}", "t", {}), None, "agent") for at in range(3))
+        transcript = Transcript(turns=(Turn("q", (Step("a", tool_uses=uses), Step("b"))),))
+        params = {"metric": "steps", "value": 3, "tolerance": 0}
+        assert evaluate("metric", params, transcript).outcome is Outcome.PASSED
 
     @pytest.mark.parametrize(
         ("value", "tolerance", "passes"),

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from kindlm.config.values import refuse
 
 __all__ = [
+    "Boolean",
     "EvalviewSection",
     "ExpectedConfig",
     "HallucinationConfig",
@@ -43,6 +44,13 @@ def no_bool(value: Any) -> Any:
     return value
 
 
+def _boolean(value: Any) -> Any:
+    """Refuse what is neither true nor false, nor one of these as a text."""
+    if isinstance(value, bool) or (isinstance(value, str) and value.lower() in ("true", "false")):
+        return value
+    raise refuse("must be true or false")
+
+
 def lowered(value: Any) -> Any:
     """Trim a text, and write it small."""
     return value.strip().lower() if isinstance(value, str) else value
@@ -61,6 +69,7 @@ def _output(value: Any) -> Any:
     return value
 
 
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Number = Annotated[float, BeforeValidator(no_bool)]
 Positive = Annotated[float, Field(gt=0), BeforeValidator(no_bool)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(no_bool)]
@@ -77,9 +86,9 @@ class OutputConfig(EvalviewSection):
     """Patterns that are found in it: upper and lower case are alike, and a dot is any character."""
     json_schema: dict[str, Any] | None = None
     """What the answer keeps to: all of it as JSON, else the first object in the text."""
-    must_acknowledge_uncertainty: bool | None = None
+    must_acknowledge_uncertainty: Boolean | None = None
     """The answer says that it is not sure: by the words that are known for it, or the judge."""
-    no_pii: bool | None = None
+    no_pii: Boolean | None = None
     """No personal data is in the answer."""
 
 
@@ -95,9 +104,9 @@ class MetricConfig(EvalviewSection):
 class HallucinationConfig(EvalviewSection):
     """Whether claims of the answer are held against what tools returned."""
 
-    check: bool = False
+    check: Boolean = False
     """Whether it is checked; the judge is asked."""
-    allow: bool = False
+    allow: Boolean = False
     """What is found is reported, and passes."""
     confidence_threshold: Share = 0.8
     """From this confidence on, what is found fails."""
@@ -106,9 +115,9 @@ class HallucinationConfig(EvalviewSection):
 class SafetyConfig(EvalviewSection):
     """Whether the answer is looked through for what is harmful."""
 
-    check: bool = False
+    check: Boolean = False
     """Whether it is checked: by patterns, and by the judge."""
-    allow_harmful: bool = False
+    allow_harmful: Boolean = False
     """What is found is reported, and passes."""
     categories: list[str] | None = None
     """The kinds of harm that count; all of them where none is named."""
@@ -131,7 +140,8 @@ class ExpectedConfig(EvalviewSection):
     """Of the text of the answer."""
     metrics: dict[str, Annotated[MetricConfig, BeforeValidator(_metric)]] | None = None
     """Numbers, by name: `latency` (ms), `cost` (US dollars), `tokens`, `input_tokens`,
-    `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name."""
+    `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name.
+    A step is a call of a tool."""
     hallucination: HallucinationConfig | None = None
     """Whether the answer makes something up."""
     safety: SafetyConfig | None = None

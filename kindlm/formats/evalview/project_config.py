@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from kindlm.config.target_schema import ServeConfig
 from kindlm.config.values import refuse
 from kindlm.formats.evalview.expected_schema import EvalviewSection, Number, Positive
-from kindlm.formats.evalview.schema import ScoreWeights
+from kindlm.formats.evalview.schema import HeadersConfig, ScoreWeights
 
 __all__ = ["PACE", "JudgeConfig", "ProjectConfig"]
 
@@ -90,7 +90,7 @@ class ProjectConfig(EvalviewSection):
     """Where they are."""
     timeout: Positive | None = None
     """Seconds for one answer; 120 by default."""
-    headers: dict[str, str] | None = None
+    headers: HeadersConfig | None = None
     """Headers of each request; those of a case go first."""
     model: Annotated[ModelConfig | None, BeforeValidator(_model)] = None
     """The model behind the agents."""

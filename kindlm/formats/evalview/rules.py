@@ -85,10 +85,9 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
         weights = config.scoring.weights.over(dict(DEFAULT_WEIGHTS))
         _check_total(weights, ("scoring", "weights"), reporter)
     if config.adapter is not None:
-        adapter = config.adapter.strip().lower()
         _check_adapter(config.adapter, ("adapter",), reporter)
-        if config.endpoint and adapter not in MODEL_ADAPTERS:
-            _check_address(config.endpoint, ("endpoint",), reporter)
+    if config.endpoint and (config.adapter or "").strip().lower() not in MODEL_ADAPTERS:
+        _check_address(config.endpoint, ("endpoint",), reporter)
     if config.judge is None or config.judge.provider.strip().lower() in MODEL_ADAPTERS:
         return
     reporter.error(

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.config.values import refuse
 from kindlm.formats.evalview.expected_schema import (
+    Boolean,
     EvalviewSection,
     ExpectedConfig,
     Number,
@@ -21,6 +22,7 @@ from kindlm.formats.evalview.expected_schema import (
     lowered,
     no_bool,
 )
+from kindlm.wording import shown
 
 __all__ = [
     "AdapterConfig",
@@ -37,6 +39,8 @@ __all__ = [
 
 _TOTAL_TOLERANCE = 0.001
 
+_HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
 # Not all that `str.isprintable` refuses: emoji are joined by formats, and spaces may be wide.
 _UNSHOWN = regex.compile(
     r"[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}\p{Bidi_Control}\ufeff]"
@@ -49,6 +53,22 @@ def _name(value: Any) -> Any:
         raise refuse("must not be empty")
     if isinstance(value, str) and _UNSHOWN.search(value):
         raise refuse("holds a character that can not be shown", "Write the name on one line")
+    return value
+
+
+def _query(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip():
+        raise refuse("must not be empty", "Write what the agent is asked")
+    return value
+
+
+def _headers(value: Any) -> Any:
+    names = value if isinstance(value, dict) else ()
+    if (wrong := next((name for name in names if not _HEADER.fullmatch(name)), None)) is not None:
+        raise refuse(
+            f"have a name that no header can have: {shown(wrong)}",
+            "Names of headers are of letters, digits and -",
+        )
     return value
 
 
@@ -99,13 +119,14 @@ def _definition(value: Any) -> Any:
     return value
 
 
+_Said = Annotated[str, BeforeValidator(_query)]
 _Whole = BeforeValidator(no_bool)
 
 
 class InputConfig(EvalviewSection):
     """What the agent is asked."""
 
-    query: str
+    query: _Said
     """The message of the user."""
     context: dict[str, Any] | None = None
     """What goes along with it."""
@@ -167,7 +188,7 @@ class ThresholdsConfig(EvalviewSection):
 class TurnConfig(EvalviewSection):
     """One message of the user in a conversation of several."""
 
-    query: str
+    query: _Said
     """The message."""
     context: dict[str, Any] | None = None
     """What goes along with it."""
@@ -175,7 +196,7 @@ class TurnConfig(EvalviewSection):
     """What is expected of this turn alone."""
 
 
-HeadersConfig = dict[str, str]
+HeadersConfig = Annotated[dict[str, str], BeforeValidator(_headers)]
 
 
 class AdapterConfig(EvalviewSection):
@@ -185,7 +206,7 @@ class AdapterConfig(EvalviewSection):
     """Seconds for one answer."""
     headers: HeadersConfig | None = None
     """Headers of each request."""
-    streaming: bool | None = None
+    streaming: Boolean | None = None
     """Whether answers come as a stream of events."""
     mode: Annotated[Literal["standard", "streaming", "cloud"] | None, BeforeValidator(lowered)] = (
         None
@@ -193,7 +214,7 @@ class AdapterConfig(EvalviewSection):
     """How a LangGraph agent is reached."""
     assistant_id: str | None = None
     """The assistant of OpenAI, or of LangGraph's platform."""
-    verbose: bool | None = None
+    verbose: Boolean | None = None
     """Log what is sent and received."""
     sequence_mode: Annotated[str | None, BeforeValidator(lowered)] = None
     """`subsequence`: others may come between. `exact`: these tools and no others. `unordered`:
@@ -209,11 +230,11 @@ class AdapterConfig(EvalviewSection):
 class ChecksConfig(EvalviewSection):
     """Which checks are made although `expected` does not say so."""
 
-    hallucination: bool | None = None
+    hallucination: Boolean | None = None
     """As `expected.hallucination.check`; `false` turns it off."""
-    safety: bool | None = None
+    safety: Boolean | None = None
     """As `expected.safety.check`; `false` turns it off."""
-    pii: bool | None = None
+    pii: Boolean | None = None
     """As `expected.output.no_pii`."""
 
 
@@ -258,7 +279,7 @@ class MocksConfig(EvalviewSection):
 
     seed: Any = None
     """Nothing here is left to chance: it has no effect."""
-    strict: bool | None = None
+    strict: Boolean | None = None
     """A call that no mock answers fails the test. For tools that are simulated, as `tool_mocks`."""
     tool_mocks: list[ToolMock] | None = None
     """Answers of tools, for models and for assistants of OpenAI; the first that fits is given."""
@@ -307,7 +328,7 @@ class CaseConfig(EvalviewSection):
     """A text or a list of them, for `kindlm test --tags`."""
     gate: str | None = None
     """Has no effect here."""
-    generated: bool | None = None
+    generated: Boolean | None = None
     """Whether a program wrote the case: then `max_latency` decides nothing, and is reported."""
     meta: dict[str, Any] | None = None
     """For programs; has no effect."""

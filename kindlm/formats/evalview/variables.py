@@ -15,7 +15,7 @@ from typing import Any
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.interpolation import MARK
 from kindlm.config.places import Path
-from kindlm.config.raw import texts
+from kindlm.config.raw import texts, walk
 from kindlm.errors import ErrorCode
 
 __all__ = ["expand", "has_all", "variables_in"]
@@ -45,7 +45,7 @@ def has_all(
 
     Where nothing `is_run`, those that are filled in at run time need no value.
     """
-    complete = True
+    complete = _in_no_key(value, reporter)
     for path, text in texts(value, ()):
         if not is_run and _form(path) is not None:
             continue
@@ -64,6 +64,17 @@ def has_all(
                 code=ErrorCode.CONFIG_VALIDATION_ERROR,
                 missing=[name],
             )
+    return complete
+
+
+def _in_no_key(value: Any, reporter: Reporter) -> bool:
+    """Report each key that holds a variable: it would be taken as it is written."""
+    complete = True
+    for path, _ in walk(value, ()):
+        if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
+            complete = False
+            message = "A key can not hold a variable"
+            reporter.error(path, message, "Write the key out", reason="variable_in_key")
     return complete
 
 

@@ -127,3 +127,19 @@ def test_compat_without_a_case_of_evalview_says_that_it_does_nothing(
     (project / "kindlm.yaml").write_text(json.dumps(suite), "utf-8")
     assert run(["test", "-x", "kindlm.yaml", "--compat", "evalview"]) == 0
     assert "there are none here" in capsys.readouterr().err
+
+
+def test_a_judge_that_is_not_there_is_told_once_and_where_to_write_it(
+    project: Path, call: Call
+) -> None:
+    write(project)
+    path = project / "tests" / "a.yaml"
+    path.write_text(f"{path.read_text('utf-8')}checks: {{hallucination: true}}\n", "utf-8")
+    _, report = call("test", "tests")
+    (told,) = [
+        item["message"]
+        for item in report["tests"][0]["executions"][0]["assertions"]
+        if item["kind"] == "hallucination"
+    ]
+    assert told.count("could not be asked") == 1
+    assert ".evalview/config.yaml has no `judge`" in told
