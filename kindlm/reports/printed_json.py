@@ -23,7 +23,7 @@ def printed_json(value: Any, *, indent: int | None = None) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     # Outside of its strings JSON is ASCII, and of that only the line breaks of `indent` are met.
-    return text if text.isprintable() else text.translate(_ESCAPES)
+    return _ESCAPES.written(text)
 
 
 def _escaped(char: str) -> str:

@@ -7,6 +7,7 @@ All of them are written out before they reach a terminal, and nothing is printed
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable
 
@@ -18,11 +19,21 @@ _KEPT = frozenset("\n\t\u200c\u200d")
 _WRITTEN_OUT = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories: controls, invisible formats (direction, tags), surrogates, separators."""
 
+# Unicode calls them letters, marks and symbols: fillers, joiners that join nothing, a pattern of
+# no dots. A variation selector belongs where a character stands that has variants: emoji and
+# symbols, digits of keycaps, ideographs. Elsewhere, or one after another, they hide a message.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]"
+    "|(?<![0-9#*\u00a9\u00ae\u0100-\u1fff\u200d\u2010-\u27ff\u2801-\u2fff\u3001-\ufdff\ufe30-\U000e00ff])"
+    "[\ufe00-\ufe0f]"
+    "|(?<![\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
+)
+
 
 class Escapes(dict[int, str]):
-    """A table for `str.translate`: what is not meant to be read, and what stands for it.
+    """What is not meant to be read, and what stands for it.
 
-    It fills itself as characters are met.
+    As a table for `str.translate` it fills itself as characters are met.
     """
 
     def __init__(self, write_out: Callable[[str], str]) -> None:
@@ -36,6 +47,13 @@ class Escapes(dict[int, str]):
         if len(self) < 4096:
             self[code] = shown
         return shown
+
+    def written(self, text: str) -> str:
+        """Return a text with everything that is not meant to be read written out."""
+        if text.isascii() and text.isprintable():
+            return text
+        seen = _BLANK.sub(lambda match: self._write_out(match[0]), text)
+        return seen if seen.isprintable() else seen.translate(self)
 
 
 def _as_in_python(char: str) -> str:
@@ -51,9 +69,7 @@ def visible(text: str) -> str:
 
     Line breaks and tabs stay; `\r\n` is a line break.
     """
-    if text.isprintable():
-        return text
-    return text.replace("\r\n", "\n").translate(_ESCAPES)
+    return _ESCAPES.written(text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, characters: int = 200) -> str:

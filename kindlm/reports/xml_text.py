@@ -26,9 +26,7 @@ def escaped(text: str) -> str:
     `\r\n` is a line break.
     """
     kept = text.replace("\r\n", "\n")
-    if kept.isprintable():
-        return kept
-    return _INVALID.sub(lambda match: _written_out(match[0]), kept).translate(_UNSEEN)
+    return _UNSEEN.written(_INVALID.sub(lambda match: _written_out(match[0]), kept))
 
 
 def _written_out(char: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.xml_text import escaped
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,10 @@ from kindlm.reports.untrusted import bounded, one_line, visible
         ("half\ud83d", r"half\ud83d"),
         ("one\u2028two", r"one\u2028two"),
         ("back\rover", r"back\rover"),
+        ("a\u3164b\u2800c\u115f\uffa0\u034f", r"a\u3164b\u2800c\u115f\uffa0\u034f"),
+        ("\u17b4a\ufe0fb \ufe0e", r"\u17b4a\ufe0fb \ufe0e"),
+        ("\u2764\ufe0f\ufe01\ufe02", "\u2764\ufe0f" + r"\ufe01\ufe02"),
+        ("a\U000e0101", r"a\U000e0101"),
     ],
 )
 def test_what_is_not_meant_to_be_read_is_written_out(written: str, shown: str) -> None:
@@ -32,10 +39,26 @@ def test_what_is_not_meant_to_be_read_is_written_out(written: str, shown: str) -
 
 
 @pytest.mark.parametrize(
-    "text", ["two\nlines\tand a tab", "Grüße, 日本語", "[bold]x[/bold]", "👩\u200d💻"]
+    "text",
+    [
+        "two\nlines\tand a tab",
+        "Grüße, 日本語",
+        "[bold]x[/bold]",
+        "👩\u200d💻",
+        "\u2764\ufe0f 1\ufe0f\u20e3 \u00a9\ufe0f 🏳\ufe0f\u200d🌈",
+        "葛\U000e0100城 한국어 ⠓⠑⠇⠇⠕",
+    ],
 )
 def test_what_is_meant_to_be_read_stays(text: str) -> None:
     assert visible(text) == text
+
+
+@pytest.mark.parametrize("char", ["\u3164", "\u2800", "\u115f", "\ufe0f", "\U000e0101", "\u202e"])
+def test_nothing_unseen_is_in_json_or_xml(char: str) -> None:
+    told = {"said": f"a{char}b"}
+    assert char not in printed_json(told)
+    assert json.loads(printed_json(told)) == told
+    assert escaped(told["said"]) == f"a#x{ord(char):02X}b"
 
 
 def test_windows_line_breaks_are_line_breaks() -> None:
