@@ -18,7 +18,7 @@ from kindlm.checks.uncertainty import UNCERTAIN_PHRASES
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question
-from kindlm.transcript import Cost, CostSource, Step, ToolUse, Transcript, Turn, Usage
+from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn, Usage
 
 Evaluate = Callable[..., CheckResult]
 Said = Callable[..., Transcript]
