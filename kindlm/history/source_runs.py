@@ -122,6 +122,9 @@ class SourceRun:
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
     """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
     mode, ended, passed = db.execute(_RUN, (run,)).fetchone()
+    if mode == "generation":
+        message = f"Run {run} wrote tests, and checked nothing that could be checked again."
+        return Err(_error(message, "Choose a run of tests: kindlm runs"))
     file = db.execute("PRAGMA database_list").fetchone()[2]
     if ended is None and is_held(file, f"run/{run}"):
         return Err(_error(f"Run {run} still goes on.", "Wait until it has ended."))
