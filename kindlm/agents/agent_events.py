@@ -9,7 +9,7 @@ An event is an object with a `type`, and what it says under `data` or beside the
 | `tool_call` | `name`, `args`, `id` | a tool is called |
 | `tool_result` | `result`, `success`, `error`, `id`, `name` | answers a call |
 | `step_narration` | `text`, `toolName` | a tool was called that says no more than this |
-| `usage` | `input_tokens`, `output_tokens`, `cost` | all of them are added up |
+| `usage` | `input_tokens`, `output_tokens`, `cost` | all are added up; a cost if each tells it |
 | `error` | `error` or `message` | the agent failed |
 | `start`, `status`, `thinking`, `step_start`, `step_complete`, `metadata` | | says nothing |
 | any other | `text`, `message`, `content` or `data` | is the next piece of the text |
@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kindlm.agents.call_matching import Calls, lost_answers
-from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
@@ -36,13 +35,12 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.tool_entries import failed_tool
+from kindlm.agents.reported_errors import error_text
+from kindlm.agents.tool_entries import tool_answer
+from kindlm.agents.unreadable import MAX_EVENTS, refuse_more
 from kindlm.transcript import Usage
 
-__all__ = ["MAX_EVENTS", "Heard", "Piece", "hear"]
-
-MAX_EVENTS = 100_000
-"""A stream with more events is none of an answer."""
+__all__ = ["Heard", "Piece", "hear"]
 
 Piece: TypeAlias = Mapping[str, Any] | str
 """An event, or a text that is no event."""
@@ -53,7 +51,6 @@ _TEXTS = ("text", "message", "content", "data")
 _IDS = ("id", "tool_call_id", "call_id", "toolCallId")
 _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
-_RESULTS = ("result", "output", "response")
 _UNKNOWN = "unknown"
 
 
@@ -69,8 +66,7 @@ def hear(pieces: Iterable[Piece]) -> Heard:
     """Put a stream together; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
     draft = _Draft()
     for number, piece in enumerate(pieces, start=1):
-        if number > MAX_EVENTS:
-            raise UnreadableReply(f"it has more than {MAX_EVENTS:,} events")
+        refuse_more(number, MAX_EVENTS, "events")
         if isinstance(piece, str):
             draft.texts.append(piece)
         else:
@@ -86,6 +82,7 @@ class _Draft:
     calls: Calls = field(default_factory=Calls)
     usage: Usage = Usage()
     cost_usd: float | None = None
+    has_unpriced: bool = False
     model: str | None = None
     lost: int = 0
 
@@ -104,7 +101,7 @@ class _Draft:
             case "usage":
                 self._count(event, said)
             case "error":
-                raise AgentFailed(_error_text(event, said))
+                raise AgentFailed(error_text(event, said))
             case _ if isinstance(kind, str) and kind in _WHOLE:
                 whole = _text(said, ("text", "content"), number)
                 self.texts = self.texts if whole is None else [whole]
@@ -121,7 +118,7 @@ class _Draft:
             "".join(self.texts),
             self.calls.uses,
             bounded(self.usage),
-            _finite(self.cost_usd),
+            None if self.has_unpriced else _finite(self.cost_usd),
             self.model,
         )
         return Heard(told, lost_answers(self.lost))
@@ -135,7 +132,7 @@ class _Draft:
         if made is None:
             self.lost += 1
             return
-        made.answer(_response(said))
+        made.answer(tool_answer(said))
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:
         text, tool = _text(said, ("text",), number) or "", _first_text(said, _NAMES)
@@ -150,7 +147,9 @@ class _Draft:
             _sum(self.usage.output_tokens, usage.output_tokens),
         )
         cost = read_cost(said)
-        self.cost_usd = _sum(self.cost_usd, read_cost(event) if cost is None else cost)
+        cost = read_cost(event) if cost is None else cost
+        self.cost_usd = _sum(self.cost_usd, cost)
+        self.has_unpriced = self.has_unpriced or (cost is None and usage != Usage())
 
 
 def _said(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -177,22 +176,6 @@ def _any_text(event: Mapping[str, Any]) -> str:
 
 def _first_text(said: Mapping[str, Any], keys: Iterable[str]) -> str | None:
     return next((said[key] for key in keys if isinstance(said.get(key), str) and said[key]), None)
-
-
-def _response(said: Mapping[str, Any]) -> Any:
-    """Return what a tool answered; of one that failed, what it says of that."""
-    result = next((said[key] for key in _RESULTS if key in said), None)
-    error = said.get("error")
-    return failed_tool(error, result) if error or said.get("success") is False else result
-
-
-def _error_text(event: Mapping[str, Any], said: Mapping[str, Any]) -> str:
-    for part in (event, said):
-        for path in ("error.message", "error", "message"):
-            found = lookup(part, path)
-            if isinstance(found, str) and found:
-                return found
-    return "no explanation"
 
 
 def _sum(before: Any, more: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.agents.unreadable import MAX_CALLS, refuse_more
 from kindlm.transcript import ToolCall, ToolUse
 
 __all__ = ["Calls", "Made", "lost_answers"]
@@ -40,7 +41,12 @@ class Calls:
         return tuple(ToolUse(made.call, made.response, AGENT_RULE) for made in self.made)
 
     def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
-        """Take a call; one without an id gets one that nothing refers to."""
+        """Take a call; one without an id gets one that nothing refers to.
+
+        Raises:
+            UnreadableReply: there are more than `MAX_CALLS`.
+        """
+        refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
         made = Made(tool_call(call_id or f"tool-{len(self.made)}", name, arguments))
         self.made.append(made)
         if call_id is not None and self._is_free(call_id):

@@ -22,6 +22,7 @@ from kindlm.agents.call_matching import Calls
 from kindlm.agents.json_values import compact_json, lookup
 from kindlm.agents.reply_reading import bounded, read_model, read_usage
 from kindlm.agents.tool_entries import failed_tool, read_tool_uses
+from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
 __all__ = [
@@ -91,9 +92,20 @@ class Spoken:
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
-    """Read a list of messages, or one alone, without those that say nothing of the talk."""
+    """Read a list of messages, or one alone, without those that say nothing of the talk.
+
+    Raises:
+        UnreadableReply: there are more than `MAX_MESSAGES`, or `MAX_CALLS` in them.
+    """
     found = value if isinstance(value, list) else [value]
-    messages = (_read(message) for message in found if isinstance(message, dict))
+    refuse_more(len(found), MAX_MESSAGES, "messages")
+    messages, calls = list[ChatMessage](), 0
+    for message in found:
+        if not isinstance(message, dict):
+            continue
+        messages.append(_read(message))
+        calls += len(messages[-1].calls)
+        refuse_more(calls, MAX_CALLS, "tool calls")
     return tuple(message for message in messages if message.speaker is not Speaker.NOBODY)
 
 

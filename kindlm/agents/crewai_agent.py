@@ -7,6 +7,7 @@ and what was said before as `conversation_history`. See crewai_replies for the a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +16,7 @@ from kindlm.agents.crewai_replies import read_crew
 from kindlm.agents.http_exchange import HttpExchange
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
+from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -59,7 +61,7 @@ class CrewAgent:
             return answer
         got = answer.value
         try:
-            heard = read_crew(got.text)
+            heard = await read_aside(got.text, partial(read_crew, got.text))
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:

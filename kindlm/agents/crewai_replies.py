@@ -31,7 +31,9 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.tool_entries import AGENT_RULE, failed_tool, tool_call
+from kindlm.agents.reported_errors import error_text
+from kindlm.agents.tool_entries import AGENT_RULE, tool_answer, tool_call
+from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolUse, Usage
 
@@ -62,7 +64,7 @@ def read_crew(text: str) -> Heard:
         raise UnreadableReply("it is no JSON object")
     answer = _text(value)
     if not answer and value.get("error"):
-        raise AgentFailed(_error_text(value["error"]))
+        raise AgentFailed(error_text({"error": value["error"]}))
     tasks = _entries(value, _TASKS)
     executions = [] if tasks else _entries(value, ("agent_executions",))
     if answer is None and not tasks and not executions:
@@ -98,13 +100,17 @@ def _uses(
     tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]
 ) -> tuple[tuple[ToolUse, ...], int]:
     """Return the calls of tools, and how many answers in messages belong to none."""
-    uses, lost = list[ToolUse](), 0
+    refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
+    uses, lost, read = list[ToolUse](), 0, 0
     for index, task in enumerate(tasks):
         name, messages = _name(task, "tool"), task.get("messages")
         if name is None and isinstance(messages, list):
+            read += len(messages)
+            refuse_more(read, MAX_MESSAGES, "messages")
             said = spoken(read_messages(messages))
             uses += said.tool_uses
             lost += said.lost
+            refuse_more(len(uses), MAX_CALLS, "tool calls")
         else:
             uses.append(_use(task, name or _TASK, f"task-{index}"))
     for index, execution in enumerate(executions):
@@ -115,11 +121,10 @@ def _uses(
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     arguments = next((entry[key] for key in _ARGUMENTS if key in entry), None)
-    output = next((entry[key] for key in _RESULTS if key in entry), None)
-    status, error = entry.get("status"), entry.get("error")
-    failed = isinstance(status, str) and status.lower() not in _DONE
-    if error or failed:
-        output = failed_tool(error or f"the crew says that its status is {status}", output)
+    status = entry.get("status")
+    if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
+        entry = {**entry, "error": f"the crew says that its status is {status}"}
+    output = tool_answer(entry, _RESULTS)
     call = tool_call(_name(entry, "id") or default_id, name, arguments)
     return ToolUse(call, output, AGENT_RULE)
 
@@ -140,12 +145,6 @@ def _cost(
     """Return the cost of the crew, else that of its tasks together."""
     costs = (read_cost({"cost": counts.get("total_cost")}), read_cost(value, tasks))
     return next((cost for cost in costs if cost is not None), None)
-
-
-def _error_text(error: Any) -> str:
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return str(error["message"])
-    return error if isinstance(error, str) else compact_json(error)
 
 
 def _name(entry: Mapping[str, Any], key: str) -> str | None:

@@ -30,6 +30,7 @@ __all__ = [
 
 _QUOTED_CHARACTERS = 200
 _QUOTED_LINES = 3
+_LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _WHERE_THE_TEXT_IS = (
     "Check the agent's `endpoint`, and where its answer holds the text: `responsePath`"
@@ -64,7 +65,7 @@ class Who:
     def quote(self, text: str) -> str:
         """Return a text short enough for a sentence, in one line and without control characters."""
         # Secrets go first: a cut through one would leave a part that nothing recognises.
-        line = " ".join(self.clean(text).split())
+        line = " ".join(self.clean(text)[:_LOOKED_AT].split())
         line = "".join(character for character in line if character.isprintable())
         return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
 

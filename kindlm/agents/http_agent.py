@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from kindlm.agents import failures
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_options import HttpSettings, http_settings
 from kindlm.agents.http_request import form_warnings, make_body
+from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Reading,
@@ -65,7 +67,7 @@ class HttpAgent:
             return answer
         got = answer.value
         try:
-            told = _read(got, settings.reading)
+            told = await read_aside(got.text, partial(_read, got, settings.reading))
         except AgentFailed as failure:
             return Err(failures.of_report(settings.target.who, str(failure), got.text, got.status))
         except UnreadableReply as error:

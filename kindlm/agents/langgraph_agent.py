@@ -8,6 +8,7 @@ mode `cloud` a conversation is a thread, and a message is a run in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from kindlm.agents.langgraph_options import GraphSettings, Mode, graph_settings
 from kindlm.agents.langgraph_replies import read_run, read_stream, read_value
 from kindlm.agents.langgraph_state import Sent
 from kindlm.agents.langgraph_threads import Threads, run_input
+from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -62,17 +64,17 @@ class GraphAgent:
         """Send one message; see `ports.Agent`."""
         if self._settings.mode is not Mode.CLOUD:
             answer = await self._exchange.post(_body(request), request.timeout_s)
-            return answer if isinstance(answer, Err) else self._read(request, answer.value)
+            return answer if isinstance(answer, Err) else await self._read(request, answer.value)
         answer = await self._threads.run(request)
-        result = answer if isinstance(answer, Err) else self._read(request, answer.value)
+        result = answer if isinstance(answer, Err) else await self._read(request, answer.value)
         if isinstance(result, Err):
             self._threads.leave(request)
         return result
 
-    def _read(self, request: AgentRequest, got: HttpReply) -> Result[AgentReply]:
+    async def _read(self, request: AgentRequest, got: HttpReply) -> Result[AgentReply]:
         who = self._settings.target.who
         try:
-            heard = self._heard(request, got)
+            heard = await read_aside(got.text, partial(self._heard, request, got))
         except AgentFailed as failure:
             return Err(failures.of_report(who, str(failure), got.text, got.status))
         except UnreadableReply as error:

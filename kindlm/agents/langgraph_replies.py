@@ -21,9 +21,11 @@ from typing import Any
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import read_messages
 from kindlm.agents.event_framing import json_value
-from kindlm.agents.langgraph_state import GraphReply, Sent, error_text
-from kindlm.agents.reply_reading import AgentFailed, UnreadableReply
+from kindlm.agents.langgraph_state import GraphReply, Sent
+from kindlm.agents.reply_reading import AgentFailed
+from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event, parse_events
+from kindlm.agents.unreadable import MAX_EVENTS, UnreadableReply, refuse_more
 from kindlm.strict_json import parse_json
 
 __all__ = ["read_run", "read_stream", "read_value"]
@@ -53,7 +55,7 @@ def read_stream(text: str, sent: Sent) -> Heard:
     reply = GraphReply(sent)
     for kind, value in _values(text):
         if kind == "error":
-            raise AgentFailed(value if isinstance(value, str) else error_text(value))
+            raise AgentFailed(error_text(value))
         if isinstance(value, dict):
             _add_event(reply, value)
         else:
@@ -66,7 +68,7 @@ def read_run(text: str, sent: Sent) -> Heard:
     reply = GraphReply(sent)
     for kind, value in _values(text):
         if kind == "error":
-            raise AgentFailed(value if isinstance(value, str) else error_text(value))
+            raise AgentFailed(error_text(value))
         if isinstance(value, dict) and kind == "values":
             reply.add_state(value)
         elif isinstance(value, dict) and kind == "updates":
@@ -100,10 +102,13 @@ def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:
 
 def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Return the objects and texts of a stream, with the names of their events."""
+    read = 0
     for number, event in enumerate(parse_events(text), start=1):
         for data in _data(event):
             if data == DONE:
                 return
+            read += 1
+            refuse_more(read, MAX_EVENTS, "events")
             value = json_value(data, f"event {number}")
             if isinstance(value, dict | str):
                 yield event.type, value

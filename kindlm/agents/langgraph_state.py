@@ -20,7 +20,7 @@ from kindlm.agents.chat_messages import (
     read_messages,
     spoken,
 )
-from kindlm.agents.json_values import compact_json, lookup
+from kindlm.agents.json_values import compact_json
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
@@ -29,10 +29,12 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.tool_entries import failed_tool, read_tool_uses
+from kindlm.agents.reported_errors import error_text
+from kindlm.agents.tool_entries import read_tool_uses, tool_answer
+from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import Usage
 
-__all__ = ["GraphReply", "Sent", "error_text"]
+__all__ = ["GraphReply", "Sent"]
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
@@ -69,6 +71,7 @@ class GraphReply:
     last_message: str | None = None
     text: str | None = None
     is_interrupted: bool = False
+    read: int = 0
 
     def add_state(self, state: Mapping[str, Any]) -> None:
         """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
@@ -90,12 +93,13 @@ class GraphReply:
 
     def add_messages(self, value: Any) -> None:
         """Take messages that are all new."""
-        messages = read_messages(value)
+        messages = self._read(value)
         self.merging.add_new(messages)
         self._hear(last_text(messages), None)
 
     def add_step(self, step: Mapping[str, Any]) -> None:
         """Take a reported step: the call of a tool, with what it answered."""
+        refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
         self.steps.append(_step(step))
 
     def finished(self) -> Heard:
@@ -124,8 +128,16 @@ class GraphReply:
         return Heard(told, (*warnings, *lost_answers(said.lost)))
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
-        messages = read_messages(state.get("messages", []))
+        messages = self._read(state.get("messages", []))
         return new_messages(messages, self.sent.text, has_history=has_history)
+
+    def _read(self, value: Any) -> Sequence[ChatMessage]:
+        """Read messages; a stream may tell all of them again and again, which is bounded, too."""
+        self.read += len(value) if isinstance(value, list) else 1
+        refuse_more(self.read, MAX_MESSAGES, "messages")
+        messages = read_messages(value)
+        self.read += sum(len(message.calls) for message in messages)
+        return messages
 
     def _hear(self, message: str | None, text: str | None) -> None:
         """Keep what was told last."""
@@ -142,16 +154,6 @@ class GraphReply:
         if error:
             raise AgentFailed(error_text(error if isinstance(error, dict) else {"error": error}))
         self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
-
-
-def error_text(value: Any) -> str:
-    """Return what an error says: its kind and its message, as far as they are there."""
-    kind, inner = lookup(value, "error"), lookup(value, "error.message")
-    message = inner if isinstance(inner, str) else lookup(value, "message")
-    words = [word for word in (kind, message) if isinstance(word, str) and word]
-    if words:
-        return ": ".join(words)
-    return compact_json(kind) if isinstance(kind, dict | list) else "no explanation"
 
 
 def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
@@ -176,9 +178,7 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
     arguments = next((step[key] for key in _ARGUMENTS if key in step), None)
     if isinstance(arguments, str) and arguments and not arguments.lstrip().startswith("{"):
         arguments = {"tool_input": arguments}
-    output = next((step[key] for key in _RESULTS if key in step), None)
-    if step.get("error") or step.get("success") is False:
-        output = failed_tool(step.get("error"), output)
+    output = tool_answer(step, _RESULTS)
     call_id = step.get("id") or step.get("tool_call_id")
     kept = {"cost": step["cost"]} if "cost" in step else {}
     return {"id": call_id, "tool": name, "arguments": arguments, "output": output, **kept}

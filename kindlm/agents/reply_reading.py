@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
+from kindlm.agents.reported_errors import error_text
 from kindlm.agents.reported_numbers import read_numbers
 from kindlm.agents.tool_entries import call_warnings, read_tool_uses
+from kindlm.agents.unreadable import UnreadableReply
 from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
 
@@ -43,10 +45,6 @@ _OUTPUT_TOKENS = (
 MAX_TOKENS = 2**53 - 1
 """A count beyond this is none: JSON numbers are exact up to here, and sums of many still fit."""
 _MODELS = ("model", "model_id", "model_name")
-
-
-class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
-    """A reply that is none; the message says what is wrong with it."""
 
 
 class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
@@ -129,12 +127,17 @@ def agent_reply(
 def read_usage(value: Any) -> Usage:
     """Read `usage` or `tokens`, of the reply or of its metadata, under either spelling."""
     for part in _parts(value):
-        counts = part.get("usage", part.get("tokens"))
-        if isinstance(counts, dict):
-            return Usage(_count(counts, _INPUT_TOKENS), _count(counts, _OUTPUT_TOKENS))
-        if _is_count(counts):
-            return Usage(None, counts)
+        for counts in (part.get("usage"), part.get("tokens")):
+            usage = _usage(counts)
+            if usage != Usage():
+                return usage
     return Usage()
+
+
+def _usage(counts: Any) -> Usage:
+    if isinstance(counts, dict):
+        return Usage(_count(counts, _INPUT_TOKENS), _count(counts, _OUTPUT_TOKENS))
+    return Usage(None, counts) if _is_count(counts) else Usage()
 
 
 def bounded(usage: Usage) -> Usage:
@@ -150,14 +153,17 @@ def read_model(value: Any) -> str | None:
 
 
 def read_cost(value: Any, entries: Iterable[Any] = ()) -> float | None:
-    """Read the cost in US dollars: of the reply, else of its tool calls together."""
+    """Read the cost in US dollars: of the reply, else of its tool calls if all of them tell it.
+
+    Where only some of them do, it is not known what all of it cost.
+    """
     for part in _parts(value):
         cost = _amount(part.get("cost"))
         if cost is not None:
             return cost
     costs = [_amount(entry.get("cost")) for entry in entries if isinstance(entry, dict)]
     known = [cost for cost in costs if cost is not None]
-    return _amount(sum(known)) if known else None
+    return _amount(sum(known)) if costs and len(known) == len(costs) else None
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -191,17 +197,14 @@ def _text(value: Any, reading: Reading) -> str | None:
 def _failure(value: Any) -> str | None:
     """Return what a reply says of an error: a text, the `message` of an object, or all of it."""
     error = value.get("error") if isinstance(value, dict) else None
-    if not error:
-        return None
-    said = error.get("message") if isinstance(error, dict) else error
-    return said if said and isinstance(said, str) else compact_json(error)
+    return error_text({"error": error}) if error else None
 
 
 def _entries(value: Any, reading: Reading) -> list[Any]:
     if reading.tool_calls_path is not None:
         found = lookup(value, reading.tool_calls_path)
         return found if isinstance(found, list) else []
-    for path in ("tool_calls", "steps", "choices[0].message.tool_calls"):
+    for path in ("steps", "tool_calls", "choices[0].message.tool_calls"):
         found = lookup(value, path)
         if isinstance(found, list) and found:
             return found

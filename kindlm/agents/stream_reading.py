@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kindlm.agents.json_values import ABSENT, lookup
+from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import (
     Reading,
     Told,
@@ -19,8 +19,10 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
+from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event
 from kindlm.agents.tool_entries import read_tool_uses
+from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
 
@@ -32,9 +34,10 @@ T = TypeVar("T")
 def read_stream(events: Iterable[Event], reading: Reading) -> Told:
     """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong."""
     draft = _Draft(reading)
-    for event in events:
+    for number, event in enumerate(events, start=1):
         if event.data == DONE:
             break
+        refuse_more(number, MAX_EVENTS, "events")
         draft.add(event)
     return draft.finished()
 
@@ -57,7 +60,7 @@ class _Draft:
         except ValueError:
             value = None
         if event.type == "error" or (isinstance(value, dict) and value.get("error")):
-            raise UnreadableReply(_error_text(value, event.data))
+            raise UnreadableReply(error_text(value, event.data))
         if isinstance(value, dict):
             self._add_object(value)
         else:
@@ -82,10 +85,12 @@ class _Draft:
             self.model = _later(self.model, read_model(part))
 
     def _add_calls(self, value: Mapping[str, Any]) -> None:
-        for path in (self.reading.tool_calls_path or "tool_calls", "steps"):
-            whole = lookup(value, path)
-            for entry in whole if isinstance(whole, list) else ():
-                self.calls["whole", len(self.calls)] = entry
+        path = self.reading.tool_calls_path
+        found = (lookup(value, path) for path in ((path,) if path else ("steps", "tool_calls")))
+        whole = next((entries for entries in found if isinstance(entries, list) and entries), [])
+        refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
+        for entry in whole:
+            self.calls["whole", len(self.calls)] = entry
         deltas = lookup(value, "choices[0].delta.tool_calls")
         for position, delta in enumerate(deltas if isinstance(deltas, list) else ()):
             if isinstance(delta, dict):
@@ -133,14 +138,6 @@ def _texts(parts: Iterable[Any]) -> Iterable[str]:
         text = part.get("text") if isinstance(part, dict) else None
         if isinstance(text, str):
             yield text
-
-
-def _error_text(value: Any, data: str) -> str:
-    for path in ("error.message", "error", "message"):
-        found = lookup(value, path)
-        if found is not ABSENT and isinstance(found, str) and found:
-            return found
-    return data
 
 
 def _later(known: T | None, told: T | None) -> T | None:

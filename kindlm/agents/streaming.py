@@ -9,6 +9,7 @@ mean. With `streaming: false` it is one JSON value, read like that of the http a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from kindlm.agents.event_framing import is_sse, json_lines, sse_frames
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
+from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     AgentFailed,
@@ -76,7 +78,7 @@ class StreamingAgent:
             return answer
         got = answer.value
         try:
-            heard = _heard(got) if self._streams else _read(got)
+            heard = await read_aside(got.text, partial(_heard if self._streams else _read, got))
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:

@@ -11,11 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json
+from kindlm.agents.unreadable import MAX_CALLS, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse
 from kindlm.wording import count, shown
 
-__all__ = ["AGENT_RULE", "call_warnings", "failed_tool", "read_tool_uses", "tool_call"]
+__all__ = [
+    "AGENT_RULE",
+    "call_warnings",
+    "failed_tool",
+    "read_tool_uses",
+    "tool_answer",
+    "tool_call",
+]
 
 AGENT_RULE = "agent"
 """Who answered the calls: the agent ran its tools itself."""
@@ -28,8 +36,13 @@ _MAX_WARNINGS = 3
 
 
 def read_tool_uses(entries: Any) -> tuple[ToolUse, ...]:
-    """Read a list of reported calls; what is no object in it is no call."""
+    """Read a list of reported calls; what is no object in it is no call.
+
+    Raises:
+        UnreadableReply: there are more than `MAX_CALLS`.
+    """
     found = entries if isinstance(entries, list) else ()
+    refuse_more(len(found), MAX_CALLS, "tool calls")
     return tuple(
         _tool_use(entry, index)
         for index, entry in enumerate(entry for entry in found if isinstance(entry, dict))
@@ -56,6 +69,16 @@ def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
     """Return the answer of a tool that failed, with what it gave all the same."""
     failure = {"error": error or "the agent says that the tool failed"}
     return failure if result is None else {**failure, "result": result}
+
+
+def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = _RESPONSES) -> Any:
+    """Return what a tool answered, under the first of some keys; of one that failed, that too.
+
+    It failed if there is an `error`, or if its `success` is false.
+    """
+    result, error = _first(entry, keys), entry.get("error")
+    result = None if result is ABSENT else result
+    return failed_tool(error, result) if error or entry.get("success") is False else result
 
 
 def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
@@ -90,15 +113,7 @@ def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:
         arguments = _first(entry, _ARGUMENTS)
     call_id = entry.get("id")
     known = call_id if isinstance(call_id, str) and call_id else f"call_{index}"
-    return ToolUse(tool_call(known, name or _UNKNOWN, arguments), _response(entry), AGENT_RULE)
-
-
-def _response(entry: Mapping[str, Any]) -> Any:
-    response = _first(entry, _RESPONSES)
-    if response is not ABSENT:
-        return response
-    error = entry.get("error")
-    return {"error": error} if error else None
+    return ToolUse(tool_call(known, name or _UNKNOWN, arguments), tool_answer(entry), AGENT_RULE)
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:

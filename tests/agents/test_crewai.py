@@ -187,6 +187,7 @@ class TestReplies:
             ({"usage_metrics": {"total_cost": 0.05}, "cost": 7}, 0.05),
             ({"cost": 0}, 0.0),
             ({"tasks": [{"tool": "a", "cost": 0.25}, {"tool": "b", "cost": 0.5}]}, 0.75),
+            ({"tasks": [{"tool": "a", "cost": 0.25}, {"tool": "b"}]}, None),
             ({"usage_metrics": {"total_cost": -1}}, None),
             ({}, None),
         ],
@@ -235,3 +236,16 @@ class TestFailures:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         (got,), _ = talk(http({"error": f"bad token {TOKEN}"}), headers=headers)
         assert TOKEN not in failure(got).message + failure(got).details["body"]
+
+
+@pytest.mark.parametrize(
+    ("body", "things"),
+    [
+        ({"tasks": [{}] * 10_001}, "10,000 tasks"),
+        ({"tasks": [{"messages": [{}] * 60_000}] * 2}, "100,000 messages"),
+        ({"tasks": [{"messages": [{"tool_calls": [{}] * 6_000}]}] * 2}, "10,000 tool calls"),
+    ],
+)
+def test_more_than_any_answer_holds_is_refused(talk, http, failure, body, things):
+    (result,), _ = talk(http({"result": "R", **body}))
+    assert f"more than {things}" in failure(result).message

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from dataclasses import replace
 
 import pytest
 
 from kindlm.errors import ErrorCode
+from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
 
@@ -685,3 +687,67 @@ def test_a_charset_that_is_none_does_no_harm(peer, http, make, ask, success, cha
             return await agent.send(ask())
 
     assert success(asyncio.run(run())).text == "schön"
+
+
+@pytest.mark.parametrize(
+    ("entry", "response"),
+    [
+        ({"output": None, "error": "boom"}, {"error": "boom"}),
+        ({"output": "half", "error": "boom"}, {"error": "boom", "result": "half"}),
+        ({"output": "x", "success": True, "error": None}, "x"),
+    ],
+)
+def test_a_tool_that_failed_says_so(reply, entry, response):
+    told = reply({"message": "ok", "tool_calls": [{"name": "a", **entry}]})
+    assert told.tool_uses[0].response == response
+
+
+def test_a_tool_without_success_failed(reply):
+    told = reply({"message": "ok", "tool_calls": [{"name": "a", "output": 0, "success": False}]})
+    assert set(told.tool_uses[0].response) == {"error", "result"}
+
+
+@pytest.mark.parametrize("usage", [None, {}, "many"])
+def test_a_usage_without_counts_does_not_hide_tokens(reply, usage):
+    told = reply({"message": "ok", "usage": usage, "tokens": {"input": 3, "output": 4}})
+    assert told.usage == Usage(3, 4)
+
+
+STEPS = {"steps": [{"tool": "a"}], "tool_calls": [{"name": "b"}]}
+
+
+def test_steps_count_before_tool_calls(reply):
+    assert [use.call.name for use in reply({"message": "ok", **STEPS}).tool_uses] == ["a"]
+    streamed = reply(f"data: {json.dumps(STEPS)}\n\n", kind="text/event-stream")
+    assert [use.call.name for use in streamed.tool_uses] == ["a"]
+    assert [use.call.name for use in reply({"message": "ok", **STEPS, "steps": []}).tool_uses] == [
+        "b"
+    ]
+
+
+def test_more_than_any_answer_holds_is_refused(talk, http, failure):
+    (result,), _ = talk(http({"message": "ok", "tool_calls": [{}] * 10_001}))
+    assert "more than 10,000 tool calls" in failure(result).message
+    (result,), _ = talk(http("data: x\n\n" * 100_001, kind="text/event-stream"))
+    assert "more than 100,000 events" in failure(result).message
+
+
+def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, success, monkeypatch):
+    read_in = []
+
+    def parse(text):
+        read_in.append(threading.current_thread())
+        return parse_json(text)
+
+    monkeypatch.setattr("kindlm.agents.http_agent.parse_json", parse)
+
+    async def run():
+        async with (
+            peer(http({"message": "x" * 100_000})) as server,
+            make(AgentTarget("shop", "http", server.url)) as agent,
+        ):
+            success(await agent.send(ask()))
+
+    asyncio.run(run())
+    assert threading.main_thread() not in read_in
+    assert read_in

@@ -264,7 +264,14 @@ class TestStates:
 
     def test_reported_steps_count_before_messages(self, reply):
         steps = [
-            {"id": "a", "name": "n", "tool": "search", "parameters": {"q": 1}, "output": 0},
+            {
+                "id": "a",
+                "name": "n",
+                "tool": "search",
+                "parameters": {"q": 1},
+                "output": 0,
+                "cost": 0.5,
+            },
             {"tool": "pay", "success": False, "output": None, "error": "denied", "cost": 0.25},
         ]
         told = reply({"messages": [SENT, ai("ok", call("c1", "other"))], "steps": steps})
@@ -272,7 +279,28 @@ class TestStates:
             ToolUse(ToolCall("a", "search", {"q": 1}), 0, "agent"),
             ToolUse(ToolCall("call_1", "pay", {}), {"error": "denied"}, "agent"),
         )
-        assert told.reported_cost_usd == 0.25
+        assert told.reported_cost_usd == 0.75
+
+    def test_a_cost_that_only_some_steps_tell_is_not_that_of_all(self, reply):
+        steps = [{"tool": "search", "cost": 0.01}, {"tool": "pay"}]
+        assert reply({"output": "ok", "steps": steps}).reported_cost_usd is None
+
+    @pytest.mark.parametrize(
+        ("body", "things"),
+        [
+            ({"messages": [{}] * 100_001}, "messages"),
+            ({"messages": [{"tool_calls": [{}] * 5_001}] * 2}, "tool calls"),
+            ({"steps": [{}] * 10_001}, "steps"),
+        ],
+    )
+    def test_more_than_any_answer_holds_is_refused(self, talk, http, failure, body, things):
+        (result,), _ = talk(http({"output": "ok"} | body))
+        assert f"000 {things}" in failure(result).message
+
+    def test_messages_that_are_told_again_count_again(self, talk, http, failure):
+        frame = "data: " + json.dumps({"messages": [{}] * 2_000}) + "\n\n"
+        (result,), _ = talk(http(frame * 51, kind=SSE), mode="streaming")
+        assert "more than 100,000 messages" in failure(result).message
 
     @pytest.mark.parametrize(
         ("action", "arguments"),

@@ -174,6 +174,11 @@ class TestEvents:
         )
         assert (reply.usage, reply.reported_cost_usd, reply.model) == (Usage(15, 2), 0.75, "m-1")
 
+    def test_a_cost_that_is_told_of_a_part_is_not_that_of_all(self, hear, success):
+        part, rest = event("usage", input_tokens=10, cost=0.01), event("usage", input_tokens=10**6)
+        reply = success(hear(part, rest, event("usage")))
+        assert (reply.usage.input_tokens, reply.reported_cost_usd) == (1_000_010, None)
+
     def test_more_than_can_be_counted_is_unknown(self, hear, success):
         huge = event("usage", input_tokens=2**53 - 1, cost=1e308)
         reply = success(hear(huge, huge, event("token", token="x")))
@@ -281,10 +286,17 @@ class TestFailures:
         assert "more than 3 events" in failure(hear(*[event("token", token="x")] * 4)).message
 
     def test_many_results_are_found_quickly(self, hear, success):
-        calls = [event("tool_call", name="a") for _ in range(20_000)]
-        results = [event("tool_result", name="a", result=n) for n in range(20_000)]
+        calls = [event("tool_call", name="a") for _ in range(10_000)]
+        results = [event("tool_result", name="a", result=n) for n in range(10_000)]
         reply = success(hear(*calls, *results))
-        assert [use.response for use in reply.tool_uses] == list(range(20_000))
+        assert [use.response for use in reply.tool_uses] == list(range(10_000))
+
+    @pytest.mark.parametrize("streaming", [True, False])
+    def test_more_calls_than_anybody_makes_are_none(self, hear, failure, streaming):
+        calls = [{"name": "a"}] * 10_001
+        said = [event("tool_call", **call) for call in calls]
+        result = hear(*(said if streaming else [{"steps": calls}]), streaming=streaming)
+        assert "more than 10,000 tool calls" in failure(result).message
 
     def test_a_stream_that_is_cut_off_is_no_answer(self, talk, failure):
         chunk = b'21\r\n{"type":"token","token":"so far"}\n\r\n'
