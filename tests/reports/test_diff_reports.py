@@ -223,3 +223,21 @@ def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
     record_run(history, "after", {"b": "+"}, suite="other")
     for form in DiffFormat:
         assert "NOTHING COMPARED" in written(compared(history), form)
+
+
+@pytest.mark.parametrize("form", [DiffFormat.TERMINAL, DiffFormat.MARKDOWN])
+def test_weighted_scores_are_points_of_100_as_everywhere(
+    history: History, form: DiffFormat
+) -> None:
+    def scored(score: float) -> list[dict[str, Any]]:
+        checks = [("weighted_score", "weighted score", score), ("judge", "kind", score)]
+        return [
+            {"assertions": tuple(Make.passed(kind, label, score=to) for kind, label, to in checks)}
+        ] * 3
+
+    record_run(history, "before", {"a": scored(0.955)})
+    record_run(history, "after", {"a": scored(0.5)})
+    text = written(compared(history), form)
+    assert "mean score 95.5 → 50" in text
+    assert "(-45.5" in text
+    assert "mean score 0.95 → 0.50" in text or "mean score 0.96 → 0.50" in text

@@ -10,6 +10,7 @@ from kindlm.history.diff.values import CheckChange, ConfigChange, TestDiff
 from kindlm.history.diff.words import Edit, Segment, WordDiff
 from kindlm.reports.assertion_text import json_shown
 from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 
 __all__ = [
@@ -96,7 +97,8 @@ def check_text(check: CheckChange) -> str:
     if check.kind in (*SCORED, "drift") and None not in (check.score_before, check.score_after):
         assert check.score_before is not None
         assert check.score_after is not None
-        text += f", mean score {score(check.score_before)} → {score(check.score_after)}"
+        form = score if check.kind in ("judge", "drift") else points_of_100
+        text += f", mean score {form(check.score_before)} → {form(check.score_after)}"
     return text
 
 

@@ -20,6 +20,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics import Settlement
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import show_command, show_run
 from kindlm.wording import count
@@ -276,7 +277,7 @@ LOOKS: dict[Kind, Look] = {
 
 _FORMS: dict[str, Callable[[float], str]] = {
     "judge": score,
-    "score": score,
+    "score": points_of_100,
     "drift": score,
     "latency": duration,
     "tokens": lambda tokens: f"{tokens:,.0f}",
@@ -350,7 +351,9 @@ def _side(side: SideFigures | None) -> str:
 
 
 def _relative(figure: Figure, change: float) -> str | None:
-    if figure.name in ("judge", "score", "drift"):
+    if figure.name == "score":
+        return f"{'-' if change < 0 else '+'}{points_of_100(abs(change))}"
+    if figure.name in ("judge", "drift"):
         return f"{change:+.2f}"
     if not figure.before:
         return None
