@@ -328,6 +328,8 @@ class Suite:
 
     `config_text` is the resolved configuration in canonical JSON, as it is recorded, and
     `config_hash` its identity; neither holds values of environment variables or port numbers.
+    `retries` is how often a call that failed is made again, `reruns` how often an execution is run
+    again that did not pass.
     `unread` are files of it that could not be loaded, from the project's root: what they define is
     not known.
     Placeholders for those stand in `providers` and `cases` until they are bound, at run time.
@@ -351,6 +353,7 @@ class Suite:
     timeout_ms: int = 60_000
     execution_timeout_ms: int = 300_000
     retries: int = 2
+    reruns: int = 0
     services: tuple[Service, ...] = ()
     prices: Mapping[str, Price] = field(default_factory=dict)
     record_raw_bodies: bool = True

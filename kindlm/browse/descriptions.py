@@ -47,6 +47,7 @@ _TABLE_DESCRIPTIONS = {
     "suite_gates": "Gates in force in a suite, after command-line overrides.",
     "planned_tests": "All tests of a suite, selected or not.",
     "executions": "Executions, as their last attempt left them.",
+    "retried_attempts": "Attempts that did not pass, after which an execution was run again.",
     "provider_calls": "Calls of models; texts by reference.",
     "tool_calls": "Calls of simulated tools; texts by reference.",
     "assertions": "Assertions that were evaluated; texts by reference.",
@@ -65,7 +66,7 @@ _COLUMNS = {
     },
     "executions": {
         "number": "position in the plan of the run, from 1",
-        "attempt": "an execution that was resumed has several attempts",
+        "attempt": "an execution that was resumed or retried has several attempts",
         "status": "passed, failed, errored or skipped; empty: not finished",
         "latency_ms": "milliseconds",
         "cost_usd": "US dollars of the tested model's calls; empty: unknown",
@@ -89,6 +90,7 @@ _COLUMNS = {
         "advisory": "1: it decides nothing",
     },
     "tests": {
+        "passed_later": "how many of those that passed did so only when they were run again",
         "file": "where it is written, from the folder of the project",
         "line": "line of that file",
         "score_mean_min": "least mean of its weighted scores, 0 to 1",

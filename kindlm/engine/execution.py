@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -99,21 +99,28 @@ class Finished:
     failed: tuple[CheckResult, ...] = ()
     latency_ms: float = 0.0
     cost_usd: float = 0.0
+    retried: bool = False
 
 
 async def run_execution(
-    execution: Execution, doers: Doers, *, attempt: int = 1, reserved: Reservation | None = None
+    execution: Execution,
+    doers: Doers,
+    *,
+    attempt: int = 1,
+    reserved: Reservation | None = None,
+    may_rerun: Callable[[], bool] = lambda: False,
 ) -> Finished | None:
     """Run one execution; when this returns, its end is on disk. None if it was cut off before.
 
     `reserved` is the turn for its first call, if that was taken already. With conversations of an
-    earlier run, it is skipped if none was held for it.
+    earlier run, it is skipped if none was held for it. `may_rerun` tells whether it can be run
+    again if it did not pass; then it has not ended, and what is returned is `retried`.
     """
     held = None if doers.transcripts is None else doers.transcripts.find(execution)
     if isinstance(held, NothingHeld):
         return await skip_execution(execution, doers.recorder, attempt=attempt, reason=held.reason)
     with about_execution(subject(execution, attempt), execution.case.name, execution.target):
-        finished = await _Attempt(execution, doers, attempt, reserved, held).run()
+        finished = await _Attempt(execution, doers, attempt, reserved, held).run(may_rerun)
         if finished is None:
             _log.info("The execution was cut off")
         else:
@@ -122,15 +129,23 @@ async def run_execution(
 
 
 async def skip_execution(
-    execution: Execution, run: Recorder, *, attempt: int = 1, reason: str | None = None
+    execution: Execution,
+    run: Recorder,
+    *,
+    attempt: int = 1,
+    reason: str | None = None,
+    status: Status = Status.SKIPPED,
 ) -> Finished:
-    """Record that an execution was skipped: because its test says so, or for a `reason`."""
+    """Record that an execution was skipped: because its test says so, or for a `reason`.
+
+    One that was to be run again stays as it was: that is its `status`.
+    """
     recorder = run.about(subject(execution, attempt))
     recorder.record(ExecutionStarted(**_identity(execution), attempt=attempt, messages=[]))
     warnings = [] if reason is None else [reason]
-    recorder.record(ExecutionFinished(status=Status.SKIPPED, warnings=warnings))
+    recorder.record(ExecutionFinished(status=status, warnings=warnings))
     await recorder.durable()
-    return Finished(execution, Status.SKIPPED)
+    return Finished(execution, status)
 
 
 def callee(execution: Execution) -> Callee | None:
@@ -192,7 +207,7 @@ class _Attempt:
         self._deciding: list[CheckResult] = []
         self._trial: ScriptedTrial | None = None
 
-    async def run(self) -> Finished | None:
+    async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
         """Converse and check, and record how it ended; None if it was cut off."""
         self._recorder.record(self._start())
         try:
@@ -206,6 +221,9 @@ class _Attempt:
         ended = _finish(self._conversation, status, error, is_held=is_held)
         if self._trial is not None:
             ended = ended.model_copy(update={"score": self._trial.score})
+        retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
+        if retried:
+            ended = ended.model_copy(update={"retried": True})
         self._recorder.record(ended)
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
@@ -216,6 +234,7 @@ class _Attempt:
             tuple(result for result in self._deciding if result.outcome in undone),
             self._conversation.transcript.latency_ms,
             self._counter.spent_usd,
+            retried,
         )
 
     async def _guarded(self) -> KindlmError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kindlm.engine.budget import Budget
@@ -17,6 +17,7 @@ from kindlm.engine.pool import run_pool
 from kindlm.engine.recording import paced_event
 from kindlm.engine.stop import Stop
 from kindlm.engine.turns import Callee, Paces, Reservation
+from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan, PlannedSuite
 from kindlm.ports import (
     AgentFactory,
@@ -164,19 +165,56 @@ async def _do(
 ) -> Finished | None:
     """Do one execution; None if it was cut off by what stops the whole run."""
     attempt = earlier.attempts.get(execution.id, 0) + 1
+    status = Status.SKIPPED
     ordinal = execution.suite.ordinal
     if execution.case.skip:
         return await skip_execution(execution, doers.recorder, attempt=attempt)
     if doers.budget.limit_exceeded(ordinal) is None:
-        finished = await run_execution(execution, doers, attempt=attempt, reserved=reserved)
-        if finished is not None or stop.is_winding_down:
-            return finished
+        finished, attempt = await _run(execution, doers, attempt, reserved, stop)
+        if stop.is_winding_down or (finished is not None and not finished.retried):
+            return None if finished is None or finished.retried else finished
         attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
+        status = Status.SKIPPED if finished is None else finished.status
     elif reserved is not None:
         reserved.pace.ended(reserved.turn)
     limit = doers.budget.limit_exceeded(ordinal) or 0.0
     reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
-    return await skip_execution(execution, doers.recorder, attempt=attempt, reason=reason)
+    return await skip_execution(
+        execution, doers.recorder, attempt=attempt, reason=reason, status=status
+    )
+
+
+async def _run(
+    execution: Execution,
+    doers: Doers,
+    attempt: int,
+    reserved: Reservation | None,
+    stop: Stop,
+) -> tuple[Finished | None, int]:
+    """Run an execution, and again if it does not pass and its suite says so.
+
+    Returns how it ended and the number of its last attempt; that one was cut off if nothing ended,
+    or if what ended was to be run again. What earlier runs said is not asked for again.
+    """
+    suite, is_live = execution.suite, doers.transcripts is None and doers.answers is None
+    left = suite.suite.reruns if is_live else 0
+    ended: Finished | None = None
+    while True:
+
+        def may_rerun() -> bool:
+            is_affordable = doers.budget.limit_exceeded(suite.ordinal) is None
+            return left > 0 and is_affordable and not stop.is_winding_down  # noqa: B023
+
+        found = await run_execution(
+            execution, doers, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+        )
+        if found is None:
+            return ended, attempt
+        spent = 0.0 if ended is None else ended.cost_usd
+        ended = replace(found, cost_usd=found.cost_usd + spent)
+        if not found.retried:
+            return ended, attempt
+        attempt, left, reserved = attempt + 1, left - 1, None
 
 
 def _suite_limits(plan: Plan) -> dict[int, float]:

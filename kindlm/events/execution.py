@@ -77,7 +77,7 @@ class AssertionEvaluated(Payload):
 
 
 class ExecutionFinished(Payload):
-    """One execution ended. Once this is on disk, it is never run again."""
+    """One execution ended. Once this is on disk, it is run again only if it says so."""
 
     type: Literal["execution.finished"] = "execution.finished"
     status: Status
@@ -100,4 +100,8 @@ class ExecutionFinished(Payload):
     warnings: list[str] = []
     score: float | None = Field(
         default=None, description="weighted mean of the decided checks of a scenario, 0 to 1"
+    )
+    retried: bool = Field(
+        default=False,
+        description="it did not pass, and is run again: another attempt decides how it came out",
     )

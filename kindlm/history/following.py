@@ -53,6 +53,8 @@ def happenings(db: sqlite3.Connection, run: str, since: int = 0) -> Iterator[Hap
         match row["type"]:
             case "run.started" | "run.resumed" | "run.extended":
                 yield Happening(row["version"], What.PLANNED, planned=data["planned"])
+            case "execution.finished" if data.get("retried"):
+                continue  # the execution goes on
             case "execution.finished":
                 yield Happening(row["version"], What.ENDED, number)
             case "provider.failed" | "agent.failed":

@@ -33,6 +33,7 @@ def test_of(row: sqlite3.Row) -> TestView:
         target=row["target"],
         tags=tuple(dict.fromkeys(tags)),
         counts=counts_of(row),
+        passed_later=row["passed_later"],
         pass_rate_min=row["pass_rate_min"],
         latency_ms=row["latency_avg_ms"],
         cost_usd=row["cost_usd"],

@@ -37,6 +37,7 @@ _ROWS_OF = {
     "suite_gates": _SUITES,
     "planned_tests": _SUITES,
     "executions": "run = ?1",
+    "retried_attempts": _EXECUTIONS,
     "provider_calls": _EXECUTIONS,
     "tool_calls": _EXECUTIONS,
     "assertions": _EXECUTIONS,

@@ -119,6 +119,7 @@ class TestView:
     """A test (case x target) over its repeats; of a stopped run, some have none.
 
     `latency_ms` is the mean of its executions; `cost_usd` the sum, None if a part is unknown.
+    `passed_later` are those of its executions that passed when they were run again.
     `line` is one of `file`, which is written as paths of suites are. `scores` are its weighted
     scores where these have limits; the intervals that are shown of it hold with `confidence`.
     """
@@ -131,6 +132,7 @@ class TestView:
     target: str
     tags: tuple[str, ...]
     counts: StatusCounts
+    passed_later: int
     pass_rate_min: float
     latency_ms: float | None
     cost_usd: float | None
@@ -151,8 +153,8 @@ class TestView:
 
     @property
     def flaky(self) -> bool:
-        """Whether it passed in some repeats and failed in others."""
-        return is_flaky(self.counts)
+        """Whether it passed in some repeats or attempts, and in others did not."""
+        return is_flaky(self.counts, self.passed_later)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,9 +133,12 @@ def count_tests(
     return StatusCounts(**{test_status(counts, pass_rate_min, scores).value: number})
 
 
-def is_flaky(counts: StatusCounts) -> bool:
-    """Tell whether a test passed in some repeats and failed in others."""
-    return counts.passed > 0 and counts.failed > 0
+def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
+    """Tell whether a test passed in some repeats and failed in others.
+
+    So does one that passed only when it was run again: `passed_later` times.
+    """
+    return counts.passed > 0 and (counts.failed > 0 or passed_later > 0)
 
 
 def suite_passes(tests: StatusCounts, gates: Sequence[GateResult]) -> bool:

@@ -1,8 +1,9 @@
-"""Table `executions`: one row for each execution, as its last attempt left it."""
+"""Tables `executions`, as their last attempts left them, and `retried_attempts` before those."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from kindlm.projections.naming import (
     attempt_number,
@@ -13,7 +14,7 @@ from kindlm.projections.naming import (
     suite_id,
     text_ref,
 )
-from kindlm_store import Operation, Projection, RecordedEvent, Table, Update, Upsert
+from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table, Update, Upsert
 
 __all__ = ["EXECUTIONS"]
 
@@ -77,37 +78,65 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
     yield Upsert("executions", {"id": row["id"]}, row, newest=("attempt",))
 
 
+# What an attempt came to that was run again.
+_ATTEMPT_COLUMNS = {
+    "execution": "TEXT",
+    "attempt": "INTEGER",
+    "status": "TEXT",
+    "finished_at": "TEXT",
+    "output_ref": "TEXT",
+    "error_code": "TEXT",
+    "answers": "INTEGER",
+    "latency_ms": "REAL",
+    "input_tokens": "INTEGER",
+    "output_tokens": "INTEGER",
+    "cost_usd": "REAL",
+    "cost_source": "TEXT",
+    "cost_then_usd": "REAL",
+    "score": "REAL",
+}
+
+
 def _finished(event: RecordedEvent) -> Iterator[Operation]:
+    facts = _facts(event)
+    attempt = attempt_number(event)
+    if event.data.get("retried"):
+        # The execution itself has not ended.
+        told = {name: value for name, value in facts.items() if name in _ATTEMPT_COLUMNS}
+        yield Insert(
+            "retried_attempts", {"execution": execution_id(event), "attempt": attempt, **told}
+        )
+        return
+    yield Update("executions", {"id": execution_id(event), "attempt": attempt}, facts)
+
+
+def _facts(event: RecordedEvent) -> dict[str, Any]:
     data = event.data
-    yield Update(
-        "executions",
-        {"id": execution_id(event), "attempt": attempt_number(event)},
-        {
-            "status": data["status"],
-            "finished_at": event.at,
-            "output_ref": text_ref(data, "output"),
-            "error_code": data.get("error_code"),
-            "error_number": data.get("error_number"),
-            "error_ref": text_ref(data, "error"),
-            "hint": data.get("hint"),
-            "trace_ref": text_ref(data, "trace"),
-            "answers": data["answers"],
-            "latency_ms": data["latency_ms"],
-            "input_tokens": data.get("gen_ai.usage.input_tokens"),
-            "output_tokens": data.get("gen_ai.usage.output_tokens"),
-            "cost_usd": data.get("cost_usd"),
-            "cost_source": data["cost_source"],
-            "cost_then_usd": data.get("cost_then_usd"),
-            "finish_reason": data.get("gen_ai.response.finish_reason"),
-            "warnings": json_column(data.get("warnings", [])),
-            "score": data.get("score"),
-        },
-    )
+    return {
+        "status": data["status"],
+        "finished_at": event.at,
+        "output_ref": text_ref(data, "output"),
+        "error_code": data.get("error_code"),
+        "error_number": data.get("error_number"),
+        "error_ref": text_ref(data, "error"),
+        "hint": data.get("hint"),
+        "trace_ref": text_ref(data, "trace"),
+        "answers": data["answers"],
+        "latency_ms": data["latency_ms"],
+        "input_tokens": data.get("gen_ai.usage.input_tokens"),
+        "output_tokens": data.get("gen_ai.usage.output_tokens"),
+        "cost_usd": data.get("cost_usd"),
+        "cost_source": data["cost_source"],
+        "cost_then_usd": data.get("cost_then_usd"),
+        "finish_reason": data.get("gen_ai.response.finish_reason"),
+        "warnings": json_column(data.get("warnings", [])),
+        "score": data.get("score"),
+    }
 
 
 EXECUTIONS = Projection(
     name="executions",
-    version=5,
+    version=6,
     tables=(
         Table(
             "executions",
@@ -121,6 +150,16 @@ EXECUTIONS = Projection(
             },
             # The second one answers how the runs of a list went without looking at their rows.
             indexes=(("suite", "test", "target"), ("run", "status", "cost_usd", "answers")),
+        ),
+        Table(
+            "retried_attempts",
+            _ATTEMPT_COLUMNS,
+            primary_key=("execution", "attempt"),
+            clustered=True,
+            foreign_keys={
+                "execution": ("executions", "id"),
+                "output_ref": ("contents", "ref"),
+            },
         ),
     ),
     handlers={"execution.started": _started, "execution.finished": _finished},

@@ -74,6 +74,9 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
        coalesce(sum(e.status = 'errored'), 0) AS errored,
        coalesce(sum(e.status = 'skipped'), 0) AS skipped,
        sum(e.id IS NOT NULL AND e.status IS NULL) AS unfinished,
+       coalesce(sum(e.status = 'passed' AND EXISTS (
+         SELECT 1 FROM retried_attempts r WHERE r.execution = e.id
+       )), 0) AS passed_later,
        1.0 * sum(e.status = 'passed')
            / nullif(sum(e.status IN ('passed', 'failed', 'errored')), 0) AS pass_rate,
        avg(CASE WHEN e.answers > 0 THEN e.latency_ms END) AS latency_avg_ms,
@@ -127,7 +130,7 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
 
 VIEWS = Projection(
     name="views",
-    version=8,
+    version=9,
     tables=(),
     handlers={},
     views={

@@ -226,7 +226,9 @@ def _repeats(view: RunView, test: TestView) -> str:
     for execution in view.executions(test):
         status = execution.status.value if execution.status else "not finished"
         lines.append(f"repeat {execution.repeat}: {status}  {show_command(execution.id)}")
-    if test.flaky:
+    if test.passed_later:
+        lines.append(f"flaky: passed only when run again in {count(test.passed_later, 'repeat')}")
+    elif test.flaky:
         lines.append("flaky: passed in some repeats and failed in others")
     return "\n".join(lines)
 

@@ -99,6 +99,7 @@ def compile_scenarios(
         gates=(),
         judge_model=next(iter(models), None),
         concurrency=config.eval.parallelism,
+        reruns=config.eval.retries,
         timeout_ms=_milliseconds(min(config.eval.default_timeout, 120.0)),
         execution_timeout_ms=_milliseconds(config.eval.default_timeout),
     )

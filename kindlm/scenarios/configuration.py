@@ -75,7 +75,7 @@ class EvalTable(Table):
     parallelism: int = Field(default=4, ge=1, le=1000)
     """How many run at once."""
     retries: int = Field(default=0, ge=0, le=MAX_REPEAT)
-    """How often a scenario that failed is run again."""
+    """How often a scenario that did not pass is run again."""
     default_timeout: Positive = 300.0
     """Seconds that one scenario may take."""
 
@@ -195,8 +195,6 @@ def _warn(config: ProjectConfiguration, reporter: Reporter) -> None:
     written: list[Place] = [
         (name,) for name in ("report", "sandbox") if name in config.model_fields_set
     ]
-    if "retries" in config.eval.model_fields_set and config.eval.retries:
-        written.append(("eval", "retries"))
     for path in written:
         message = f"`{dotted(path)}` has no effect yet"
         reporter.warning(path, message, "Leave it out", reason="no_effect")

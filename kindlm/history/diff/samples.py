@@ -2,7 +2,8 @@
 
 Everything is read in the order of tests in one pass over each table, so that the work grows with
 the number of executions and the memory does not. Of an execution that was begun again after a
-crash, only the attempt that ended counts.
+crash, only the attempt that ended counts. Of one that was run again since it did not pass, the
+first attempt that ended does: that it passed in the end would hide how often it does not.
 """
 
 from __future__ import annotations
@@ -89,45 +90,62 @@ SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
  ORDER BY test, target
 """
 
-_EXECUTIONS = """
-SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
-       e.output_tokens,
+_FIRST = "(SELECT min(attempt) FROM retried_attempts WHERE execution = e.id)"
+"""The first attempt of an execution that was run again; null of any other."""
+
+
+def _first(column: str) -> str:
+    """Return what the first attempt came to."""
+    return f"iif(f.attempt IS NULL, e.{column}, f.{column})"
+
+
+# The source of an execution that was run again is itself.
+_EXECUTIONS = f"""
+SELECT e.test, e.target, e.id, {_first("status")}, o.digest, {_first("latency_ms")},
+       {_first("input_tokens")}, {_first("output_tokens")},
        -- what was recorded in another run costs nothing now, but is what it was
-       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
-       e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL, e.score
-  FROM executions e LEFT JOIN contents o ON o.ref = e.output_ref
+       CASE WHEN {_first("cost_source")} <> 'unknown'
+            THEN coalesce({_first("cost_then_usd")}, 0) + {_first("cost_usd")} END,
+       {_first("answers")}, {_first("error_code")}, e.source,
+       {_first("output_ref")} IS NOT NULL AND o.digest IS NULL, {_first("score")}
+  FROM executions e
+  LEFT JOIN retried_attempts f ON f.execution = e.id AND f.attempt = {_FIRST}
+  LEFT JOIN contents o ON o.ref = {_first("output_ref")}
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
-"""
+"""  # noqa: S608 (constants of this module)
 
 # CROSS JOIN keeps the order of the tables: the tests come in the order of their index.
-_CALLS = """
+_CALLS = f"""
 SELECT e.id, t.tool, a.digest
   FROM executions e
- CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
+ CROSS JOIN tool_calls t
+    ON t.execution = e.source AND t.attempt = coalesce({_FIRST}, e.source_attempt)
   LEFT JOIN contents a ON a.ref = t.arguments_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id, t.position
-"""
+"""  # noqa: S608 (constants of this module)
 
-_CHECKS = """
+_CHECKS = f"""
 SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
-  FROM executions e CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+  FROM executions e
+ CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = coalesce({_FIRST}, e.attempt)
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    -- a weighted score is one, whoever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
-"""
+"""  # noqa: S608 (constants of this module)
 
-_ANSWERS = """
+_ANSWERS = f"""
 SELECT e.id, c.reported_model, c.recorded_in
   FROM executions e
- CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
+ CROSS JOIN provider_calls c
+    ON c.execution = e.source AND c.attempt = coalesce({_FIRST}, e.source_attempt)
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    AND c.purpose = 'test'
  ORDER BY e.test, e.target, e.repeat, e.id, c.call
-"""
+"""  # noqa: S608 (constants of this module)
 
 _Row = tuple[Any, ...]
 

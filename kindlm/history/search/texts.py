@@ -15,12 +15,14 @@ __all__ = ["Finished", "Kind", "Said", "newest_finished", "read_finished", "read
 _MOST = 100_000
 """Characters of a text that are searched: what follows is data more often than words."""
 
-# Of an execution that was resumed, the attempt that it ended with.
+# Of an execution that was resumed or retried, the attempt that it ended with.
 _FINISHED = """
 SELECT l.seq, l.id AS event, x.id, x.source, x.source_attempt, x.messages, x.output_ref
   FROM event_log l
  CROSS JOIN executions x
     ON x.run = substr(l.stream, 5) AND x.number = CAST(l.subject AS INTEGER)
+   AND x.attempt = CAST(substr(l.subject, instr(l.subject, '.') + 1) AS INTEGER)
+   AND x.status IS NOT NULL
  WHERE l.type = 'execution.finished' AND l.seq > :after
  ORDER BY l.seq
  LIMIT :limit

@@ -1,0 +1,121 @@
+"""Scenarios that are run again since they did not pass."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+from scenario_project import Project
+
+from kindlm.cli.app import run
+from kindlm.history.search.texts import read_finished
+
+TEST = """
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("good")
+"""
+
+
+@pytest.fixture(autouse=True)
+def retries(project: Project) -> None:
+    text = (project.root / "kindlm.toml").read_text("utf-8")
+    project.write("kindlm.toml", f"{text}[eval]\nretries = 2\n")
+
+
+def answers(project: Project, *texts: str | int) -> None:
+    """Let the agent say these, then the last one for ever; a number is an HTTP status."""
+    left = list(texts)
+
+    def answer(_: dict[str, Any]) -> dict[str, Any] | int:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        return found if isinstance(found, int) else {"message": found}
+
+    project.agent.answer = answer
+
+
+def attempts(project: Project) -> list[tuple[Any, ...]]:
+    return project.rows("SELECT attempt, status FROM retried_attempts ORDER BY attempt")
+
+
+def test_what_always_fails_is_run_as_often_as_it_says(project: Project) -> None:
+    answers(project, "bad")
+    assert project.test(tests=TEST) == 1
+    assert project.agent.said == ["hi"] * 3
+    assert len({request["conversation_id"] for request in project.agent.requests}) == 3
+    assert attempts(project) == [(1, "failed"), (2, "failed")]
+    assert project.statuses() == {"test_it": "failed"}
+    assert project.rows("SELECT attempt, score FROM executions") == [(3, 0.0)]
+
+
+def test_what_passes_is_run_once(project: Project) -> None:
+    answers(project, "good")
+    assert project.test(tests=TEST) == 0
+    assert project.agent.said == ["hi"]
+    assert attempts(project) == []
+
+
+@pytest.mark.parametrize("first", ["bad", 400])
+def test_the_last_attempt_decides_and_the_test_is_flaky(
+    project: Project, capsys: pytest.CaptureFixture[str], first: str | int
+) -> None:
+    answers(project, first, "good")
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    assert run(["test", "tests"]) == 0
+    assert "flaky" in capsys.readouterr().out
+    assert project.statuses() == {"test_it": "passed"}
+    assert attempts(project) == [(1, "failed" if first == "bad" else "errored")]
+    assert run(["report", "latest", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(test["status"], test["flaky"]) for test in told["tests"]] == [("passed", True)]
+
+
+def test_each_attempt_keeps_what_it_found(project: Project) -> None:
+    answers(project, "bad", "good")
+    project.test(tests=TEST)
+    found = project.rows("SELECT attempt, outcome FROM assertions ORDER BY attempt")
+    assert found == [(1, "failed"), (2, "passed")]
+
+
+def test_a_comparison_counts_first_attempts(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = TEST.replace('"x"', '"x", repeats=8')
+    answers(project, "good")
+    assert project.test("-j", "1", tests=tests) == 0
+    answers(project, *["bad", "good"] * 8)
+    assert project.test("-j", "1", tests=tests) == 0
+    capsys.readouterr()
+    assert run(["diff", "--format", "json", "latest~1", "latest"]) == 1
+    (test,) = json.loads(capsys.readouterr().out)["tests"]
+    assert (test["before"]["passed"], test["after"]["passed"]) == (8, 0)
+
+
+def test_a_run_that_is_resumed_begins_no_attempt_anew_that_ended(project: Project) -> None:
+    answers(project, "bad")
+    tests = TEST.replace('"x"', '"x", repeats=2')
+    project.test("-j", "1", "--max-time", "0", tests=tests)
+    answers(project, "good")
+    assert run(["test", "--resume", "--quiet"]) == 0
+    assert set(project.rows("SELECT status FROM executions")) == {("passed",)}
+
+
+@pytest.mark.parametrize("command", ["rescore", "replay"])
+def test_nothing_is_run_again_where_nobody_is_asked(project: Project, command: str) -> None:
+    answers(project, "bad")
+    project.test(tests=TEST)
+    assert run([command] if command == "rescore" else [command, "tests"]) == 1
+    assert len(project.agent.requests) == 3
+    assert attempts(project) == [(1, "failed"), (2, "failed")]
+
+
+def test_an_execution_is_searched_once(project: Project) -> None:
+    answers(project, "bad news", "good news")
+    project.test(tests=TEST.replace('"good"', '"good news"'))
+    with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db:
+        db.row_factory = sqlite3.Row
+        found = list(read_finished(db, 0, 10))
+    assert len(found) == 1
