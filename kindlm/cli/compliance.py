@@ -27,7 +27,11 @@ _LONGEST_NAME = 80
 
 
 def check_pdf(
-    file: Path, reporters: Sequence[Reporter], database: Path, suites: Iterable[Path] = ()
+    file: Path,
+    reporters: Sequence[Reporter],
+    database: Path,
+    suites: Iterable[Path] = (),
+    referenced: Iterable[Path] = (),
 ) -> Result[None]:
     """Return an error if a PDF can not be made, or would take the place of something else.
 
@@ -39,7 +43,7 @@ def check_pdf(
     for checked in (require_pdf(), distinct([*reporters, pdf])):
         if isinstance(checked, Err):
             return checked
-    return spare([pdf], database, suites)
+    return spare([pdf], database, suites, referenced)
 
 
 def write_documents(

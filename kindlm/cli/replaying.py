@@ -43,7 +43,7 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
     loaded = or_fail(load_again(source, project, options))
-    or_fail(spare(reporters, project.database, loaded.files))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console))
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:

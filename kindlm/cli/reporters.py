@@ -75,10 +75,17 @@ def distinct(reporters: Iterable[Reporter]) -> Result[None]:
 
 
 def spare(
-    reporters: Sequence[Reporter], database: Path, suites: Iterable[Path] = ()
+    reporters: Sequence[Reporter],
+    database: Path,
+    suites: Iterable[Path] = (),
+    referenced: Iterable[Path] = (),
 ) -> Result[None]:
-    """Return an error if a report would take the place of the history, a suite or a folder."""
-    kept = {os.path.realpath(suite): "a suite" for suite in suites}
+    """Return an error if a report would take the place of the history, a suite or a folder.
+
+    `referenced` are files that suites refer to, which have to stay, too.
+    """
+    kept = {os.path.realpath(file): "a file that a suite refers to" for file in referenced}
+    kept |= {os.path.realpath(suite): "a suite" for suite in suites}
     for reporter in reporters:
         if reporter.file is None:
             continue

@@ -89,7 +89,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
         fail([_no_files(source)], console)
     options = as_judged(options, source)
     loaded = or_fail(load_again(source, project, options))
-    or_fail(spare(reporters, project.database, loaded.files))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     _tell_loaded(loaded, options, console)
     rescoring = or_fail(rescoring_of(source, loaded, project, options, console))
     if options.warnings:
@@ -123,7 +123,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         options = or_fail(as_recorded(options, unfinished, project.root))
         source = or_fail(read_source(db, derived_from, options.suite))
     loaded = or_fail(load_again(source, project, options))
-    or_fail(spare(reporters, project.database, loaded.files))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     _tell_loaded(loaded, options, console)
     request = or_fail(rescoring_of(source, loaded, project, options, console)).request
     request = or_fail(resumed(request, unfinished, force=False))

@@ -106,12 +106,12 @@ def _check_files(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> Result[None]:
     """Return an error if a report can not be made, or would be written over what has to stay."""
-    spared = spare(reporters, project.database, loaded.files)
+    spared = spare(reporters, project.database, loaded.files, loaded.referenced)
     if options.pdf is None or isinstance(spared, Err):
         return spared
     from kindlm.cli.compliance import check_pdf
 
-    return check_pdf(options.pdf, reporters, project.database, loaded.files)
+    return check_pdf(options.pdf, reporters, project.database, loaded.files, loaded.referenced)
 
 
 def record_and_report(

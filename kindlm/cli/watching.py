@@ -53,7 +53,7 @@ def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
-    or_fail(spare(reporters, project.database, loaded.files))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     rounds = Rounds(arguments)
     watch = Watch(
         look=lambda: look(options),

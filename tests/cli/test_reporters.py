@@ -43,6 +43,26 @@ def test_a_report_is_not_written_over_the_suite(kindlm, file):
     assert not Path(".kindlm/kindlm.db").exists()
 
 
+def test_a_report_is_not_written_over_what_a_suite_is_made_of(kindlm):
+    assert kindlm("init", ".").code == 0
+    suite = Path("kindlm.yaml")
+    template = "compliance: {enabled: true, framework: custom, template: t.md}"
+    suite.write_text(f"{suite.read_text()}\n{template}\n")
+    Path("t.md").write_text("Mine.")
+    for option in (("--reporter", "junit=t.md"), ("--pdf", "t.md")):
+        outcome = kindlm("test", *option)
+        assert outcome.code == 1
+        assert "would be written over a file that a suite refers to" in outcome.err
+    assert kindlm("test").code == 0
+    before = suite.read_bytes()
+    for option in ("-o", "--pdf"):
+        outcome = kindlm("report", "--format", "compliance", option, "kindlm.yaml")
+        assert outcome.code == 1
+        assert "would be written over a suite" in outcome.err
+    assert suite.read_bytes() == before
+    assert Path("t.md").read_text() == "Mine."
+
+
 @pytest.mark.parametrize("beside", ["", "-wal"])
 def test_no_report_is_written_over_the_history(kindlm, beside):
     history = f".kindlm/kindlm.db{beside}"

@@ -39,13 +39,14 @@ def report_command(
 
     reporters = or_fail(parse_reporters([form], output))
     project = existing_history(db)
-    or_fail(spare(reporters, project.database))
-    if pdf is not None:
-        from kindlm.cli.compliance import check_pdf, write_pdf
-
-        or_fail(check_pdf(pdf, reporters, project.database))
     options = of_project(report_options(db, verbose=verbose), project.root)
     with open_view(db, run_id or run) as view:
+        suites = [project.root / suite.path for suite in view.suites]
+        or_fail(spare(reporters, project.database, suites))
+        if pdf is not None:
+            from kindlm.cli.compliance import check_pdf, write_pdf
+
+            or_fail(check_pdf(pdf, reporters, project.database, suites))
         errors = write_reports(reporters, view, options)
         if pdf is not None:
             errors += [error] if (error := write_pdf(view, pdf, options, view.suites)) else []
