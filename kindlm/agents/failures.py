@@ -33,7 +33,8 @@ _QUOTED_LINES = 3
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _WHERE_THE_TEXT_IS = (
-    "Check the agent's `endpoint`, and where its answer holds the text: `responsePath`"
+    "Check the agent's `endpoint`, and where its answer holds the text (docs/agents.md); in "
+    "kindlm.yaml `responsePath` can say so"
 )
 # Locks that timed out (409) and what says to come back are worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
@@ -109,7 +110,8 @@ def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmE
         who,
         ErrorCode.PROVIDER_TIMEOUT,
         f"{who.title} did not answer within {timeout_s * 1000:.0f} ms",
-        "Raise `timeoutMs` of the agent or of the defaults, or check whether the agent is slow",
+        "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
+        "`adapter_config.timeout`), or check whether the agent is slow",
         retryable=retryable,
     )
 

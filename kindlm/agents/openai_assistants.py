@@ -226,7 +226,7 @@ class AssistantsAgent:
             ErrorCode.PROVIDER_API_ERROR,
             f"{self._who.title} asks for the answers of its functions ({names}),"
             " and the test simulates no tools",
-            "Say in the test what they answer",
+            "Say what they answer: `tools` of the test, or `mocks.tool_mocks` of an EvalView case",
             body=json.dumps(run),
         )
 

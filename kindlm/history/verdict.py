@@ -198,7 +198,7 @@ def _cost(gate: Gate, metrics: SuiteMetrics) -> GateResult:
         return _result(gate, spent, False, f"spent ${spent:.4f}")
     if metrics.unknown_costs:
         calls = "1 call" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls"
-        reason = f"the price of {calls} is not known; add it under `prices`"
+        reason = f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
         # Not for want of something to measure: an unknown cost may be any cost.
         return GateResult(
             gate.name,

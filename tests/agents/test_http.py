@@ -595,6 +595,7 @@ def test_a_timeout_covers_everything_and_closes_the_connection(make, ask, peer, 
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert error.details["retryable"] is True
     assert "300 ms" in error.message
+    assert "`adapter_config.timeout`" in str(error.hint)
 
 
 def test_a_cancelled_call_closes_the_connection(make, ask, peer):

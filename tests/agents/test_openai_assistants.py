@@ -245,6 +245,7 @@ class TestTools:
         error = failure(talk(app)[0])
         assert "get_weather" in error.message
         assert "simulates no tools" in error.message
+        assert "`mocks.tool_mocks`" in str(error.hint)
         assert not error.details["retryable"]
         assert lines(app)[-1] == "POST /threads/thread_1/runs/run_1/cancel"
 
