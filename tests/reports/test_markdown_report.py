@@ -154,3 +154,19 @@ def test_a_failure_that_the_pass_rate_allows_is_told_after_those_that_count(
     text = write(run.finish(), "markdown")
     assert text.index("<code>broken</code>") < text.index("#### Passed, with failures")
     assert "✅ <code>shaky</code> · <code>gpt</code>: passed, 1 of 2 passed, flaky" in text
+
+
+def test_a_run_that_was_cut_off_has_passed_nothing_and_is_not_unchanged(
+    history: History, write: Any
+) -> None:
+    plan = [Make.planned("greets", repeat=4)]
+    for run in ("aaaa1111", "bbbb2222"):
+        writer = history.run(run, planned=4)
+        writer.suite(tests=plan)
+        for repeat in range(1, 5 if run == "aaaa1111" else 3):
+            writer.execution("greets", repeat=repeat, assertions=(Make.passed(),))
+        view = writer.finish() if run == "aaaa1111" else writer.leave()
+    text = write(view, "markdown")
+    assert "⚠️ UNCHANGED SO FAR" in text
+    assert re.search(r"<summary>\d gates? would pass so far</summary>", text)
+    assert "| ⏳ | `support` | passRateMin |" in text

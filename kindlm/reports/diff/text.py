@@ -96,6 +96,9 @@ def headline_of(diff: RunDiff) -> Headline:
     ):
         # Whether it does the same can not be told any more.
         word, good = "SAME RESULTS", None
+    if good and diff.after.missing:
+        # What did not end may still come out otherwise.
+        word, good = f"{word} SO FAR", None
     return Headline(word, tuple(_reasons(diff)), good)
 
 
