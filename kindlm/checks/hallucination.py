@@ -64,7 +64,7 @@ async def hallucination(
     the whole conversation up to it.
     """
     of_last_turn = expectation.params.get("evidence") == "prefix"
-    issues = grounding_issues(transcript, of_last_turn=of_last_turn)
+    issues = await context.aside(partial(grounding_issues, transcript, of_last_turn=of_last_turn))
     case = _Case(transcript, await context.aside(partial(readings_of, transcript)))
     claims = await _claims(case, context)
     if isinstance(claims, Ok):

@@ -63,7 +63,8 @@ async def _ask(
 ) -> Result[Judgement]:
     """Ask once; an answer is none of its own if it stands in what was `given`."""
     scale = expectation.params.get("scale")
-    question = judge_question(
+    question = partial(
+        judge_question,
         transcript,
         criteria=expectation.params["criteria"],
         rubric=expectation.params.get("rubric"),
@@ -71,7 +72,7 @@ async def _ask(
         token=new_token(),
         scale=scale,
     )
-    reply = await context.ask(question)
+    reply = await context.ask(await context.aside(question))
     if isinstance(reply, Err):
         return _no_judgement(f"The judge could not be asked: {reply.error.message}")
     text = reply.value.text

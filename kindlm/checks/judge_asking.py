@@ -26,23 +26,23 @@ async def ask_judge(
     Args:
         context: what the check may use.
         question: makes the question with a new token for its boundary lines.
-        read: reads an answer, not in the event loop; raises `ValueError` that says what is wrong
-            with one that is none.
+        read: reads an answer; raises `ValueError` that says what is wrong with one that is none.
+            Like `question` it takes long where there is a lot to judge, and runs aside.
 
     Returns:
         The answer, or a JUDGE_EVAL_ERROR if there was none after another try.
     """
     for _ in range(_TRIES - 1):
-        answer = await _ask_once(context, question(new_token()), read)
+        answer = await _ask_once(context, question, read)
         if isinstance(answer, Ok):
             return answer
-    return await _ask_once(context, question(new_token()), read)
+    return await _ask_once(context, question, read)
 
 
 async def _ask_once(
-    context: CheckContext, question: Question, read: Callable[[str], T]
+    context: CheckContext, question: Callable[[str], Question], read: Callable[[str], T]
 ) -> Result[T]:
-    reply = await context.ask(question)
+    reply = await context.ask(await context.aside(partial(question, new_token())))
     if isinstance(reply, Err):
         return _no_answer(f"The judge could not be asked: {reply.error.message}")
     text = reply.value.text

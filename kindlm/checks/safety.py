@@ -49,7 +49,7 @@ async def safety(
     Some phrases are harm of medium severity by themselves (`harm_patterns`). Where they don't
     decide, a judge is asked; nobody knows if it can't be asked or understood.
     """
-    phrases = list(find_harm(transcript.text))
+    phrases = await context.aside(lambda: list(find_harm(transcript.text)))
     by_phrase = [Finding(phrase.name or _UNNAMED, _PATTERN_SEVERITY) for phrase in phrases]
     categories, threshold = _wanted(expectation)
     if _worst(counted(by_phrase, categories)) >= threshold:

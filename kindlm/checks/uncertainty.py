@@ -43,7 +43,8 @@ async def uncertainty(
     With `judged`, a judge decides; without, whether the text has one of `UNCERTAIN_PHRASES`.
     """
     if not expectation.params.get("judged"):
-        found = _PHRASES.search(transcript.text.replace("\u2019", "'"))
+        said = transcript.text.replace("\u2019", "'")
+        found = await context.aside(lambda: _PHRASES.search(said))
         if found:
             return [passed(expectation, message=f"The answer says {shown(found[0])}.")]
         return [_missing(expectation, transcript, None)]
