@@ -97,7 +97,9 @@ RunOrGroupArgument = Annotated[
 
 PathsArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="PATH", help="Files or folders. Default: kindlm.yaml, else tests/."),
+    typer.Argument(
+        metavar="PATH", help="Files, folders or pack:NAME. Default: kindlm.yaml, else tests/."
+    ),
 ]
 
 ConfigOption = Annotated[

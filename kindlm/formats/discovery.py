@@ -46,10 +46,14 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file with tests, and the front end that reads it."""
+    """A file with tests, and the front end that reads it.
+
+    `suite` is what its suite is known by, if that is not where the file is.
+    """
 
     path: Path
     front_end: FrontEnd
+    suite: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

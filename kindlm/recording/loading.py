@@ -16,6 +16,7 @@ from kindlm.recording.project import project_name, run_environment, tests_folder
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.installed_packs import discover_pack, pack_in
 from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
 from kindlm.scenarios.load import load_scenarios
 from kindlm.suite import Expectation, Suite
@@ -86,7 +87,8 @@ def load_paths(
     ignored: list[Path] = []
     unreadable: dict[Path, Unreadable] = {}
     for path in paths:
-        found = discover(path)
+        pack = pack_in(path)
+        found = discover(path) if pack is None else discover_pack(pack)
         if isinstance(found, Err):
             return found
         for item in found.value.found:
@@ -159,7 +161,7 @@ def _load(
         if item.front_end == "kindlm":
             yield load_suite(item.path, root=around.root)
         elif item.front_end == "scenario":
-            yield load_scenarios(item.path, scenarios())
+            yield load_scenarios(item.path, scenarios(), item.suite)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
             yield from _load_cases(item.path.parent, named, configs, around)
 

@@ -38,9 +38,12 @@ class Surroundings:
     configuration: LoadedConfiguration
 
 
-def load_scenarios(file: Path, around: Surroundings) -> LoadedSuite:
-    """Load the scenarios of a Python or YAML file. Never raises for what a user did."""
-    path = suite_identity(file, around.root)
+def load_scenarios(file: Path, around: Surroundings, name: str | None = None) -> LoadedSuite:
+    """Load the scenarios of a Python or YAML file. Never raises for what a user did.
+
+    `name` is what its suite is known by, if that is not where the file is.
+    """
+    path = name or suite_identity(file, around.root)
     data = read_bytes(file)
     if isinstance(data, Err):
         return _unusable(file, path, 0, [data.error])

@@ -47,10 +47,16 @@ def import_file(file: Path) -> Result[ModuleType]:
 def _is_beside(module: str, folder: Path) -> bool:
     """Tell whether a module is one of a folder, and of no package that is installed there."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or not Path(file).is_relative_to(folder):
+    if file is None or not Path(file).is_relative_to(folder) or _is_of_kindlm(module):
         return False
-    parts = Path(file).relative_to(folder).parts
-    return "site-packages" not in parts and not any(part.startswith(".") for part in parts)
+    if "site-packages" in Path(file).parts:
+        return False
+    return not any(part.startswith(".") for part in Path(file).relative_to(folder).parts)
+
+
+def _is_of_kindlm(module: str) -> bool:
+    """Tell whether a module is one of ours: packs that come along stand in the same folder."""
+    return module.partition(".")[0] == "kindlm"
 
 
 def _root_and_name(file: Path) -> tuple[Path, str]:

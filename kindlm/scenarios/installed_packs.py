@@ -1,0 +1,105 @@
+"""Packs: scenarios that come with an installed package, and are run as `pack:NAME`.
+
+A package names them in its entry points of the group `kindlm.packs`: each is a package with test
+files, or a module that is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.formats.discovery import Discovery, Found, discover
+from kindlm.suggestions import suggest
+from kindlm.wording import shown
+
+__all__ = ["discover_pack", "pack_in"]
+
+_GROUP = "kindlm.packs"
+_MARK = "pack:"
+
+
+def pack_in(path: Path) -> str | None:
+    """Return what stands for a pack, or a file of one, in a path: `pack:NAME`, `pack:NAME/FILE`.
+
+    Paths that are recorded are put behind the folder of the project. A file or folder that is
+    really called so is no pack.
+    """
+    at = next((at for at, part in enumerate(path.parts) if part.startswith(_MARK)), None)
+    return None if at is None or path.exists() else "/".join(path.parts[at:])
+
+
+def discover_pack(pack: str) -> Result[Discovery]:
+    """Return the files with scenarios of a pack, by the names that their suites have."""
+    name, _, wanted = pack.removeprefix(_MARK).partition("/")
+    known = {each.name: each for each in entry_points(group=_GROUP)}
+    if name not in known:
+        return Err(_unknown(name, sorted(known)))
+    place = _place(known[name])
+    if place is None:
+        return Err(_missing(known[name]))
+    found = discover(place)
+    if isinstance(found, Err):
+        return found
+    files = [
+        file
+        for file in _files(f"{_MARK}{name}", place, found.value)
+        if not wanted or _is(file, pack)
+    ]
+    return Ok(Discovery(tuple(files))) if files else Err(_no_scenarios(pack, place))
+
+
+def _files(prefix: str, place: Path, found: Discovery) -> Iterator[Found]:
+    folder = place if place.is_dir() else place.parent
+    for each in found.found:
+        if each.front_end == "scenario":
+            inside = each.path.relative_to(folder).as_posix()
+            yield replace(each, suite=f"{prefix}/{inside}")
+
+
+def _is(found: Found, pack: str) -> bool:
+    return found.suite is not None and (found.suite == pack or found.suite.startswith(f"{pack}/"))
+
+
+def _place(entry: EntryPoint) -> Path | None:
+    """Return the folder or file of a pack; nothing of it is imported but the packages around it."""
+    try:
+        spec = find_spec(entry.module)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return None if spec.origin is None else Path(spec.origin)
+
+
+def _unknown(name: str, known: list[str]) -> KindlmError:
+    listed = ", ".join(known) or "none"
+    near = suggest(name, known)
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"There is no pack {shown(name)}. Installed: {listed}.",
+        f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
+    )
+
+
+def _missing(entry: EntryPoint) -> KindlmError:
+    package = "a package" if entry.dist is None else entry.dist.name
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"The pack {shown(entry.name)} of {package} is not there: no module {entry.module}.",
+        "Install that package anew.",
+    )
+
+
+def _no_scenarios(pack: str, place: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"There are no scenarios in {shown(pack)} ({place}).",
+        "A pack has test_*.py or *_test.py with functions under @scenario, or YAML with `turns`.",
+    )

@@ -1,0 +1,1 @@
+"""Packs of scenarios that come with kindlm."""

@@ -1,0 +1,106 @@
+"""Scenarios that come with an installed package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scenario_project import Project
+
+from kindlm.cli.app import run
+
+TEST = """
+@scenario("greeting")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+
+
+@pytest.fixture
+def installed(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Install a package with the pack `shop`, and one whose module is missing, as `pip` does."""
+    project.write("site/shop_pack/__init__.py", "")
+    project.write("site/shop_pack/test_hello.py", "from kindlm import *" + TEST)
+    project.write("site/shop_pack/more/bye.yaml", "name: bye\nturns: [{says: bye}]\n")
+    project.write("site/shop-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: shop\nVersion: 1")
+    project.write(
+        "site/shop-1.dist-info/entry_points.txt",
+        "[kindlm.packs]\nshop = shop_pack\nlost = no_such_module\nempty = shop_pack.empty\n",
+    )
+    project.write("site/shop_pack/empty/__init__.py", "")
+    monkeypatch.syspath_prepend(str(project.root / "site"))
+    return project
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_a_pack_is_run_by_its_name_with_the_agent_of_the_project(installed: Project) -> None:
+    assert run(["test", "pack:shop", "--quiet", "-t", "greeting"]) == 0
+    assert installed.agent.said == ["hi"]
+    assert installed.rows("SELECT name, path FROM suites ORDER BY name") == [
+        ("pack:shop/more/bye.yaml", "pack:shop/more/bye.yaml"),
+        ("pack:shop/test_hello.py", "pack:shop/test_hello.py"),
+    ]
+    assert installed.tests() == {"pack:shop/test_hello.py::test_it": "passed"}
+
+
+def test_a_file_of_a_pack_can_be_named(installed: Project) -> None:
+    assert run(["test", "pack:shop/test_hello.py", "--quiet"]) == 0
+    assert len(installed.tests()) == 1
+
+
+@pytest.mark.parametrize("command", [["rescore"], ["replay"], ["test", "--failed"]])
+def test_a_run_of_a_pack_can_be_looked_at_again(installed: Project, command: list[str]) -> None:
+    code = 1 if "--failed" in command else 0
+    installed.agent.answer = lambda _: {"message": "bad" if code else "hi"}
+    assert run(["test", "pack:shop/test_hello.py", "--quiet"]) == code
+    named = [] if command == ["rescore"] else ["pack:shop/test_hello.py"]
+    assert run([*command, *named]) == code
+    assert list(installed.tests()) == ["pack:shop/test_hello.py::test_it"]
+
+
+def test_a_pack_that_is_not_there_lists_those_that_are(
+    installed: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["test", "pack:shpo"]) == 1
+    text = told(capsys)
+    assert 'no pack "shpo"' in text
+    assert "customer-support, empty, lost, shop" in text
+    assert 'Did you mean "shop"?' in text
+
+
+@pytest.mark.parametrize(
+    ("pack", "why"),
+    [("lost", "no_such_module"), ("empty", "no scenarios"), ("shop/test_x.py", "no scenarios")],
+)
+def test_a_pack_without_scenarios_says_so(
+    installed: Project, capsys: pytest.CaptureFixture[str], pack: str, why: str
+) -> None:
+    assert run(["test", f"pack:{pack}"]) == 1
+    assert why in told(capsys)
+
+
+def support(request: dict[str, Any]) -> dict[str, Any]:
+    return {"message": f"I am sorry. I look into this: {request['message']}"}
+
+
+def judge(data: dict[str, Any], *, good: bool) -> dict[str, Any]:
+    if "criteria" in data:
+        return {"score": 5 if good else 0, "reasoning": ""}
+    name = "conveyed" if "tone" in data else "kept"
+    return {name: good, "quote": "", "reasoning": ""}
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_the_pack_that_comes_along_judges_agents(project: Project, good: bool) -> None:
+    project.agent.answer = support
+    project.agent.judge = lambda data: judge(data, good=good)
+    assert run(["test", "pack:customer-support", "--quiet"]) == (0 if good else 1)
+    assert set(project.tests().values()) == {"passed" if good else "failed"}
+    files = {name.partition("::")[0] for name in project.tests()}
+    assert files == {
+        f"pack:customer-support/test_{name}.py"
+        for name in ("angry_customer", "billing_dispute", "product_inquiry")
+    }
