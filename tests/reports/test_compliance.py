@@ -25,6 +25,7 @@ from kindlm.reports.compliance.template_process import (
     environ_of_templates,
     render_apart,
 )
+from kindlm.reports.markdown_text import cell
 from kindlm.reports.registry import ReportOptions, find_report
 from kindlm_store import Text
 
@@ -369,6 +370,16 @@ def test_a_configuration_of_any_origin_is_read(
     writer.suite(tests=[make.planned()], config=recorded_config)
     writer.execution(assertions=(make.passed(),))
     assert written(writer.finish()).startswith("# Test evidence for ")
+
+
+def test_a_text_with_a_bar_is_written_into_a_table_as_it_is() -> None:
+    """Markdown takes no bar within code in a table: it is in HTML there, which is not shown."""
+    shown = (cell("`x|y`"), r"\`x&#124;y\`", cell("<code>|</code>"), r"\<code>&#124;\</code>")
+    made = [pdf_of(f"| a |\n|---|\n| {each} |\n", "2026-01-31T12:00:00.000000Z") for each in shown]
+    code, same, tags, same_tags = [pdf.value for pdf in made if isinstance(pdf, Ok)]
+    assert code == same
+    assert tags == same_tags
+    assert code != tags
 
 
 @pytest.mark.parametrize(

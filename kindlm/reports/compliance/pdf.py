@@ -6,12 +6,16 @@ markup, and nothing is fetched or read from a file.
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+if TYPE_CHECKING:
+    from markdown_it.rules_inline import StateInline
 
 __all__ = ["pdf_of", "require_pdf"]
 
@@ -25,8 +29,11 @@ _FONTS = (
 """Where systems keep a font that has more than Latin letters."""
 
 _SIZE = 9
+_PADDING_MM = 0.8
+_BELOW_TEXT_MM = 2
 
 _CELL = re.compile(r"<(td|th)\b([^>]*)>(.*?)</t[dh]>", re.DOTALL)
+_CODE = re.compile(r"<code>([^<]*)</code>")
 _MARKUP = re.compile(r"</?(?:code|strong|em|a)\b[^>]*>")
 _NO_WIDTH = "\u200b"
 _MISSING = "\N{REPLACEMENT CHARACTER}"
@@ -71,7 +78,7 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
 
 
 def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
-    from fpdf import FPDF, FontFace
+    from fpdf import FPDF, FontFace, TextStyle
 
     pdf = FPDF(format="A4")
     pdf.set_creation_date(datetime.fromisoformat(made).astimezone(UTC))
@@ -96,6 +103,7 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         "h1": FontFace(color=0, size_pt=16),
         "h2": FontFace(color=0, size_pt=12),
         "h3": FontFace(color=0, size_pt=10),
+        "p": TextStyle(b_margin=_BELOW_TEXT_MM),
     }
     try:
         pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
@@ -111,9 +119,22 @@ def _html(markdown: str, *, tables: bool) -> str:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).disable("image")
-    html = str((parser.enable("table") if tables else parser).render(markdown))
-    # The writer of PDF knows no markup inside of cells.
-    return _CELL.sub(lambda cell: _cell(*cell.groups()), html)
+    parser.inline.ruler.before("html_inline", "code_in_html", _code_in_html)
+    document = str((parser.enable("table") if tables else parser).render(markdown))
+    # The writer of PDF knows no markup inside of cells, and puts rows upon the line above them.
+    padded = document.replace("<table>", f'<table cellpadding="{_PADDING_MM}">')
+    return _CELL.sub(lambda cell: _cell(*cell.groups()), padded)
+
+
+def _code_in_html(state: StateInline, silent: bool) -> bool:
+    """Read `<code>`, in which tables have texts with bars; nothing else of HTML is read."""
+    found = _CODE.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("code_inline", "code", 0).content = html.unescape(found[1])
+    state.pos = found.end()
+    return True
 
 
 def _cell(name: str, style: str, content: str) -> str:
