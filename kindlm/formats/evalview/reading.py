@@ -17,7 +17,9 @@ TOML_SUFFIX = ".toml"
 
 def read_file(path: Path, data: bytes) -> Document:
     """Return the list of all documents of a file. Never raises: see its problems."""
-    return read_toml(data) if path.suffix.lower() == TOML_SUFFIX else read_documents(data, merges=True)
+    return (
+        read_toml(data) if path.suffix.lower() == TOML_SUFFIX else read_documents(data, merges=True)
+    )
 
 
 def cases_of(documents: Document) -> list[Document]:
