@@ -86,6 +86,20 @@ def test_scripts_of_the_templates_run_and_no_others(recorded: Path, path: str) -
     assert page.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("page", ["?sql={}", "/-/query?sql={}"])
+def test_names_of_columns_are_written_out_in_styles_too(recorded: Path, page: str) -> None:
+    query = quote('SELECT 1 AS "a\u202eb\u3164"')
+    answer = get(serving(recorded), f"/history{page.format(query)}")
+    if "Invalid SQL" in answer.text:
+        pytest.skip("queries are elsewhere in this version of Datasette")
+    (style,) = re.findall(r'content: "(.*)"', answer.text)
+    assert style == r"a\\u202eb\\u3164"
+    assert not re.search(
+        "[\u202e\u3164]",
+        re.sub(r"<(script|textarea)\b.*?</\1>|<[^>]*>", "", answer.text, flags=re.DOTALL),
+    )
+
+
 def test_each_page_has_a_nonce_of_its_own(recorded: Path) -> None:
     datasette = serving(recorded)
     first, second = (directives(get(datasette, "/history"))["script-src"] for _ in range(2))
