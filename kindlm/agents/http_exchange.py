@@ -28,7 +28,10 @@ _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
 _KEEPS_METHOD = frozenset({307, 308})
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
-"""What is sent for people: a login, an error of a server or proxy, never an answer of an agent."""
+"""What is sent for people: a login, an error of a server or proxy, never an answer of an agent.
+
+Some frameworks send any text under the first name: it is a page only if it begins like one.
+"""
 _A_PAGE_CAME = (
     "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
@@ -96,7 +99,7 @@ class HttpExchange:
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
             return Err(failures.of_status(who, answer.status, answer.headers, answer.text))
-        if answer.kind in _PAGES:
+        if answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<"):
             why = "an HTML page came"
             return Err(failures.of_reply(who, why, answer.text, answer.status, _A_PAGE_CAME))
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms))

@@ -554,6 +554,10 @@ def test_a_page_is_no_answer(talk, http, failure, kind, options):
     assert "an HTML page came" in error.message
 
 
+def test_a_text_that_a_framework_calls_html_is_an_answer(reply):
+    assert reply("Refunded. 3 < 4", kind="text/html; charset=utf-8").text == "Refunded. 3 < 4"
+
+
 def test_an_endless_answer_is_an_error(talk, http, failure):
     (result,), _ = talk(http(b"x" * 10_000_001, kind="text/plain"))
     assert "10 MB" in failure(result).message
