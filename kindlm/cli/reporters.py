@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kindlm.cli.output_file import open_report
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
-from kindlm.recording.project import regression_threshold
+from kindlm.recording.project import configuration_file, regression_threshold, report_files
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
 __all__ = [
     "Reporter",
+    "configured_reporters",
     "distinct",
     "is_history",
     "of_project",
@@ -63,6 +64,23 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
         if not homeless:
             return Err(_no_use_for(output))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
+    apart = distinct(reporters)
+    return apart if isinstance(apart, Err) else Ok(reporters)
+
+
+def configured_reporters(root: Path) -> Result[list[Reporter]]:
+    """Return the reporters that the project's configuration asks for; each has a file."""
+    wanted = report_files(root)
+    if isinstance(wanted, Err):
+        return wanted
+    reporters: list[Reporter] = []
+    for name, file in wanted.value:
+        found = find_report(name)
+        if isinstance(found, Err):
+            error = found.error
+            where = SourceLocation(str(configuration_file(root)))
+            return Err(replace(error, message=f"report.formats: {error.message}", where=where))
+        reporters.append(Reporter(found.value, file))
     apart = distinct(reporters)
     return apart if isinstance(apart, Err) else Ok(reporters)
 

@@ -20,14 +20,21 @@ from kindlm.cli.history import existing_history, fail_to_open, open_history, ope
 from kindlm.cli.interruption import HeldSignals, stop_on_signals
 from kindlm.cli.logs import name_run
 from kindlm.cli.progress import ProgressView, make_progress
-from kindlm.cli.reporters import Reporter, of_project, parse_reporters, spare, write_reports
+from kindlm.cli.reporters import (
+    Reporter,
+    configured_reporters,
+    of_project,
+    parse_reporters,
+    spare,
+    write_reports,
+)
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded, no_selection
 from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.lost_writes import lost_writes
 from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
@@ -77,6 +84,8 @@ def run_tests(options: TestOptions) -> int:
     if options.dry_run and (options.reporters or options.output):
         fail([_no_report_of_a_plan()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    configured = or_fail(_configured(options, project.root))
+    reporters = [*reporters, *configured]
     unfinished = _unfinished(options) if options.resume is not None else None
     if unfinished is not None:
         options = or_fail(as_recorded(options, unfinished, project.root))
@@ -100,6 +109,13 @@ def run_tests(options: TestOptions) -> int:
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard can not be put together with the others.", console)
     return record_and_report(request, new_run_id(), reporters, options, console)
+
+
+def _configured(options: TestOptions, root: Path) -> Result[list[Reporter]]:
+    """Return the reporters of the project; what is asked for with options is all that is wanted."""
+    if options.reporters or options.output or options.dry_run:
+        return Ok([])
+    return configured_reporters(root)
 
 
 def _check_files(

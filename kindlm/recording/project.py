@@ -19,12 +19,17 @@ __all__ = [
     "find_project",
     "project_name",
     "regression_threshold",
+    "report_files",
     "run_environment",
     "tests_folder",
 ]
 
 _PROJECT_FILES = ("kindlm.yaml", "kindlm.toml")
 _PROJECT_FOLDERS = (".kindlm", ".evalview")
+
+
+_ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
+"""The ending of a report's file, where it is not the name of its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,29 @@ def regression_threshold(root: Path) -> Result[float | None]:
             where=SourceLocation(str(root / "kindlm.toml")),
         )
     )
+
+
+def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
+    """Return the reports that `report` of the project's configuration wants, and their files.
+
+    The files are `report`, with the ending of its format, in the folder `output_dir`.
+    """
+    table = _configuration(root)
+    if isinstance(table, Err):
+        return table
+    report = _section(table.value, "report")
+    formats, folder = report.get("formats", []), report.get("output_dir", "reports")
+    known = isinstance(formats, list) and all(isinstance(name, str) and name for name in formats)
+    if not (known and isinstance(folder, str) and folder):
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_VALIDATION_ERROR,
+                "report.formats has to be a list of names, and report.output_dir a folder.",
+                'Such as formats = ["json", "junit"] and output_dir = "reports".',
+                where=SourceLocation(str(configuration_file(root))),
+            )
+        )
+    return Ok([(name, root / folder / f"report.{_ENDINGS.get(name, name)}") for name in formats])
 
 
 def project_name(root: Path) -> str:

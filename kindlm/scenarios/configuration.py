@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -17,8 +17,6 @@ from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
 from kindlm.config.load import read_bytes
-from kindlm.config.places import Path as Place
-from kindlm.config.places import dotted
 from kindlm.config.raw import section, texts
 from kindlm.config.section import MAX_REPEAT, Positive, Score, Text, Url
 from kindlm.config.validation import fit
@@ -30,6 +28,7 @@ __all__ = [
     "LlmTable",
     "LoadedConfiguration",
     "ProjectConfiguration",
+    "SandboxTable",
     "agent_config",
     "load_configuration",
 ]
@@ -63,10 +62,12 @@ class LlmTable(Table):
 
 
 class SandboxTable(Table):
-    """Where an agent runs that is a program."""
+    """Where agents run that are programs, and do not say so themselves."""
 
-    type: Text = "local"
-    """`local` or `daytona`."""
+    type: Literal["local", "daytona"] = "local"
+    """On this machine, or in a sandbox of Daytona."""
+    snapshot: Text | None = None
+    """The snapshot of Daytona that sandboxes are made of."""
 
 
 class EvalTable(Table):
@@ -91,7 +92,7 @@ class ReportTable(Table):
     """Which reports are written after a run."""
 
     formats: list[Text] = []
-    """Their names, as those of `kindlm report`."""
+    """Their names, as those of `kindlm report`, beside what is shown on the terminal."""
     output_dir: Text = "reports"
     """The folder that they are written into."""
 
@@ -158,9 +159,20 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
     return _read(part, file, environ)
 
 
-def agent_config(raw: Mapping[str, Any], reporter: Reporter) -> AgentConfig | None:
-    """Return the agent that a table describes, or None after reporting what is wrong with it."""
+def agent_config(
+    raw: Mapping[str, Any],
+    reporter: Reporter,
+    sandbox: SandboxTable = SandboxTable(),  # noqa: B008 - a value
+) -> AgentConfig | None:
+    """Return the agent that a table describes, or None after reporting what is wrong with it.
+
+    A program runs in the `sandbox`, unless the table says where.
+    """
     named = {to_camel(str(key)): value for key, value in raw.items()}
+    if named.get("type") == "subprocess" and sandbox.type != "local" and "sandbox" not in named:
+        named["sandbox"] = sandbox.type
+        if sandbox.snapshot is not None:
+            named.setdefault("snapshot", sandbox.snapshot)
     named.setdefault("id", named.pop("name", AGENT))
     check_agent((AGENT,), named, reporter)
     # Where something is missing or unknown, the schema says so with the keys of the file.
@@ -182,22 +194,13 @@ def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedC
     config = None if missing else fit(ProjectConfiguration, _expanded(value, environ), reporter)
     agent = None
     if config is not None and config.agent is not None:
-        agent = agent_config(config.agent, reporter)
-    if config is not None:
-        _warn(config, reporter)
+        agent = agent_config(config.agent, reporter, config.sandbox)
+    if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
+        message = "`sandbox.snapshot` has no meaning without a sandbox"
+        reporter.error(("sandbox", "snapshot"), message, 'Add type = "daytona"', reason="schema")
     reporter.sort_phase(0)
     usable = None if reporter.has_errors else config
     return LoadedConfiguration(usable, agent, file, tuple(reporter.diagnostics))
-
-
-def _warn(config: ProjectConfiguration, reporter: Reporter) -> None:
-    """Report what is accepted, and has no effect yet."""
-    written: list[Place] = [
-        (name,) for name in ("report", "sandbox") if name in config.model_fields_set
-    ]
-    for path in written:
-        message = f"`{dotted(path)}` has no effect yet"
-        reporter.warning(path, message, "Leave it out", reason="no_effect")
 
 
 def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool:

@@ -20,7 +20,7 @@ from kindlm.scenarios.compile import (
     digest_of,
     scenarios_of,
 )
-from kindlm.scenarios.configuration import LoadedConfiguration, agent_config
+from kindlm.scenarios.configuration import LoadedConfiguration, SandboxTable, agent_config
 from kindlm.scenarios.loading import import_file
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import AgentTarget
@@ -95,7 +95,7 @@ def _agents(
         elif own is None:
             errors.append(_no_agent(each))
         else:
-            found = _own_agent(own, each)
+            found = _own_agent(own, each, around)
             if isinstance(found, AgentTarget):
                 agents[each.name] = found
             else:
@@ -103,10 +103,13 @@ def _agents(
     return agents, errors[:1] if len({e.message for e in errors}) == 1 else errors
 
 
-def _own_agent(own: str | Mapping[str, Any], scenario: Scenario) -> AgentTarget | KindlmError:
+def _own_agent(
+    own: str | Mapping[str, Any], scenario: Scenario, around: Surroundings
+) -> AgentTarget | KindlmError:
     table = {"type": "http", "url": own} if isinstance(own, str) else own
     reporter = Reporter(scenario.where.file, read_document(b""))
-    config = agent_config(table, reporter)
+    sandbox = around.configuration.config.sandbox if around.configuration.config else SandboxTable()
+    config = agent_config(table, reporter, sandbox)
     if config is None:
         first = reporter.diagnostics[0].error
         message = f"agent of @scenario: {first.message}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from scenario_project import Project
 
 from kindlm.cli.app import run
+from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.load import Surroundings, load_scenarios
 
 TEST = """
 @scenario("x")
@@ -131,11 +136,82 @@ def test_the_folder_with_the_tests_can_be_another_one(project: Project) -> None:
     assert project.statuses() == {"test_it": "passed"}
 
 
-def test_what_has_no_effect_yet_is_told(
+def configured(project: Project, more: str) -> None:
+    text = (project.root / "kindlm.toml").read_text("utf-8")
+    project.write("kindlm.toml", f"{text}{more}\n")
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+
+
+def test_reports_are_written_beside_what_is_shown(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f'{text}[report]\nformats = ["json"]\n')
-    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    configured(project, '[report]\nformats = ["json", "junit"]\noutput_dir = "out"')
     assert run(["test", "tests"]) == 0
-    assert "`report` has no effect yet" in capsys.readouterr().err
+    assert "tests/test_it.py" in capsys.readouterr().out
+    assert {file.name for file in (project.root / "out").iterdir()} == {"report.json", "report.xml"}
+    report = json.loads((project.root / "out/report.json").read_text("utf-8"))
+    assert [test["status"] for test in report["tests"]] == ["passed"]
+
+
+def test_reports_that_options_ask_for_are_all(project: Project) -> None:
+    configured(project, '[report]\nformats = ["junit"]')
+    assert run(["test", "tests", "--reporter", "json=own.json"]) == 0
+    assert (project.root / "own.json").is_file()
+    assert not (project.root / "reports").exists()
+
+
+@pytest.mark.parametrize("written", ['formats = ["jason"]', 'formats = "json"'])
+def test_a_report_that_does_not_exist_is_an_error_before_anything_runs(
+    project: Project, capsys: pytest.CaptureFixture[str], written: str
+) -> None:
+    configured(project, f"[report]\n{written}")
+    assert run(["test", "tests"]) == 1
+    told = capsys.readouterr().err
+    assert "report.formats" in told
+    assert "kindlm.toml" in told
+    assert project.agent.requests == []
+
+
+PROGRAM = '[agent]\ntype = "subprocess"\ncommand = ["cat"]\n'
+
+
+@pytest.mark.parametrize(
+    ("agent", "table", "place"),
+    [
+        (PROGRAM, 'type = "daytona"\nsnapshot = "python"', ("daytona", "python")),
+        (f'{PROGRAM}sandbox = "local"\n', 'type = "daytona"', ("local", None)),
+        (PROGRAM, 'type = "local"', (None, None)),
+    ],
+)
+def test_programs_run_in_the_sandbox_of_the_project(
+    tmp_path: Path, agent: str, table: str, place: tuple[str | None, str | None]
+) -> None:
+    (tmp_path / "kindlm.toml").write_text(f"{agent}[sandbox]\n{table}\n")
+    loaded = load_configuration(tmp_path, {})
+    assert loaded.diagnostics == ()
+    assert loaded.agent is not None
+    assert (loaded.agent.sandbox, loaded.agent.snapshot) == place
+
+
+def test_an_agent_of_a_scenario_runs_in_the_sandbox_of_the_project(project: Project) -> None:
+    configured(project, '[sandbox]\ntype = "daytona"')
+    own = """agent={"type": "subprocess", "command": ["true"]}"""
+    project.write("tests/test_it.py", "from kindlm import *" + TEST.replace('"x"', f'"x", {own}'))
+    assert run(["test", "tests", "--dry-run"]) == 0
+    root = project.root
+    configuration = load_configuration(root, {})
+    loaded = load_scenarios(
+        root / "tests/test_it.py", Surroundings(root, "shop", {}, configuration)
+    )
+    assert loaded.suite is not None
+    (agent,) = loaded.suite.all_agents()
+    assert agent.options["sandbox"] == "daytona"
+
+
+@pytest.mark.parametrize("table", ['type = "docker"', 'snapshot = "python"'])
+def test_a_sandbox_that_can_not_be_meant_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    configured(project, f"[sandbox]\n{table}")
+    assert run(["test", "tests"]) == 1
+    assert "sandbox." in capsys.readouterr().err
