@@ -139,6 +139,9 @@ def test_what_waits_and_what_runs_is_told(ask: Any, history: Any, make: Any) -> 
 
 
 def test_a_page_of_a_run_that_goes_on_renews_itself(ask: Any, history: Any, make: Any) -> None:
+    before = history.run("aaaa2222")
+    before.suite(tests=[make.planned()])
+    before.finish()
     writer = history.run("bbbb3333", planned=2)
     writer.suite(tests=[make.planned(repeat=2)])
     writer.execution(repeat=1)
@@ -148,6 +151,7 @@ def test_a_page_of_a_run_that_goes_on_renews_itself(ask: Any, history: Any, make
     after = ask("run/bbbb3333")
 
     assert "data-live" in answer.text
+    assert re.search(r"renews itself\.</span>\s+<a [^>]+>What changed since aaaa2222", answer.text)
     assert "script-src 'sha256-" in answer.headers["content-security-policy"]
     assert "connect-src 'self'" in answer.headers["content-security-policy"]
     assert "RUNNING" in part.text

@@ -27,7 +27,7 @@ def recorded(history: Any, make: Any) -> None:
 
 
 def rows(page: str) -> list[str]:
-    return re.findall(r"<tr>\s*<td><a href=\"/-/kindlm/kindlm/run/(\w+)\">", page)
+    return re.findall(r"<tr>\s*<td[^>]*><a href=\"/-/kindlm/kindlm/run/(\w+)\">", page)
 
 
 def test_all_runs_are_listed_the_newest_first(ask: Any) -> None:

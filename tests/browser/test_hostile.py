@@ -96,6 +96,13 @@ def test_nothing_of_it_runs_and_the_page_stays_usable(
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()
 
 
+def test_long_names_leave_all_columns_of_the_runs_in_sight(visit: Visit, address: str) -> None:
+    page = visit.open(f"{address}runs")
+    visit.look("wide", "light")
+    wide, inner = page.locator(".wide").evaluate("(it) => [it.scrollWidth, it.clientWidth]")
+    assert wide == inner
+
+
 def test_500_tool_calls_and_texts_of_a_megabyte_are_read(visit: Visit, address: str) -> None:
     page = visit.open(f"{address}execution/bbbb3333-2")
     talk = page.get_by_role("region", name="Conversation")

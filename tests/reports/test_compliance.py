@@ -352,6 +352,13 @@ def test_a_template_that_fails_is_named_with_its_limit(writer: Any, make: Any) -
     )
 
 
+def test_the_reason_of_a_template_that_fails_is_one_sentence(writer: Any, make: Any) -> None:
+    failing = config(framework="custom", template="mine.md", text="{{ run | tojson }}")
+    writer.suite(tests=[make.planned()], config=failing)
+    writer.execution(assertions=(make.passed(),))
+    assert re.search(r"No filter named .*tojson[^.]*\.\n", written(writer.finish()))
+
+
 @pytest.mark.parametrize(
     "recorded_config",
     [

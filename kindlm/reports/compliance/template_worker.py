@@ -39,7 +39,7 @@ def main() -> None:
         answer = [None, "it calls itself too often, or nests too deeply"]
     except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
         # Where something is in memory is another place each time.
-        answer = [None, _PLACE.sub("", str(error)) or type(error).__name__]
+        answer = [None, _PLACE.sub("", str(error)).rstrip(".") or type(error).__name__]
     json.dump(answer, sys.stdout)
 
 
