@@ -25,6 +25,9 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _POLICY = b"content-security-policy"
 
+_STYLE = "<style>body pre#sql-query { white-space: pre-wrap; overflow-wrap: anywhere; }</style>"
+"""Datasette breaks no line of a query, and the page is as wide then as the longest of them."""
+
 
 def guarded(datasette: Datasette, app: App) -> App:
     """Return an ASGI application whose answers about histories are safe to look at."""
@@ -76,7 +79,8 @@ class _Answer:
         """Make the page safe and return its headers. A policy that it has already is kept."""
         headers = _with(headers, _POLICY, self._policy.encode("ascii"))
         if _value(headers, b"content-encoding") is None:
-            self._body = visible_page(self._body.decode("utf-8", "replace")).encode()
+            page = visible_page(self._body.decode("utf-8", "replace"))
+            self._body = page.replace("<head>", f"<head>{_STYLE}", 1).encode()
             if self._body and _value(headers, b"content-length") is not None:
                 headers = [header for header in headers if header[0].lower() != b"content-length"]
                 headers.append((b"content-length", str(len(self._body)).encode("ascii")))

@@ -55,6 +55,13 @@ def test_what_their_templates_do_works(visit: Visit, address: str) -> None:
     expect(page.locator(".CodeMirror, .cm-editor")).to_be_visible()
 
 
+def test_a_saved_query_fits_on_a_phone(visit: Visit, address: str) -> None:
+    page = visit.open(f"{address}/kindlm/failures?run=")
+    visit.look("narrow", "light")
+    expect(page.locator("pre#sql-query")).to_be_visible()
+    visit.assert_fits()
+
+
 @pytest.mark.usefixtures("careless")
 def test_a_value_that_was_not_escaped_does_not_run(visit: Visit, address: str) -> None:
     page = visit.open(f"{address}/kindlm/execution_log")
