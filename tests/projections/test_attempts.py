@@ -116,3 +116,14 @@ def test_a_suite_that_can_not_be_loaded_any_more_plans_nothing(log: EventLog) ->
     record(log, suite_started("a", gates=("passRateMin",)), suite_skipped())
     assert rows(log, "SELECT project, error_code FROM suites") == [(None, "CONFIG_INVALID")]
     assert rows(log, "SELECT * FROM planned_tests") == rows(log, "SELECT * FROM suite_gates") == []
+
+
+def test_an_attempt_that_is_run_again_ends_no_execution(log: EventLog) -> None:
+    start(log, 1)
+    record(log, ExecutionFinished(status=Status.FAILED, retried=True), subject="1.1")
+    assert rows(log, EXECUTIONS) == [("as of 1", 1, None)]
+    assert rows(log, "SELECT attempt, status FROM retried_attempts") == [(1, "failed")]
+    start(log, 2)
+    finish(log, 2, Status.PASSED)
+    assert rows(log, EXECUTIONS) == [("as of 2", 2, "passed")]
+    assert rows(log, "SELECT attempt, status FROM retried_attempts") == [(1, "failed")]

@@ -94,13 +94,12 @@ def test_a_comparison_counts_first_attempts(
     assert (test["before"]["passed"], test["after"]["passed"]) == (8, 0)
 
 
-def test_a_run_that_is_resumed_begins_no_attempt_anew_that_ended(project: Project) -> None:
-    answers(project, "bad")
-    tests = TEST.replace('"x"', '"x", repeats=2')
-    project.test("-j", "1", "--max-time", "0", tests=tests)
-    answers(project, "good")
-    assert run(["test", "--resume", "--quiet"]) == 0
-    assert set(project.rows("SELECT status FROM executions")) == {("passed",)}
+def test_the_limit_of_costs_ends_running_again(project: Project) -> None:
+    project.agent.answer = lambda _: {"message": "bad", "cost": 0.5}
+    assert project.test("--max-cost", "0.1", tests=TEST) == 1
+    assert project.agent.said == ["hi"]
+    assert attempts(project) == []
+    assert project.rows("SELECT attempt, status FROM executions") == [(1, "failed")]
 
 
 @pytest.mark.parametrize("command", ["rescore", "replay"])

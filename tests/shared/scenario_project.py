@@ -126,10 +126,14 @@ class Project:
             return db.execute(sql, values).fetchall()
 
     def checks(self) -> list[tuple[Any, ...]]:
-        """Kind, label, outcome and line of all checks of the last run, in their order."""
+        """Kind, label, outcome and line of all checks of the last run, in their order.
+
+        Of what was run again, they are those of the last attempt.
+        """
         return self.rows(
             "SELECT a.kind, a.label, a.outcome, a.line FROM assertions a JOIN executions e"
-            " ON e.id = a.execution WHERE e.run = (SELECT id FROM runs ORDER BY started_at DESC)"
+            " ON e.id = a.execution AND e.attempt = a.attempt"
+            " WHERE e.run = (SELECT id FROM runs ORDER BY started_at DESC)"
             " ORDER BY e.number, a.position"
         )
 
