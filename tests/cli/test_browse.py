@@ -252,6 +252,6 @@ def test_metadata_for_a_datasette_without_kindlm(kindlm: Any, recorded: Any) -> 
         if ours is not None:
             pm.register(ours, name="kindlm")
     assert "Executions, as their last attempt left them." in text
-    assert "an execution that was resumed has several attempts" in text
+    assert "an execution that was resumed or retried has several attempts" in text
     assert 'data-column="status"' in text
     assert "/-/kindlm" not in text
