@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from kindlm.engine.execution import Finished
+from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import money
@@ -185,16 +186,15 @@ def _test(execution: Execution) -> _Test:
 
 
 def _test_line(execution: Execution, counts: Counter[Status], redact: Callable[[str], str]) -> Text:
-    worst = next(
-        status
-        for status in (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
-        if counts[status]
-    )
-    sign, color = _SIGNS[worst]
+    sign, color = _SIGNS[test_status(_counted(counts), execution.case.pass_rate)]
     line = Text(f"{sign} ", style=color)
     line.append(_name(execution, redact), style="default")
     line.append(f"  {counts[Status.PASSED]}/{counts.total()} passed", style="dim")
     return line
+
+
+def _counted(counts: Counter[Status]) -> StatusCounts:
+    return StatusCounts(**{status.value: number for status, number in counts.items()})
 
 
 def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:

@@ -63,6 +63,19 @@ def test_without_a_terminal_each_test_has_a_line_when_its_repeats_have_ended(
     assert ESCAPE not in line
 
 
+@pytest.mark.parametrize(("rate", "sign"), [(0.3, "✓"), (0.5, "✗")])
+def test_a_line_tells_a_test_by_the_rate_that_it_needs(rate: float, sign: str) -> None:
+    case = Case("greets", Prompt("Hi"), targets=("gpt",), repeat=3, pass_rate=rate)
+    out = io.StringIO()
+    first, *others = make_plan([make_suite(case)])
+    with make_progress(Console(file=out, width=120), shown=True, redact=str) as progress:
+        progress.planned(Plan((first.suite,)), ())
+        progress.finished(Finished(first, Status.PASSED))
+        for execution in others:
+            progress.finished(Finished(execution, Status.FAILED))
+    assert out.getvalue().startswith(f"{sign} greets")
+
+
 def test_lines_are_colored_where_that_is_asked_for_and_read_the_same(
     executions: list[Execution],
 ) -> None:
