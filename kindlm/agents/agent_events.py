@@ -10,7 +10,7 @@ An event is an object with a `type`, and what it says under `data` or beside the
 | `tool_result` | `result`, `success`, `error`, `id`, `name` | answers a call |
 | `step_narration` | `text`, `toolName` | a tool was called that says no more than this |
 | `usage` | `input_tokens`, `output_tokens`, `cost` | all are added up; a cost if each tells it |
-| `error` | `error` or `message` | the agent failed |
+| `error`, or none beside an `error` | `error` or `message` | the agent failed |
 | `start`, `status`, `thinking`, `step_start`, `step_complete`, `metadata` | | says nothing |
 | any other | `text`, `message`, `content` or `data` | is the next piece of the text |
 
@@ -35,7 +35,7 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.reported_errors import error_text
+from kindlm.agents.reported_errors import error_text, tells_failure
 from kindlm.agents.tool_entries import tool_answer
 from kindlm.agents.unreadable import MAX_EVENTS, refuse_more
 from kindlm.transcript import Usage
@@ -100,7 +100,7 @@ class _Draft:
                 self._narrate(said, number)
             case "usage":
                 self._count(event, said)
-            case "error":
+            case _ if kind == "error" or _is_bare_error(event):
                 raise AgentFailed(error_text(event, said))
             case _ if isinstance(kind, str) and kind in _WHOLE:
                 whole = _text(said, ("text", "content"), number)
@@ -154,7 +154,7 @@ class _Draft:
 
 def _said(event: Mapping[str, Any]) -> Mapping[str, Any]:
     data = event.get("data")
-    return data if isinstance(data, dict) else event
+    return data if isinstance(data, dict) and data else event
 
 
 def _text(said: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:
@@ -172,6 +172,13 @@ def _any_text(event: Mapping[str, Any]) -> str:
     values = (event.get(key) for key in _TEXTS)
     texts = (value.get("text") if isinstance(value, dict) else value for value in values)
     return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def _is_bare_error(event: Mapping[str, Any]) -> bool:
+    """Tell whether an event without a type has an `error`, and no text but the error's message."""
+    if event.get("type") is not None or not tells_failure(event):
+        return False
+    return not _any_text({key: value for key, value in event.items() if key != "message"})
 
 
 def _first_text(said: Mapping[str, Any], keys: Iterable[str]) -> str | None:

@@ -54,7 +54,7 @@ def sse_frames(text: str) -> Iterator[Piece]:
         value = json_value(frame.data, f"event {number}")
         named = frame.type != "message"
         if isinstance(value, dict):
-            yield {"type": frame.type, "data": value} if named and "type" not in value else value
+            yield {"type": frame.type} | value if named else value
         elif frame.type == "error":
             yield {"type": "error", "message": value if isinstance(value, str) else frame.data}
         else:

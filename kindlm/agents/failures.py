@@ -22,6 +22,7 @@ __all__ = [
     "bad_option",
     "failed",
     "of_network",
+    "of_page",
     "of_reply",
     "of_report",
     "of_status",
@@ -35,6 +36,10 @@ _HIDDEN = "[hidden]"
 _WHERE_THE_TEXT_IS = (
     "Check the agent's `endpoint`, and where its answer holds the text (docs/agents.md); in "
     "kindlm.yaml `responsePath` can say so"
+)
+_A_PAGE_CAME = (
+    "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "
+    "application/json, text/plain or text/event-stream"
 )
 # Locks that timed out (409) and what says to come back are worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
@@ -144,6 +149,11 @@ def of_reply(
         status=status,
         body=body,
     )
+
+
+def of_page(who: Who, body: str, status: int) -> KindlmError:
+    """Return the error of an HTML page that came in place of an answer."""
+    return of_reply(who, "an HTML page came", body, status, _A_PAGE_CAME)
 
 
 def of_report(who: Who, said: str, body: str, status: int | None = None) -> KindlmError:

@@ -22,6 +22,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.sse import parse_events
 from kindlm.agents.stream_reading import read_stream
+from kindlm.agents.web_pages import is_page
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json
@@ -66,6 +67,8 @@ class HttpAgent:
         if isinstance(answer, Err):
             return answer
         got = answer.value
+        if is_page(got.text):
+            return Err(failures.of_page(settings.target.who, got.text, got.status))
         try:
             told = await read_aside(got.text, partial(_read, got, settings.reading))
         except AgentFailed as failure:

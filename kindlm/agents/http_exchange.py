@@ -32,10 +32,6 @@ _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 
 Some frameworks send any text under the first name: it is a page only if it begins like one.
 """
-_A_PAGE_CAME = (
-    "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "
-    "application/json, text/plain or text/event-stream"
-)
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
     "content-type": "application/json",
@@ -100,8 +96,7 @@ class HttpExchange:
         if not 200 <= answer.status < 300:
             return Err(failures.of_status(who, answer.status, answer.headers, answer.text))
         if answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<"):
-            why = "an HTML page came"
-            return Err(failures.of_reply(who, why, answer.text, answer.status, _A_PAGE_CAME))
+            return Err(failures.of_page(who, answer.text, answer.status))
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms))
 
     async def _post(self, body: Any, url: str) -> _Answer:

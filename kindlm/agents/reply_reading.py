@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
-from kindlm.agents.reported_errors import error_text
+from kindlm.agents.reported_errors import error_text, tells_failure
 from kindlm.agents.reported_numbers import read_numbers
 from kindlm.agents.tool_entries import call_warnings, read_tool_uses
 from kindlm.agents.unreadable import UnreadableReply
@@ -84,14 +84,16 @@ def read_reply(value: Any, reading: Reading) -> Told:
     """Read a JSON value.
 
     Raises:
-        AgentFailed: it tells of an error, and holds neither a text nor a tool call.
+        AgentFailed: it tells of an error, and holds neither a text nor a tool call. A text under
+            `message` tells of the error then, unless a path says that it is the answer.
         UnreadableReply: nothing is where the text should be.
     """
     entries = _entries(value, reading)
-    text = _text(value, reading)
+    text = _text(value, _of_answers(value, reading))
     failure = _failure(value)
     if not text and not entries and failure is not None:
         raise AgentFailed(failure)
+    text = text or _text(value, reading)
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
     if text is None and not reading.takes_whole and isinstance(value, dict | list | None):
@@ -195,9 +197,19 @@ def _text(value: Any, reading: Reading) -> str | None:
 
 
 def _failure(value: Any) -> str | None:
-    """Return what a reply says of an error: a text, the `message` of an object, or all of it."""
+    """Return what a reply says of an error, None if it tells of none."""
     error = value.get("error") if isinstance(value, dict) else None
-    return error_text({"error": error}) if error else None
+    return error_text(value) if error else None
+
+
+def _of_answers(value: Any, reading: Reading) -> Reading:
+    """Return where a text is an answer: the `message` of a reply with an `error` is of the error.
+
+    A path says where the answer is, whatever is beside it.
+    """
+    if reading.response_path is not None or not tells_failure(value):
+        return reading
+    return replace(reading, text_keys=tuple(key for key in reading.text_keys if key != "message"))
 
 
 def _entries(value: Any, reading: Reading) -> list[Any]:

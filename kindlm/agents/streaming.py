@@ -28,6 +28,7 @@ from kindlm.agents.reply_reading import (
     agent_reply,
     read_reply,
 )
+from kindlm.agents.web_pages import is_page
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json
@@ -79,12 +80,18 @@ class StreamingAgent:
         got = answer.value
         try:
             heard = await read_aside(got.text, partial(_heard if self._streams else _read, got))
+        except _PageCame:
+            return Err(failures.of_page(self._who, got.text, got.status))
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:
             return Err(failures.of_reply(self._who, str(error), got.text, got.status))
         warnings = (*request_warnings(request, says_system=False), *heard.warnings)
         return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
+
+
+class _PageCame(Exception):  # noqa: N818 - it names what arrived
+    """An HTML page, and no event."""
 
 
 def _body(request: AgentRequest) -> dict[str, Any]:
@@ -100,7 +107,11 @@ def _body(request: AgentRequest) -> dict[str, Any]:
 
 def _heard(answer: HttpReply) -> Heard:
     frames = answer.kind == EVENT_STREAM or is_sse(answer.text)
-    return hear((sse_frames if frames else json_lines)(answer.text))
+    framed = sse_frames if frames else json_lines
+    # Bare text may begin with a tag: with events after it, it is a part of an answer.
+    if is_page(answer.text) and all(isinstance(piece, str) for piece in framed(answer.text)):
+        raise _PageCame
+    return hear(framed(answer.text))
 
 
 def _read(answer: HttpReply) -> Heard:

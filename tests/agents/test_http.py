@@ -492,7 +492,7 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
 @pytest.mark.parametrize(
     ("body", "options", "said"),
     [
-        ("<html>login</html>", {}, "no JSON"),
+        ("<html>login</html>", {}, "an HTML page came"),
         ("[" * 100_000, {}, "too deeply"),
         ('{"message": NaN}', {}, "no JSON"),
         ({"message": "m"}, {"responsePath": "data.text"}, "data.text"),
@@ -518,6 +518,10 @@ FORMS = [{"request": form} for form in ("message", "messages", "query")]
         ({"response": "", "error": "boom", "tool_calls": []}, "boom"),
         ({"status": "error", "error": {"message": "down"}}, "down"),
         ({"error": {"code": 7}}, '{"code":7}'),
+        ({"error": True, "message": "Internal error"}, "Internal error"),
+        ({"error": True, "detail": "Internal error", "text": ""}, "Internal error"),
+        ({"error": "ValueError", "message": "bad"}, "ValueError: bad"),
+        ({"error": {"code": 7}, "message": "bad"}, "bad"),
     ],
 )
 def test_an_agent_that_says_that_it_failed_has_not_answered(
@@ -539,6 +543,19 @@ def test_an_error_beside_an_answer_is_not_the_answer(reply, body):
     assert reply(body, request="query").text == body.get("response", "")
 
 
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ({"error": True, "message": "fine"}, {"responsePath": "message"}),
+        ({"error": True, "message": "late", "text": "fine"}, {"request": "query"}),
+        ({"error": True, "message": "fine", "tool_calls": [{"name": "t"}]}, {}),
+        *(({"error": none, "message": "fine"}, {}) for none in (None, "", {}, False, 0.02)),
+    ],
+)
+def test_a_message_beside_an_error_is_an_answer_if_there_is_more_to_it(reply, body, options):
+    assert reply(body, **options).text == "fine"
+
+
 @pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"], {"response": None}])
 def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(reply, body):
     empty = reply(body, request="query")
@@ -552,6 +569,18 @@ def test_a_page_is_no_answer(talk, http, failure, kind, options):
     error = failure(result)
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert "an HTML page came" in error.message
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/markdown", "application/octet-stream", ""])
+@pytest.mark.parametrize("page", ["\n <!DOCTYPE html>\n<p>Log in", '<HTML lang="en">', "<html>"])
+def test_a_page_is_no_answer_whatever_it_is_sent_as(talk, http, failure, kind, page):
+    (result,), _ = talk(http(page, kind=kind))
+    assert "an HTML page came" in failure(result).message
+
+
+def test_a_text_that_mentions_html_is_an_answer(reply):
+    assert reply("Use <html> first", kind="text/plain").text == "Use <html> first"
+    assert reply({"message": "<html></html>"}).text == "<html></html>"
 
 
 def test_a_text_that_a_framework_calls_html_is_an_answer(reply):

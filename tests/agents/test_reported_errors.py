@@ -18,6 +18,8 @@ from kindlm.agents.reported_errors import error_text
         ([{"error": "ValueError", "message": "down"}], "ValueError: down"),
         ([{"message": "down"}], "down"),
         ([{"error": {"code": 1}}], '{"code":1}'),
+        ([{"error": True, "message": "down"}], "down"),
+        ([{"error": True, "detail": "down"}], "down"),
         ([{"type": "error"}, {"message": "down"}], "down"),
         ([None, "the whole line"], "the whole line"),
         ([{"error": 7}, ""], "no explanation"),

@@ -103,7 +103,42 @@ class TestRequests:
         assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
 
 
+class TestPages:
+    @pytest.mark.parametrize("kind", [NDJSON, SSE, "text/plain"])
+    def test_a_page_is_no_answer_whatever_it_is_sent_as(self, hear, failure, kind):
+        error = failure(hear("", "<!doctype HTML>", "<title>Log in</title>", kind=kind))
+        assert "an HTML page came" in error.message
+
+    def test_bare_text_with_events_after_it_is_an_answer(self, hear, success):
+        assert success(hear("<html>", event("token", token="hi"))).text == "<html> hi"
+
+
 class TestEvents:
+    @pytest.mark.parametrize("wrap", [lambda said: said, lambda said: {"data": said}])
+    def test_a_frame_names_an_event_whose_content_is_in_it_or_under_data(self, hear, success, wrap):
+        def frame(name, /, **said):
+            return f"event: {name}\ndata: {json.dumps(wrap(said))}\n"
+
+        frames = [
+            frame("tool_call", name="x", args={"a": 1}, id="7"),
+            frame("tool_result", id="7", result="done"),
+            frame("token", token="a"),
+            frame("custom", text="b"),
+        ]
+        reply = success(hear(*frames, kind=SSE))
+        assert reply.text == "ab"
+        assert reply.tool_uses == (ToolUse(ToolCall("7", "x", {"a": 1}), "done", "agent"),)
+
+    def test_content_beside_an_empty_data_is_heard(self, hear, success):
+        assert success(hear({"type": "token", "token": "a", "data": {}})).text == "a"
+
+    @pytest.mark.parametrize("options", [{}, {"streaming": False}])
+    @pytest.mark.parametrize("error", [True, {"message": "Internal error"}])
+    def test_an_error_with_its_message_is_no_answer(self, hear, failure, error, options):
+        said = {"error": error, "message": "Internal error"}
+        error = failure(hear(said, **options))
+        assert error.message == "Agent 'shop' reported an error: Internal error"
+
     def test_a_whole_conversation(self, hear, success):
         reply = success(
             hear(
