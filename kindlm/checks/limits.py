@@ -40,17 +40,20 @@ def latency(expectation: Expectation, transcript: Transcript) -> list[CheckResul
 def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The target's answers cost at most `maxUsd` US dollars together; judges do not count.
 
-    A cost that is not known is never taken for 0: nobody knows then.
+    A cost that is not known is never taken for 0: nobody knows then, unless what is known exceeds
+    the limit already.
     """
     limit: float = expectation.params["maxUsd"]
-    usd = transcript.cost.usd
-    if usd is None:
+    known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
+    usd, is_whole = sum(known), transcript.cost.usd is not None
+    if not is_whole and not exceeds(usd, limit):
         code = FailureCode.ASSERTION_EVAL_ERROR
         return [undecided(expectation, code, _why_unknown(transcript), threshold=limit)]
     spent = round(usd, _DECIMALS)
     if not exceeds(usd, limit):
         return [passed(expectation, threshold=limit, actual=spent)]
-    message = f"Expected a cost of at most ${limit:.10g}, it was ${spent:.10g}."
+    was = "it was" if is_whole else "it was at least"
+    message = f"Expected a cost of at most ${limit:.10g}, {was} ${spent:.10g}."
     code = FailureCode.BUDGET_EXCEEDED
     return [failed(expectation, code, message, expected=limit, actual=spent, threshold=limit)]
 

@@ -54,7 +54,6 @@ def test_latency_is_that_of_all_answers(
         ((0.0,), Outcome.PASSED),
         ((0.1, 0.2, 1e-9), Outcome.FAILED),
         ((0.1, None), Outcome.INCONCLUSIVE),
-        ((5.0, None), Outcome.INCONCLUSIVE),
         ((), Outcome.INCONCLUSIVE),
     ],
 )
@@ -70,6 +69,17 @@ def test_an_unknown_cost_is_never_free(
         assert "$0.300000001" in result.message
     if outcome is Outcome.INCONCLUSIVE:
         assert result.score is None
+
+
+@pytest.mark.parametrize("usd", [(0.05, None), (None, 0.03, 0.02)])
+def test_what_is_known_of_a_cost_can_exceed_the_limit(
+    evaluate: Evaluate, usd: tuple[float | None, ...]
+) -> None:
+    result = evaluate("cost", {"maxUsd": 0.02}, spent(*usd))
+
+    assert (result.outcome, result.failure_code) == (Outcome.FAILED, FailureCode.BUDGET_EXCEEDED)
+    assert (result.expected, result.actual) == (0.02, 0.05)
+    assert result.message == "Expected a cost of at most $0.02, it was at least $0.05."
 
 
 @pytest.mark.parametrize(
