@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kindlm.config.document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.formats.recognition import SUFFIXES, FrontEnd, looks_like_tests, recognised
+from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
 __all__ = [
     "SUFFIXES",
@@ -102,6 +103,7 @@ def discover(path: Path) -> Result[Discovery]:
 
 def _search(folder: Path) -> Discovery:
     found: list[Found] = []
+    broken: set[Path] = set()
     ignored: list[Path] = []
     unreadable: list[Unreadable] = []
     for path in _files(folder):
@@ -113,15 +115,27 @@ def _search(folder: Path) -> Discovery:
         front_end = recognised(text, _suffix(path))
         if front_end is not None:
             found.append(Found(path, front_end))
-        elif looks_like_tests(text, _suffix(path)):
+            continue
+        if _is_broken(path, text):
+            found.append(Found(path, "evalview"))
+            broken.add(path)
+        if looks_like_tests(text, _suffix(path)):
             ignored.append(path)
-    return Discovery(tuple(found), tuple(ignored), tuple(unreadable))
+    whole = (item for item in found if item.path not in broken)
+    cases = {item.path.parent for item in whole if item.front_end == "evalview"}
+    among_cases = {path for path in broken if path.parent in cases}
+    return Discovery(
+        tuple(item for item in found if item.path not in broken - among_cases),
+        tuple(path for path in ignored if path not in among_cases),
+        tuple(unreadable),
+    )
 
 
 def cases_in(folder: Path) -> tuple[Path, ...]:
     """Return the EvalView test cases of a folder without the folders below it, by their names.
 
-    Files that can not be read are among them: they may be cases.
+    Files that can not be read are among them: they may be cases. So are those with a syntax error
+    and a name.
     """
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
@@ -133,9 +147,20 @@ def cases_in(folder: Path) -> tuple[Path, ...]:
 
 def _may_be_case(path: Path) -> bool:
     try:
-        return recognised(_text(path), _suffix(path)) == "evalview"
+        text = _text(path)
+        front_end = recognised(text, _suffix(path))
+        return front_end == "evalview" or (front_end is None and _is_broken(path, text))
     except OSError:
         return _suffix(path) != ".py"
+
+
+def _is_broken(path: Path, text: str) -> bool:
+    """Tell whether a file is YAML with a name and a syntax error, which may hide all other keys."""
+    if not has_name(text, _suffix(path)):
+        return False
+    data = text.encode()
+    # The end of a text that was cut there proves nothing.
+    return len(data) < _LOOKED_AT and not read_documents(data, merges=True).readable
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -1,13 +1,14 @@
 """In which format a file is, by its text alone.
 
-Nothing is parsed: a suite with a syntax error is still a suite, whose error is to be reported, and
-no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is a
-suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or with `expected` and a
+Nothing is parsed here: a suite with a syntax error is still a suite, whose error is to be reported,
+and no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is
+a suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or with `expected` and a
 query, is an EvalView test case, or a list of such; a YAML text with `turns` that hold `says` is a
 scenario. A Python text that imports kindlm holds scenarios.
 
 What is nearly a case is one, too, so that its error is told: it has a `name`, and a key of cases,
-or two that are nearly written so, or one of those and a query.
+or two that are nearly written so, or one of those and a query; or it has two keys of cases, and
+another one or a name that is nearly written so. Upper case is such a slip.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Literal
 
 from kindlm.suggestions import suggest
 
-__all__ = ["SUFFIXES", "FrontEnd", "looks_like_tests", "recognised"]
+__all__ = ["SUFFIXES", "FrontEnd", "has_name", "looks_like_tests", "recognised"]
 
 FrontEnd = Literal["kindlm", "evalview", "scenario"]
 
@@ -87,10 +88,24 @@ def looks_like_tests(text: str, suffix: str) -> bool:
     return len(keys & _EVALVIEW_KEYS if is_toml else keys) >= _TEST_LIKE
 
 
+def has_name(text: str, suffix: str) -> bool:
+    """Tell whether a YAML text has a name as cases do, and no key of what else has one."""
+    if suffix not in (".yaml", ".yml"):
+        return False
+    keys = {key.casefold() for key in _all_keys(text, is_toml=False)}
+    return "name" in keys and not keys & _ELSEWHERE
+
+
 def _is_nearly_case(text: str, *, is_toml: bool, has_query: bool) -> bool:
     keys = _all_keys(text, is_toml=is_toml)
-    if "name" not in keys or keys & _ELSEWHERE:
+    folded = {key.casefold() for key in keys}
+    if folded & _ELSEWHERE:
         return False
+    if "name" not in folded:
+        right = keys & _EVALVIEW_KEYS
+        known = sorted({"name", *_EVALVIEW_KEYS} - right)
+        # Two keys alone are no case: data sets of other programs have `input` and `expected`.
+        return len(right) > 1 and any(suggest(key, known) for key in keys - right)
     meant = {suggest(key, sorted(_EVALVIEW_KEYS)) for key in keys} - {None}
     return bool(keys & _EVALVIEW_KEYS) or len(meant) > 1 or (bool(meant) and has_query)
 
@@ -103,7 +118,8 @@ def _all_keys(text: str, *, is_toml: bool) -> set[str]:
     table = _TOML_TABLE.search(text)
     keys = set(_TOML_KEY.findall(text))
     above = _TOML_KEY.findall(text, 0, len(text) if table is None else table.start())
-    return keys if "name" in above else keys - {"name"}
+    named = any(key.casefold() == "name" for key in above)
+    return keys if named else {key for key in keys if key.casefold() != "name"}
 
 
 def _is_kindlm(text: str) -> bool:

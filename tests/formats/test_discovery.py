@@ -9,7 +9,7 @@ import pytest
 
 from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.formats.discovery import Discovery, Found, discover
+from kindlm.formats.discovery import Discovery, Found, cases_in, discover
 
 SUITE = "kindlm: 1\nproject: shop\n"
 
@@ -187,6 +187,9 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
         ("a.yaml", "name: a\ninputs: {query: x}\n"),
         ("a.yaml", "name: a\nturns: []\n"),
         ("a.yaml", "name: a\nimput: x\nexpectd: {}\n"),
+        ("a.yaml", CASE.replace("name", "nane").replace("input", "imput")),
+        ("a.yaml", CASE.title()),
+        ("a.toml", "Name = 'a'\n[Input]\nQuery = 'x'\n[Expected]\n[Thresholds]\n"),
         ("a.yaml", "- name: a\n  input: x\n"),
         ("a.toml", "name = 'a'\n[inputs]\nquery = 'x'\n"),
         ("a.toml", "name = 'a'\n[expected]\n"),
@@ -197,6 +200,18 @@ def test_what_is_nearly_a_case_is_one_so_that_its_error_is_told(
 ) -> None:
     file = write(tmp_path / name, text)
     assert held(tmp_path) == Discovery((Found(file, "evalview"),))
+
+
+def test_a_file_with_a_name_and_a_syntax_error_is_a_case_where_other_cases_are(
+    tmp_path: Path,
+) -> None:
+    for folder in ("cases", "others"):
+        write(tmp_path / folder / "b.yaml", "name: [\n")
+        write(tmp_path / folder / "c.yaml", "name: c\nage: 3\n")
+        write(tmp_path / folder / "ci.yaml", "name: ci\njobs: [\n")
+    write(tmp_path / "cases" / "a.yaml", CASE)
+    assert names(tmp_path) == ["cases/a.yaml", "cases/b.yaml"]
+    assert [path.name for path in cases_in(tmp_path / "cases")] == ["a.yaml", "b.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -272,8 +287,7 @@ def test_the_configuration_of_evalview_is_no_case(tmp_path: Path) -> None:
 def test_a_case_that_was_named_is_one_although_it_has_neither_thresholds_nor_query(
     tmp_path: Path,
 ) -> None:
-    text = CASE.replace("thresholds", "treshholds").replace("query", "question")
-    text = text.replace("name", "title")
+    text = "title: a\ninput: {question: x}\nexpected: {}\n"
     file = write(tmp_path / "a.yaml", text)
     assert held(tmp_path) == Discovery((), (file,))
     assert held(file) == Discovery((Found(file, "evalview"),))
