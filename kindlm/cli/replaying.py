@@ -15,12 +15,12 @@ from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.rescoring import as_judged, load_again
 from kindlm.cli.test_run import record_and_report
-from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.source_runs import read_source
-from kindlm.plan import make_plan
+from kindlm.errors import ErrorCode, KindlmError, Ok, Result
+from kindlm.history.source_runs import SourceRun, read_source
+from kindlm.plan import Selection, make_plan
 from kindlm.recording.loading import Loaded, default_paths
 from kindlm.recording.project import find_project
-from kindlm.recording.request import Derived
+from kindlm.recording.request import Derived, RunRequest
 from kindlm.recording.session import new_run_id
 
 __all__ = ["replay"]
@@ -29,8 +29,9 @@ __all__ = ["replay"]
 def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code.
 
-    `wanted` names the run, by default the newest live one that finished. With `asks_judges`, judges
-    are asked what they were not asked then.
+    `wanted` names the run, by default the newest live one that finished. Where the options name no
+    file, it is the files and tests that the run selected, and tests that are new in them. With
+    `asks_judges`, judges are asked what they were not asked then.
     """
     set_verbose(options.verbose)
     console = make_console()
@@ -40,12 +41,15 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, None))
         source = or_fail(read_source(db, run))
     options = as_judged(options, source)
-    if not options.paths:
-        options = replace(options, paths=or_fail(default_paths(Path())))
+    names_files = bool(options.paths)
+    if not names_files:
+        options = replace(options, paths=or_fail(_paths_of(source, project.root)))
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console))
+    if not names_files:
+        request = replace(request, selection=_as_selected(request, source))
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         fail([_nothing_selected()], console)
     if options.warnings:
@@ -53,6 +57,31 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
         note(f"Everything is answered as in run {run}; {called}.", console)
     request = replace(request, derived=Derived("replayed", run, asks_judges))
     return record_and_report(request, new_run_id(), reporters, options, console)
+
+
+def _paths_of(source: SourceRun, root: Path) -> Result[tuple[Path, ...]]:
+    """Return what a run was asked for, or what is run by default if its files are not from here."""
+    if source.mode == "imported" or not source.paths:
+        return default_paths(Path())
+    return Ok(tuple(root / path for path in source.paths))
+
+
+def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
+    """Return the selection without the tests that the run left out; those that are new stay."""
+    left_out = {
+        (suite.project, suite.name, *test)
+        for suite in source.suites
+        for test, found in suite.tests.items()
+        if not found.selected
+    }
+    only = frozenset(
+        (suite.name, case.name, target)
+        for suite in request.suites
+        for case in suite.cases
+        for target in case.targets
+        if (suite.project, suite.name, case.name, target) not in left_out
+    )
+    return replace(request.selection, only=only)
 
 
 def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
@@ -64,5 +93,6 @@ def _nothing_selected() -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "Nothing was tested: no test fits the selection.",
-        "Loosen --suite, --test, --tags or --model; kindlm validate counts the tests.",
+        "Loosen --suite, --test, --tags or --model; or name files to replay, since without one it "
+        "is the tests that the run selected.",
     )

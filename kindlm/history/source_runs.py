@@ -27,8 +27,10 @@ _FILES = """
 SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL
 """
 
-_COMPAT = """
-SELECT json_extract(data, '$.options.compat') FROM event_log
+_OPTIONS = """
+SELECT json_extract(data, '$.options.compat') AS compat,
+       json_extract(data, '$.options.paths') AS paths
+  FROM event_log
  WHERE stream = 'run/' || ? AND type = 'run.started'
 """
 
@@ -107,7 +109,8 @@ class SourceRun:
 
     `mode` is that of the run, `state` how it ended, `passed` the verdict as it was told. `is_whole`
     tells that its tests are a suite, rather than repeats that were added to some of another run.
-    `compat` is the program by whose rules its cases were judged, None for ours.
+    `compat` is the program by whose rules its cases were judged, None for ours. `paths` are those
+    that it was asked for, from the folder of the project.
     """
 
     id: str
@@ -117,6 +120,7 @@ class SourceRun:
     is_whole: bool
     suites: tuple[SourceSuite, ...]
     compat: str | None
+    paths: tuple[str, ...] = ()
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
@@ -139,6 +143,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         message = f"The texts of run {run} were purged: what was said can not be looked at again."
         return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
     state = state_of(db, run, ended)
+    options = db.execute(_OPTIONS, (run,)).fetchone()
     return Ok(
         SourceRun(
             id=run,
@@ -147,7 +152,8 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             passed=None if passed is None else bool(passed),
             is_whole=is_whole,
             suites=suites,
-            compat=db.execute(_COMPAT, (run,)).fetchone()[0],
+            compat=options["compat"],
+            paths=tuple(json.loads(options["paths"] or "[]")),
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +18,6 @@ from kindlm.cli.options import (
     JudgeCostOption,
     NewRunLabelOption,
     NoProgressOption,
-    PathsArgument,
     QuietOption,
     ReporterOption,
     ReportFileOption,
@@ -39,7 +39,13 @@ class Judges(StrEnum):
 
 
 def replay_command(
-    paths: PathsArgument = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Files, folders or pack:NAME. Default: what the run tested.",
+        ),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(

@@ -139,6 +139,52 @@ def test_a_run_of_one_file_is_resumed_rescored_and_replayed_as_that(
     assert [asked["query"] for asked in agent.asked] == ["What of b?"]
 
 
+def test_replayed_without_a_path_is_what_the_run_tested_and_what_is_new_in_it(
+    project: Path, agent: Any, call: Call
+) -> None:
+    call("test", "cases/a.yaml")
+    assert (code_and_ran := call("replay"))[0] == 0
+    assert ran(code_and_ran[1]) == {"a"}
+    call("test", "cases", "-t", "cases/a", "-t", "b")
+    code, report = call("replay")
+    assert (code, ran(report)) == (0, {"b"})
+    write(project, "cases/d", CASE.format(name="d"))
+    code, report = call("replay")
+    assert (code, ran(report)) == (1, {"b", "d"})
+    code, report = call("replay", "cases")
+    assert (code, ran(report)) == (1, {*NAMES, "d"})
+
+
+def test_a_file_with_a_syntax_error_is_told_beside_good_ones_and_its_test_is_not_removed(
+    project: Path, call: Call, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call("test", "cases")
+    write(project, "cases/b", "name: [\n")
+    capfd.readouterr()
+    code, report = call("test", "cases")
+    assert (code, ran(report)) == (1, {"a", "c"})
+    assert "b.yaml" in capfd.readouterr().err
+    run(["diff", "previous", "latest", "--format", "json"])
+    assert kinds(capfd.readouterr().out)["b"] == "not run"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (CASE.replace("name:", "nane:").replace("input", "imput"), '"name"'),
+        (CASE.replace("name:", "Name:").replace("input", "Input"), '"input"'),
+    ],
+)
+def test_a_case_whose_keys_are_misspelt_is_an_error_that_says_what_is_meant(
+    project: Path, call: Call, text: str, hint: str
+) -> None:
+    write(project, "cases/b", text.format(name="b"))
+    found = loaded(project / "cases", root=project)
+    assert [skipped.path for skipped in found.skipped] == ["cases/b.yaml"]
+    hints = [item.error.hint for item in found.diagnostics]
+    assert f"Did you mean {hint}?" in hints
+
+
 def loaded(*paths: Path, root: Path) -> Loaded:
     result = load_paths(paths, root)
     assert isinstance(result, Ok)
