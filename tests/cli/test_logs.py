@@ -20,11 +20,11 @@ def say(message: str, **fields: Any) -> None:
 
 def test_fields_of_unknown_names_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     with log_as_asked({"KINDLM_LOG": "debug"}):
-        say("It happened", model="gpt-4o", prompt="who are you?", body="I am.", call=None)
+        say("It happened", model="gpt-4o", prompt="who are you?", reply="I am.", call=None)
     (line,) = capsys.readouterr().err.splitlines()
     said = json.loads(line)
     assert said["model"] == "gpt-4o"
-    assert said.keys().isdisjoint({"prompt", "body", "call"})
+    assert said.keys().isdisjoint({"prompt", "reply", "call"})
     assert (said["level"], said["code"], said["run_id"]) == ("warning", None, None)
 
 

@@ -71,7 +71,9 @@ def test_the_terminal_tells_how_much_is_from_the_history(
     write_orders(workspace, server, 3)
     shown = workspace.run("test", "--cache").stdout
     assert re.search(r"cache +4 of 6 calls answered from the history", shown)
-    assert re.search(r"cost +\$0\.\d+, judges \$0\.\d+; when it was recorded \$0", shown)
+    assert re.search(
+        r"cost +\$0\.\d+ \(agents \$0\.\d+, judges \$0\.\d+\); when it was\s+recorded \$0", shown
+    )
 
 
 def test_an_empty_history_makes_a_plain_run(workspace: Workspace, server: LoopbackServer) -> None:

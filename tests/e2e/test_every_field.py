@@ -16,8 +16,14 @@ from kindlm.config import json_schema
 EXAMPLE = Path(__file__).parents[2] / "examples" / "every-field"
 SUITE, SCRIPT = "kindlm.yaml", "models.yaml"
 
-# A cassette needs a run that came before, and the example passes on its first one.
-NOT_SHOWN = {("ToolConfig", "cassette"), ("CassetteConfig", "run"), ("CassetteConfig", "match")}
+# A cassette needs a run that came before, and the example passes on its first one. A snapshot is of
+# sandboxes that a service has.
+NOT_SHOWN = {
+    ("ToolConfig", "cassette"),
+    ("CassetteConfig", "run"),
+    ("CassetteConfig", "match"),
+    ("AgentConfig", "snapshot"),
+}
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,18 @@ def test_it_passes_before_there_is_a_baseline_and_then(example):
     first = example.report("example")
     assert first["run"]["status"] == "passed", _failures(first)
     assert {test["target"] for test in first["tests"] if test["status"] == "passed"} == {
-        *("claude", "gpt", "llama", "fixed", "shop", "envelope", "direct", "graph", "events"),
+        *(
+            "claude",
+            "gpt",
+            "llama",
+            "fixed",
+            "shop",
+            "envelope",
+            "direct",
+            "graph",
+            "events",
+            "program",
+        ),
         "command",
     }
     assert _outcomes(first, "drift") == {"skipped"}

@@ -1,4 +1,5 @@
-"""One agent, three ways to reach it: called as code, started as a command, and over HTTP.
+"""One agent, four ways to reach it: called as code, started as a command or talked to in lines,
+and over HTTP.
 
 Over HTTP it plays a model of Ollama, too.
 """
@@ -9,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -105,12 +107,17 @@ def _as_run(told: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Report about an order, or serve on the port that PORT names."""
+    """Report about an order, answer the lines of a conversation, or serve on the port PORT."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--order")
-    order_id = parser.parse_args().order
-    if order_id:
-        report(order_id)
+    parser.add_argument("--lines", action="store_true")
+    asked = parser.parse_args()
+    if asked.order:
+        report(asked.order)
+        return
+    if asked.lines:
+        for line in sys.stdin:
+            print(json.dumps(answer(json.loads(line)["message"])), flush=True)
         return
     ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 
