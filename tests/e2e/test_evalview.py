@@ -45,6 +45,17 @@ tests:
       latency: {{maxMs: 20000}}
 """
 
+SCENARIO = """\
+from kindlm import Trial, scenario
+
+
+@scenario("refund", agent={{"type": "http", "url": "{url}", "request": "query"}})
+async def test_refund(t: Trial) -> None:
+    reply = await t.agent.send("Please refund order A-17.")
+    checks = t.check(reply).tool_called("lookup_order").tool_not_called("delete_order")
+    checks.contains("A-17").not_contains("sorry").latency(max_ms=20000)
+"""
+
 FRONT_ENDS = {"evalview": CASE, "kindlm": SUITE}
 """The same test in each format. `url` is where the agent is."""
 
@@ -170,4 +181,29 @@ def test_the_same_agent_gets_the_same_verdict_in_each_format(
     assert (code, test["status"]) == (0 if status == "passed" else 1, status)
     assert {SAME_KINDS.get(found, found) for found in failed(test)} - ALONE == missed
     assert kinds - ALONE == (EVERYTHING if status != "errored" else set())
+    assert execution["costUsd"] == (None if status == "errored" else 0.0004)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "missed"),
+    [
+        ("good", "passed", set()),
+        ("rude", "failed", {"tool_called", "tool_not_called", "contains"}),
+        ("broken", "errored", set()),
+    ],
+)
+def test_a_scenario_gives_the_agent_that_verdict_too(
+    project: Path, start: Callable[[str], str], kind: str, status: str, missed: set[str]
+) -> None:
+    file = project / "tests" / "test_same.py"
+    file.parent.mkdir()
+    file.write_text(SCENARIO.format(url=start(kind)), "utf-8")
+    code, report = report_of("tests")
+    (test,) = report["tests"]
+    (execution,) = test["executions"]
+    assert (code, test["status"]) == (0 if status == "passed" else 1, status)
+    assert failed(test) == missed
+    kinds = {assertion["kind"] for assertion in execution["assertions"]}
+    # Of personal data and costs a scenario has no checks.
+    assert kinds == (EVERYTHING - {"pii", "cost"} if status != "errored" else set())
     assert execution["costUsd"] == (None if status == "errored" else 0.0004)
