@@ -42,6 +42,8 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         view = RunView(db, run)
         if view.info.ended != "finished":
             fail([_not_finished(run, view.status)])
+        if view.info.mode == "generation":
+            fail([_wrote_tests(run)])
         chosen = or_fail(suites_of(db, run, suite))
         checks = BaselineChecks(db)
         problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
@@ -217,6 +219,14 @@ def _not_finished(run: str, status: str) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"The run {run} is {status}: only a run that finished can be a baseline.",
         "List the recorded runs: kindlm runs",
+    )
+
+
+def _wrote_tests(run: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The run {run} wrote tests, and ran none: it can not be a baseline.",
+        "Run them first: kindlm test",
     )
 
 

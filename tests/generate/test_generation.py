@@ -126,8 +126,9 @@ def test_history_shows_it_and_compares_it_with_nothing(
         assert run(["report", identity, "--format", form]) == 0
     assert run(["test", "--resume", identity]) == 1
     assert "kindlm show" in capsys.readouterr().err
-    assert run(["rescore", identity]) == 1
-    assert "wrote tests" in capsys.readouterr().err
+    for refused in (["rescore", identity], ["baseline", "set", identity]):
+        assert run(refused) == 1
+        assert "wrote tests" in capsys.readouterr().err
     # Runs of tests are compared with one another, never with this one.
     project.write("tests/test_it.py", HELLO)
     for _ in range(2):
