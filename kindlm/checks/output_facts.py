@@ -7,9 +7,9 @@ from typing import Any
 
 from kindlm.checks.output_patterns import count_unmatched
 from kindlm.checks.output_schema import output_fits
+from kindlm.checks.score_formulas import OutputFacts, tool_accuracy
 from kindlm.checks.substrings import occurs
 from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
-from kindlm.checks.weighted_scores import OutputFacts, tool_accuracy
 from kindlm.transcript import Transcript
 
 __all__ = ["accuracy_of", "output_facts", "progress_of"]

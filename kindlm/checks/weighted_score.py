@@ -14,7 +14,7 @@ from kindlm.checks.judge_prompts import quality_question
 from kindlm.checks.output_facts import accuracy_of, output_facts, progress_of
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.weighted_scores import (
+from kindlm.checks.score_formulas import (
     OutputFacts,
     Weights,
     deterministic_quality,

@@ -13,8 +13,8 @@ import pytest
 from kindlm.checks import CheckRunner
 from kindlm.checks.evalview_rules import look_at_turn, within
 from kindlm.checks.no_pii import find_personal_data
+from kindlm.checks.score_formulas import Weights, overall_score
 from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
-from kindlm.checks.weighted_scores import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.outcome import CheckResult, FailureCode, Outcome

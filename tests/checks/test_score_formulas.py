@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.weighted_scores import (
+from kindlm.checks.score_formulas import (
     OutputFacts,
     Weights,
     deterministic_quality,
