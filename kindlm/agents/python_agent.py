@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 import re
 import time
@@ -166,7 +167,11 @@ class PythonAgent:
             return Err(failures.of_reply(self._who, "it returned nothing", ""))
         try:
             raw = said if isinstance(said, str) else compact_json(said)
-            told = read_reply(said, self._reading if not isinstance(said, str) else Reading())
+            # As JSON holds it: a tuple is a list, and a key that is a number is a text.
+            value, reading = (
+                (said, Reading()) if isinstance(said, str) else (json.loads(raw), self._reading)
+            )
+            told = read_reply(value, reading)
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), raw))
         except (TypeError, ValueError, RecursionError) as error:

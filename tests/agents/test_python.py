@@ -138,6 +138,17 @@ def test_a_value_is_read_like_the_body_of_an_http_agent(module, talk, success):
     assert reply.latency_ms > 0
 
 
+def test_a_value_is_read_as_json_would_hold_it(module, talk, success):
+    name = module("""
+        def agent(message):
+            call = {"name": "refund", "arguments": {"ids": ("A1", "A2")}, "result": {1: ()}}
+            return {"answer": "Done.", "tool_calls": (call,)}
+    """)
+    (result,) = talk(f"{name}:agent")
+    refund = ToolCall("call_0", "refund", {"ids": ["A1", "A2"]})
+    assert success(result).tool_uses == (ToolUse(refund, {"1": []}, "agent"),)
+
+
 def test_a_path_says_where_the_text_is(module, talk, success):
     name = module("def agent(message): return {'message': 'no', 'data': [{'say': 'yes'}]}")
     (result,) = talk(f"{name}:agent", responsePath="data[0].say")
