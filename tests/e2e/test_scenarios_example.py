@@ -1,0 +1,235 @@
+"""The example with scenarios: what its README says, by kindlm and pytest, with all its agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_project import pytest_environment, run_inside
+
+from kindlm.cli.app import run
+from kindlm.testing import LoopbackServer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scenarios"
+
+COLD = 'Expected an answer that is "empathetic". The judge: "It turns the customer away.".'
+EMPTY = 'The judge scored 1 of 5, expected at least 3: "Nobody can keep that promise."'
+FOUND = (
+    'Expected the output not to contain "calm down", found it at character 0: '
+    '"Calm down. It comes when it comes, and ".'
+)
+NO_LOOK = 'Expected a call of "lookup_order", but no tool was called.'
+NO_REFUND = 'Expected a call of "issue_refund", but no tool was called.'
+SAID = 'got "Calm down. It comes when it comes, and a refund is not my problem.".'
+
+BROKEN = {
+    "policy.yaml::a question before buying": [
+        ("contains", 7, f'Expected the output to contain "30 days", {SAID}'),
+        ("sentiment", 8, COLD.replace("empathetic", "helpful")),
+    ],
+    "test_function.py::test_looks_up": [
+        ("contains", 11, f'Expected the output to contain "Tuesday", {SAID}'),
+        ("tool_called", 11, NO_LOOK),
+    ],
+    **{
+        f"test_orders.py::test_status[{order}-{told}]": [
+            ("contains", 15, f'Expected the output to contain "{told}", {SAID}'),
+            ("tool_called", 15, NO_LOOK),
+        ]
+        for order, told in [("A-17", "Friday"), ("B-42", "Tuesday"), ("Z-99", "can not find")]
+    },
+    "test_program.py::test_asks_first": [
+        ("tool_called", 11, NO_LOOK),
+        ("tool_called", 13, NO_REFUND),
+    ],
+    "test_refund.py::test_angry_customer": [
+        ("not_contains", 11, FOUND),
+        ("tool_called", 11, NO_LOOK),
+        ("sentiment", 12, COLD),
+        ("judge", 15, EMPTY),
+    ],
+    "test_simulated.py::test_refund_in_the_end": [("assert", 21, "the refund is under way")],
+}
+"""What each test holds against the rude agent: kinds of checks, their lines, what is said."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the example, and nothing set that changes how it behaves."""
+    for name in ("KINDLM_DB", "CI", "GITHUB_ACTIONS", "AGENT", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    root = tmp_path / "shop"
+    shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The model of the example, played."""
+    with LoopbackServer(EXAMPLE / "judge.yaml") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "not-needed")
+        yield
+
+
+Start = Callable[[str], None]
+
+
+@pytest.fixture
+def start(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start the agent of a kind, and say where it is and of what kind the other two are."""
+    servers: list[subprocess.Popen[str]] = []
+
+    def call(kind: str) -> None:
+        environ = {**os.environ, "AGENT": kind, "SHOP_PORT": "0"}
+        server = subprocess.Popen(
+            [sys.executable, "server.py"], env=environ, stdout=subprocess.PIPE, text=True
+        )
+        servers.append(server)
+        assert server.stdout is not None
+        monkeypatch.setenv("SHOP_PORT", server.stdout.readline().split()[-1])
+        monkeypatch.setenv("AGENT", kind)
+
+    yield call
+    for server in servers:
+        server.kill()
+        server.communicate()
+
+
+def rows(root: Path, sql: str, *values: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(root / ".kindlm" / "kindlm.db")) as db:
+        return db.execute(sql, values).fetchall()
+
+
+def statuses(root: Path, label: str) -> dict[str, str]:
+    """How each test of a run came out, if all of its repeats came out alike."""
+    found = rows(
+        root,
+        "SELECT DISTINCT substr(e.test, 7), e.status FROM executions e JOIN runs r ON r.id = e.run"
+        " WHERE r.label = ?",
+        label,
+    )
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def held_against(root: Path, label: str) -> dict[str, list[tuple[str, int, str]]]:
+    """What did not pass in the first repeat of each test: kinds of checks, lines, messages."""
+    held: dict[str, list[tuple[str, int, str]]] = {}
+    for test, *failed in rows(
+        root,
+        "SELECT substr(e.test, 7), a.kind, a.line, m.body FROM runs r"
+        " JOIN executions e ON e.run = r.id JOIN assertions a ON a.execution = e.id"
+        " JOIN contents m ON m.ref = a.message_ref"
+        " WHERE r.label = ? AND e.repeat = 1 AND a.outcome <> 'passed' ORDER BY a.position",
+        label,
+    ):
+        held.setdefault(test, []).append((failed[0], failed[1], failed[2]))
+    return held
+
+
+def check_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The runs `good` and `rude` are as they have to be, and `kindlm diff` tells them apart."""
+    assert statuses(root, "good") == dict.fromkeys(BROKEN, "passed")
+    assert statuses(root, "rude") == dict.fromkeys(BROKEN, "failed")
+    assert held_against(root, "rude") == BROKEN
+    capsys.readouterr()
+    assert run(["diff", "good", "rude", "--format", "json"]) == 1
+    compared = json.loads(capsys.readouterr().out)["tests"]
+    tests = {test["name"].removeprefix("tests/"): test for test in compared}
+    assert {name: test["change"] for name, test in tests.items()} == dict.fromkeys(
+        BROKEN, "regressed"
+    )
+    assert tests["test_function.py::test_looks_up"]["strength"] == "confirmed"
+    lost = [
+        check["kind"]
+        for check in tests["test_refund.py::test_angry_customer"]["details"]["checks"]
+        if check["after"]["passed"] < check["before"]["passed"]
+    ]
+    assert lost == ["not_contains", "tool_called", "sentiment", "judge"]
+
+
+def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its commands, as they stand there; only what installs kindlm is left out."""
+    text = (project / "README.md").read_text("utf-8")
+    install, *blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert "pip install" in install
+    commands = [line for block in blocks for line in block.splitlines()]
+    shop, model = free_ports()
+    script = [f"{line.replace('8001', model)}\necho $? {shlex.quote(line)}" for line in commands]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        env={
+            **pytest_environment(),
+            "PYTEST_ADDOPTS": "-p kindlm.pytest_plugin.plugin",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "SHOP_PORT": shop,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    ended = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    codes = [(int(line[0]), line[1]) for line in ended if line[-1] in commands]
+    failing = {line for line in commands if line.endswith("rude") and "kindlm" in line}
+    failing |= {line for line in commands if "silent" in line}
+    assert len(failing) == 3
+    assert codes == [(int(line in failing), line) for line in commands], done.stdout + done.stderr
+    check_runs(project, capsys)
+    assert statuses(project, "good-too") == dict.fromkeys(BROKEN, "passed")
+    assert rows(project, "SELECT test, error_code FROM executions WHERE status = 'errored'") == [
+        ("tests/test_program.py::test_asks_first", "PROVIDER_TIMEOUT")
+    ]
+
+
+def free_ports() -> tuple[str, str]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as other:
+        return str(one.getsockname()[1]), str(other.getsockname()[1])
+
+
+def test_pytest_says_the_same_of_both_agents(
+    project: Path, judge: None, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("good")
+    good = run_inside(project, "--kindlm", "--kindlm-label", "good")
+    assert good.returncode == 0, good.stdout
+    start("rude")
+    rude = run_inside(project, "--kindlm", "--kindlm-label", "rude")
+    assert rude.returncode == 1
+    for place in (
+        "tests/test_refund.py:11: not_contains: calm down",
+        "tests/test_refund.py:11: tool_called: lookup_order",
+        "tests/test_refund.py:12: sentiment: empathetic",
+        "tests/test_refund.py:15: judge: turn 2: Did the agent set realistic expectations?",
+    ):
+        assert place in rude.stdout
+    check_runs(project, capsys)
+    targets = rows(project, "SELECT DISTINCT target FROM executions ORDER BY target")
+    assert targets == [("agent",), ("function",), ("program",)]
+
+
+@pytest.mark.parametrize("tests", ["policy", "test_program", "test_function"])
+def test_an_agent_that_gives_no_answer_makes_its_test_errored(
+    project: Path, judge: None, start: Start, tests: str
+) -> None:
+    start("silent")
+    with (project / "kindlm.toml").open("a") as file:
+        file.write("[eval]\ndefault_timeout = 0.5\n")
+    assert run(["test", "-q", "--label", "silent", "-t", tests, "--runs", "1"]) == 1
+    found = rows(project, "SELECT status, error_code FROM executions")
+    assert found == [("errored", "PROVIDER_TIMEOUT")]
+    assert held_against(project, "silent") == {}
