@@ -7,12 +7,13 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,25 +171,19 @@ def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture
     commands = [line for block in blocks for line in block.splitlines()]
     shop, model = free_ports()
     script = [f"{line.replace('8001', model)}\necho $? {shlex.quote(line)}" for line in commands]
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(script)],
-        env={
-            **pytest_environment(),
-            "PYTEST_ADDOPTS": "-p kindlm.pytest_plugin.plugin",
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "SHOP_PORT": shop,
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    ended = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    environ = {
+        **pytest_environment(),
+        "PYTEST_ADDOPTS": "-p kindlm.pytest_plugin.plugin",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "SHOP_PORT": shop,
+    }
+    out = followed("\n".join(script), environ)
+    ended = [line.split(" ", 1) for line in out.splitlines()]
     codes = [(int(line[0]), line[1]) for line in ended if line[-1] in commands]
     failing = {line for line in commands if line.endswith("rude") and "kindlm" in line}
     failing |= {line for line in commands if "silent" in line}
     assert len(failing) == 3
-    assert codes == [(int(line in failing), line) for line in commands], done.stdout + done.stderr
+    assert codes == [(int(line in failing), line) for line in commands], out
     check_runs(project, capsys)
     assert statuses(project, "good-too") == dict.fromkeys(BROKEN, "passed")
     assert rows(project, "SELECT test, error_code FROM executions WHERE status = 'errored'") == [
@@ -197,8 +192,26 @@ def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture
 
 
 def free_ports() -> tuple[str, str]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as other:
+    loopback = ("127.0.0.1", 0)
+    with socket.create_server(loopback) as one, socket.create_server(loopback) as other:
         return str(one.getsockname()[1]), str(other.getsockname()[1])
+
+
+def followed(script: str, environ: dict[str, str]) -> str:
+    """Run commands of a shell; return what they wrote, and leave nothing running."""
+    shell = subprocess.Popen(
+        ["bash", "-c", script],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        return shell.communicate(timeout=120)[0]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
 
 
 def test_pytest_says_the_same_of_both_agents(
