@@ -21,7 +21,7 @@ from kindlm.scenarios.compile import (
     scenarios_of,
 )
 from kindlm.scenarios.configuration import LoadedConfiguration, SandboxTable, agent_config
-from kindlm.scenarios.loading import import_file
+from kindlm.scenarios.importing import import_file
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import AgentTarget
 
