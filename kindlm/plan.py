@@ -130,11 +130,13 @@ class Earlier:
     """What earlier sessions of a run did, by the ids of executions and the ordinals of suites.
 
     `finished` executions are not run again; `attempts` is the number of the last attempt of the
-    others that were started; `spent_usd` is what everything cost.
+    others that were started, `reruns` how many of these ended and were to be run again;
+    `spent_usd` is what everything cost.
     """
 
     finished: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
+    reruns: Mapping[str, int] = field(default_factory=dict)
     spent_usd: Mapping[int, float] = field(default_factory=dict)
 
 

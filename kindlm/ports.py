@@ -508,7 +508,10 @@ class Checker(Protocol):
 
 
 class Stage(Protocol):
-    """What one trial of a script has: an agent to talk to, and checks of what was said."""
+    """What one trial of a script has: an agent to talk to, and checks of what was said.
+
+    Once the trial is over, methods raise `asyncio.CancelledError`, and coroutines never return.
+    """
 
     @property
     def turns(self) -> int:

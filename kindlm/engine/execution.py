@@ -269,10 +269,8 @@ class _Attempt:
         )
         try:
             async with voice:
-                error = await script.run(trial)
-                await trial.collect()
+                error = await trial.play(script)
         finally:
-            await trial.abandon()
             self._conversation = voice.state
             self._deciding = self._results = trial.results
         return self._conversation.error or error

@@ -170,7 +170,8 @@ async def _do(
     if execution.case.skip:
         return await skip_execution(execution, doers.recorder, attempt=attempt)
     if doers.budget.limit_exceeded(ordinal) is None:
-        finished, attempt = await _run(execution, doers, attempt, reserved, stop)
+        again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+        finished, attempt = await _run(execution, doers, attempt, again, reserved, stop)
         if stop.is_winding_down or (finished is not None and not finished.retried):
             return None if finished is None or finished.retried else finished
         attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
@@ -188,16 +189,17 @@ async def _run(
     execution: Execution,
     doers: Doers,
     attempt: int,
+    again: int,
     reserved: Reservation | None,
     stop: Stop,
 ) -> tuple[Finished | None, int]:
-    """Run an execution, and again if it does not pass and its suite says so.
+    """Run an execution, and up to `again` times more if it does not pass.
 
     Returns how it ended and the number of its last attempt; that one was cut off if nothing ended,
     or if what ended was to be run again. What earlier runs said is not asked for again.
     """
     suite, is_live = execution.suite, doers.transcripts is None and doers.answers is None
-    left = suite.suite.reruns if is_live else 0
+    left = again if is_live else 0
     ended: Finished | None = None
     while True:
 

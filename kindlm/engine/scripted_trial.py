@@ -16,10 +16,11 @@ from typing import Protocol, Self
 
 from kindlm.engine.calls import Caller
 from kindlm.engine.conversation import Conversation
+from kindlm.engine.cutting_off import cut_off
 from kindlm.engine.recording import assertion_event
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import Payload
-from kindlm.outcome import CheckResult, Outcome
+from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import (
     AgentReply,
     CheckContext,
@@ -30,7 +31,7 @@ from kindlm.ports import (
     Question,
     Recorder,
 )
-from kindlm.suite import Expectation
+from kindlm.suite import Expectation, Script
 from kindlm.transcript import Message, Role, Step, Transcript
 from kindlm.wording import shown
 from kindlm_store.payload import scrub
@@ -131,7 +132,8 @@ class ScriptedTrial:
         self._one_by_one = asyncio.Lock()
         self._decided: dict[int, tuple[Expectation, CheckResult]] = {}
         self._labels: Counter[tuple[str, str]] = Counter()
-        self._going_on: set[asyncio.Future[CheckResult]] = set()
+        self._going_on: set[asyncio.Task[CheckResult]] = set()
+        self._over: asyncio.Future[None] | None = None
 
     @property
     def turns(self) -> int:
@@ -156,6 +158,7 @@ class ScriptedTrial:
 
     async def send(self, text: str) -> Result[AgentReply]:
         """Send a message of the user; see `ports.Stage`."""
+        await self._going_on_still()
         async with self._one_by_one:
             error = self._voice.state.error
             if error is not None:
@@ -191,29 +194,50 @@ class ScriptedTrial:
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a model on behalf of the script; see `ports.Stage`."""
+        await self._going_on_still()
         return await self._caller.asking(None)(question)
 
     def record(self, payload: Payload) -> None:
         """Record what else happened in this trial; see `ports.Stage`."""
+        self._go_on()
         self._recorder.record(payload)
 
-    async def collect(self) -> None:
+    async def play(self, script: Script) -> KindlmError | None:
+        """Run a script to its end, with all that it asked for; return what makes it errored.
+
+        Once this is cancelled, whatever the script does decides nothing any more: one that catches
+        its cancellation, and goes on, would not have a timeout otherwise.
+        """
+        task = asyncio.create_task(script.run(self))
+        try:
+            await asyncio.wait({task})
+            await self._collect()
+            return task.result()
+        finally:
+            self._over = asyncio.get_running_loop().create_future()
+            await cut_off([task, *self._going_on])
+
+    async def _collect(self) -> None:
         """Wait for the checks that go on beside the script."""
         while self._going_on:
-            await asyncio.gather(*self._going_on)
+            await asyncio.wait(self._going_on)
 
-    async def abandon(self) -> None:
-        """Cancel what still goes on."""
-        left = list(self._going_on)
-        for check in left:
-            check.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+    def _go_on(self) -> None:
+        if self._over is not None:
+            raise asyncio.CancelledError
+
+    async def _going_on_still(self) -> None:
+        if self._over is not None:
+            # An error would do for most; one that catches them all, and tries again, would hold up
+            # the event loop.
+            await self._over
 
     def _next(self, expectation: Expectation) -> tuple[int, Expectation]:
         """Return the position of one more check, and the check with a label of its own.
 
         Checks of one kind are told apart by their labels where runs are compared.
         """
+        self._go_on()
         label = expectation.label
         if expectation.turn is not None and expectation.turn > 1:
             label = f"turn {expectation.turn}: {label}"
@@ -235,7 +259,13 @@ class ScriptedTrial:
         started = self._clock.monotonic()
 
         async def find() -> CheckResult:
-            result = await finding
+            try:
+                result = await finding
+            except BaseException as error:  # a check that is lost would not be missed
+                if self._over is not None:
+                    raise
+                result = _undecided(expectation, error)
+            await self._going_on_still()
             self._record(index, expectation, result, started)
             return result
 
@@ -260,6 +290,16 @@ class ScriptedTrial:
         event = assertion_event(result, index, expectation, duration_ms=duration_ms)
         self._recorder.record(event)
         self._decided[index] = (expectation, result)
+
+
+def _undecided(expectation: Expectation, error: BaseException) -> CheckResult:
+    return CheckResult(
+        expectation.kind,
+        expectation.label,
+        Outcome.INCONCLUSIVE,
+        failure_code=FailureCode.ASSERTION_EVAL_ERROR,
+        message=f"The check ended with {type(error).__name__}: nothing was decided.",
+    )
 
 
 def _reply(step: Step) -> AgentReply:

@@ -46,7 +46,11 @@ _TESTS = """
 SELECT test, target, selected, skip, repeat FROM planned_tests WHERE suite = ? ORDER BY ordinal
 """
 
-_EXECUTIONS = "SELECT number, attempt, status FROM executions WHERE run = ?"
+_EXECUTIONS = """
+SELECT number, attempt, status,
+       (SELECT count(*) FROM retried_attempts r WHERE r.execution = e.id)
+  FROM executions e WHERE run = ?
+"""
 
 _SPENT = """
 SELECT s.ordinal, sum(c.cost_usd)
@@ -218,13 +222,15 @@ def _suite(db: sqlite3.Connection, row: sqlite3.Row) -> RecordedSuite:
 def _earlier(db: sqlite3.Connection, run: str) -> Earlier:
     finished: set[str] = set()
     attempts: dict[str, int] = {}
-    for number, attempt, status in db.execute(_EXECUTIONS, (run,)):
+    reruns: dict[str, int] = {}
+    for number, attempt, status, again in db.execute(_EXECUTIONS, (run,)):
         if status is None:
             attempts[str(number)] = attempt
+            reruns[str(number)] = again
         else:
             finished.add(str(number))
     spent = {ordinal: float(usd) for ordinal, usd in db.execute(_SPENT, (run,))}
-    return Earlier(frozenset(finished), attempts, spent)
+    return Earlier(frozenset(finished), attempts, reruns, spent)
 
 
 def _duration_ms(sessions: Sequence[Sequence[str]]) -> float:

@@ -19,7 +19,6 @@ from kindlm.scenarios.stopping import (
     AgentError,
     RequirementFailed,
     SimulationError,
-    raise_unless_of_a_test,
 )
 from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.suite import Expectation
@@ -57,7 +56,6 @@ class FunctionScript:
         except (RequirementFailed, AgentError, SimulationError):
             return trial.error  # the other two are recorded where they happened
         except BaseException as error:  # noqa: BLE001 - the user's function
-            raise_unless_of_a_test(error)
             if not isinstance(error, AssertionError) and not _is_failure_of_pytest(error):
                 return self._raised(error)
             self._record_assert(stage, error)

@@ -78,7 +78,7 @@ def test_what_was_cut_off_is_run_again_when_there_is_more_money(bench, make):
     spent = {0: len(bench.client.requests) * CALL_USD}
     ended = {event.subject.split(".")[0] for event in bench.events("execution.finished")}
     begun = {event.subject.split(".")[0] for event in bench.events("execution.started")}
-    earlier = Earlier(frozenset(ended), dict.fromkeys(begun - ended, 1), spent)
+    earlier = Earlier(frozenset(ended), dict.fromkeys(begun - ended, 1), spent_usd=spent)
     assert asyncio.run(bench.run([suite], limits=Limits(max_cost_usd=1.0), earlier=earlier))
     ends = bench.events("execution.finished")
     assert sorted(event.subject.split(".")[0] for event in ends) == list("123456")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -118,3 +119,22 @@ def test_an_execution_is_searched_once(project: Project) -> None:
         db.row_factory = sqlite3.Row
         found = list(read_finished(db, 0, 10))
     assert len(found) == 1
+
+
+def test_a_run_that_goes_on_counts_what_was_run_again_before(project: Project) -> None:
+    asked: list[str] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["message"])
+        if len(asked) == 2:
+            signal.raise_signal(signal.SIGINT)
+            project.agent.release.wait(20)
+        return {"message": "bad"}
+
+    project.agent.answer = answer
+    assert project.test(tests=TEST) == 1
+    assert attempts(project) == [(1, "failed")]
+    project.agent.release.set()
+    assert run(["test", "--resume"]) == 1
+    assert attempts(project) == [(1, "failed"), (3, "failed")]
+    assert project.rows("SELECT attempt, status FROM executions") == [(4, "failed")]

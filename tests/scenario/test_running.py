@@ -57,6 +57,130 @@ def test_it(t: SyncTrial) -> None:
     assert project.statuses() == {"test_it": "errored"}
 
 
+def test_a_function_that_catches_its_cancellation_is_cut_off_all_the_same(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.agent.answer = hanging(project.agent)
+    project.test(
+        tests="""
+import asyncio
+
+@scenario("goes on", timeout=0.3)
+async def test_ignores(t: Trial) -> None:
+    while True:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            pass
+
+@scenario("tries again", timeout=0.3)
+async def test_tries(t: Trial) -> None:
+    while True:
+        try:
+            await t.agent.send("hang")
+        except BaseException:
+            pass
+
+@scenario("says that it is well", timeout=0.3)
+async def test_returns(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    try:
+        await t.agent.send("hang")
+    except BaseException:
+        t.check(reply).contains("hi")
+
+async def endless(reply: Reply) -> bool:
+    while True:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            pass
+
+@scenario("a check goes on", timeout=0.3)
+async def test_check(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).custom("endless", endless)
+"""
+    )
+    assert project.statuses() == {
+        "test_ignores": "errored",
+        "test_tries": "errored",
+        "test_returns": "errored",
+        "test_check": "errored",
+    }
+    assert "destroyed" not in capsys.readouterr().err
+
+
+def test_a_cancellation_of_its_own_is_an_error_of_the_scenario(project: Project) -> None:
+    project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    raise asyncio.CancelledError
+
+@scenario("y")
+async def test_other(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
+
+
+@pytest.mark.parametrize("wait", ["", "await asyncio.sleep(0.05); "])
+def test_a_check_that_ends_as_if_cancelled_decides_nothing(project: Project, wait: str) -> None:
+    project.test(
+        tests=f"""
+import asyncio
+
+async def ended(reply: Reply) -> bool:
+    {wait}raise asyncio.CancelledError
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi").custom("c", ended)
+    await asyncio.sleep(0.01)
+"""
+    )
+    assert [outcome for _, _, outcome, _ in project.checks()] == ["passed", "inconclusive"]
+    assert project.statuses() == {"test_it": "errored"}
+
+
+def test_what_is_left_behind_records_nothing_more(project: Project) -> None:
+    project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply).contains("hi")
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        while True:
+            t.check(reply).contains("late")
+            await t.agent.send("late")
+
+    asyncio.current_task().get_loop().call_soon(lambda: asyncio.ensure_future(later()))
+
+@scenario("y", repeats=3)
+async def test_other(t: Trial) -> None:
+    for _ in range(4):
+        t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert project.statuses() == {"test_it": "passed", "test_other": "passed"}
+    [(last, finished)] = project.rows(
+        "SELECT max(seq), max(seq) FILTER (WHERE type = 'execution.finished') FROM events"
+        " WHERE subject = (SELECT subject FROM events WHERE type = 'execution.finished'"
+        " ORDER BY seq LIMIT 1)"
+    )
+    assert last == finished
+    assert "late" not in project.agent.said
+
+
 def test_a_judge_that_hangs_is_cut_off_with_its_trial(project: Project) -> None:
     def judge(_: dict[str, Any]) -> dict[str, Any]:
         project.agent.release.wait(20)
