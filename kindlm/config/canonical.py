@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kindlm.config.credentials import hide_credentials, hide_in_options
+from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.config.schema import KindlmConfig
 
 __all__ = ["config_hash", "config_text", "resolved"]
@@ -46,7 +46,7 @@ def config_text(
 def _recordable(config: dict[str, Any]) -> dict[str, Any]:
     """Return a resolved configuration without the credentials of agents that are written out."""
     agents = [
-        {**hide_in_options(agent), "headers": hide_credentials(agent["headers"])}
+        {**hide_in_options(agent), "headers": hide_headers(agent["headers"])}
         for agent in config["agents"]
     ]
     return {**config, "agents": agents}

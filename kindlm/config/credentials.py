@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kindlm.config.interpolation import names_in
-from kindlm.config.raw import items, section
+from kindlm.config.interpolation import bound_names, names_in
+from kindlm.config.raw import items, section, texts
 from kindlm.config.url_secrets import secret_parts
 from kindlm.suite import AgentTarget, Suite
 
 __all__ = [
     "HIDDEN",
     "credential_variables",
+    "given_variables",
     "header_secrets",
     "hide_credentials",
+    "hide_headers",
     "hide_in_options",
     "literal_secrets",
     "written_in",
@@ -35,6 +37,9 @@ _SHORTEST = 8
 """Shorter values would be found in ordinary words."""
 
 _SECRET_NAME = re.compile(r"AUTH|COOKIE|KEY|TOKEN|SECRET|PASSWORD|SESSION", re.IGNORECASE)
+_PLACES = frozenset({"cwd", "path", "snapshot"})
+"""Options that say where a program is."""
+
 _PLACEHOLDER = re.compile(r"\{\{[\w.]+\}\}")
 
 
@@ -59,6 +64,38 @@ def credential_variables(suite: Suite) -> set[str]:
         for name in names_in(text)
         if name.startswith("env.")
     }
+
+
+def given_variables(suite: Suite) -> set[str]:
+    """Return the environment variables whose values agents and services are given.
+
+    They are those in headers, options, commands and variables of programs, and in the queries of
+    addresses, whatever their names: who keeps a value out of a file does not want it in the
+    history either. What stands in the rest of an address, or says where a program is, is told.
+    """
+    return {
+        name.removeprefix("env.")
+        for text in _given(suite)
+        for name in names_in(text)
+        if name.startswith("env.")
+    }
+
+
+def _given(suite: Suite) -> Iterator[str]:
+    for agent in suite.all_agents():
+        yield from agent.headers.values()
+        yield agent.endpoint.partition("?")[2]
+        for name, value in agent.options.items():
+            if name not in _PLACES:
+                yield from (text for _, text in texts(value, ()))
+    for program in (*suite.services, *(case.command for case in suite.cases if case.command)):
+        yield from program.env.values()
+    for service in suite.services:
+        yield from service.command
+    for case in suite.cases:
+        # A word may hold a variable of the test, whose value may read like a placeholder.
+        for word in case.command.words if case.command else ():
+            yield from (f"{{{{{name}}}}}" for name in bound_names(word))
 
 
 def _authorizing(suite: Suite) -> Iterator[str]:
@@ -89,14 +126,16 @@ def written_in(raw: Any) -> set[str]:
     return {secret for found in given for secret in header_secrets(found)}
 
 
-def hide_credentials(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers as they may be recorded: a mark for what is written out, not for {{env.X}}.
+def hide_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers as they may be recorded: a mark for what is written out, not for {{env.X}}."""
+    return {name: HIDDEN if _is_literal(value) else value for name, value in headers.items()}
 
-    Environment variables of programs likewise.
-    """
+
+def hide_credentials(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables of a program as they may be recorded: a mark for credentials."""
     return {
         name: HIDDEN if any(True for _ in _literal_parts(name, value)) else value
-        for name, value in headers.items()
+        for name, value in variables.items()
     }
 
 

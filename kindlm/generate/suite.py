@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 from kindlm.config.canonical import config_hash, resolved
-from kindlm.config.credentials import hide_credentials, hide_in_options
+from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.config.url_secrets import hide_in_urls
 from kindlm.generate.order import Order
 from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable
 from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
 
-__all__ = ["generation_suite"]
+__all__ = ["generation_suite", "with_script"]
 
 _NAME = "kindlm gen"
 _CALL_MS = 300_000
 _WHOLE_MS = 1_200_000
 
 
-def generation_suite(order: Order, script: Script, llm: LlmTable, project: str) -> Suite:
-    """Return the suite that runs a script for an order, with the model of `llm`."""
+def generation_suite(order: Order, llm: LlmTable, project: str) -> Suite:
+    """Return the suite of an order, with the model of `llm`; it has no script yet."""
     providers, models = language_model(llm)
     text = _config_text(order, llm)
     case = Case(
@@ -29,7 +30,6 @@ def generation_suite(order: Order, script: Script, llm: LlmTable, project: str) 
         prompt=Prompt(user=""),
         targets=(JUDGE if order.agent is None else order.agent.id,),
         agent=order.agent,
-        script=script,
     )
     return Suite(
         name=_NAME,
@@ -47,6 +47,11 @@ def generation_suite(order: Order, script: Script, llm: LlmTable, project: str) 
         timeout_ms=_CALL_MS,
         execution_timeout_ms=_WHOLE_MS,
     )
+
+
+def with_script(suite: Suite, script: Script) -> Suite:
+    """Return the suite of an order as it is run: with what writes the files."""
+    return replace(suite, cases=tuple(replace(case, script=script) for case in suite.cases))
 
 
 def _config_text(order: Order, llm: LlmTable) -> str:
@@ -69,6 +74,6 @@ def _agent(agent: AgentTarget) -> dict[str, object]:
     return {
         "type": agent.adapter,
         "url": hide_in_urls(agent.endpoint),
-        "headers": hide_credentials(agent.headers),
+        "headers": hide_headers(agent.headers),
         "options": hide_in_options(agent.options),
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from kindlm import events
-from kindlm.config.credentials import credential_variables, literal_secrets
+from kindlm.config.credentials import credential_variables, given_variables, literal_secrets
 from kindlm.config.interpolation import names_in
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.variables import variables_in
@@ -77,7 +78,7 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
     variables: set[str] = set()
     written: set[str] = set()
     for suite in suites:
-        variables |= _key_variables(suite)
+        variables |= _key_variables(suite) | given_variables(suite)
         written |= literal_secrets(suite)
     return secret_values(environ, variables) | written
 
@@ -102,17 +103,23 @@ def _key_variables(suite: Suite) -> set[str]:
     return {key for key in keys if key} | credential_variables(suite)
 
 
+def _is_there(value: str) -> bool:
+    """Tell whether a value is the path of a file or folder: HOME is in many texts, and is told."""
+    # Path.exists() raises for what is too long to be one.
+    return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117
+
+
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:
     """Return the secrets of an environment.
 
-    They are the values of the variables that configurations name as keys, and of all variables
-    whose names say KEY, TOKEN, SECRET or PASSWORD.
+    They are the values of the variables that configurations name as keys or give to agents, unless
+    they name a file or folder, and of all variables whose names say KEY, TOKEN, SECRET or PASSWORD.
     """
     named = set(key_variables)
     values = {
         value.strip()
         for name, value in environ.items()
-        if name in named or _SECRET_NAME.search(name)
+        if _SECRET_NAME.search(name) or (name in named and not _is_there(value))
     }
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events.
     words = vocabulary()

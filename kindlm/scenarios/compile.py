@@ -14,7 +14,7 @@ from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
-from kindlm.config.credentials import hide_credentials, hide_in_options
+from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.errors import SourceLocation
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.configuration import (
@@ -216,7 +216,7 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
         "name": agent.id,
         "type": agent.adapter,
         "url": agent.endpoint,
-        "headers": hide_credentials(agent.headers),
+        "headers": hide_headers(agent.headers),
         "options": hide_in_options(agent.options),
     }
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kindlm.config import bind_suite, credential_variables, literal_secrets
-from kindlm.config.credentials import hide_credentials
+from kindlm.config.credentials import given_variables, hide_credentials, hide_headers
 from kindlm.errors import Ok
 from kindlm.suite import AgentTarget, Command, Prompt
 
@@ -334,6 +334,7 @@ def test_credentials_in_headers_are_known_and_recorded_nowhere(load: Any, minima
     assert {"Bearer abcdefgh12345", "abcdefgh12345", "s3ss10nvalue"} <= secrets
     assert not secrets & {"application/json", "{{env.SHOP_KEY}}"}
     assert credential_variables(loaded.suite) == {"SHOP_KEY"}
+    assert "application/json" not in loaded.suite.config_text
     for secret in ("abcdefgh12345", "s3ss10nvalue"):
         assert secret not in loaded.suite.config_text
         assert secret not in repr(loaded.diagnostics)
@@ -397,6 +398,19 @@ def test_variables_that_are_put_into_secret_parts_of_addresses_hold_credentials(
     assert credential_variables(loaded.suite) == {"SHOP_AUTH", "SHOP_Q"}
 
 
+def test_variables_that_an_agent_is_given_are_known_whatever_their_names(
+    load: Any, minimal: str
+) -> None:
+    program = PROGRAM.replace("MODE: testing-mode", 'MODE: "{{env.HOW}}"')
+    program = program.replace("cwd: agent", 'cwd: "{{env.FOLDER}}"')
+    endpoint = "http://localhost/{{env.SHOP}}?k={{env.SHOP_Q}}"
+    server = '  - {id: web, adapter: http, endpoint: "URL", headers: {X-A: "a {{env.SHOP_A}}"}}\n'
+    loaded = load(minimal + program + server.replace("URL", endpoint))
+    given = {"TENANT", "HOW", "SHOP_AUTH", "SHOP_Q", "SHOP_A"}
+    assert given_variables(loaded.suite) == given
+    assert given_variables(load(COMMAND.replace("agent.py", "agent.py {{env.A}}")).suite) == {"A"}
+
+
 @pytest.mark.parametrize(
     ("value", "secrets"),
     [
@@ -413,3 +427,4 @@ def test_what_is_secret_in_a_header(load: Any, minimal: str, value: str, secrets
     assert found - {value} == secrets
     hidden = hide_credentials({"Authorization": value})["Authorization"]
     assert hidden == ("[hidden]" if "{{" not in value else value)
+    assert hide_headers({"X-Any": value})["X-Any"] == hidden

@@ -120,6 +120,34 @@ def test_a_secret_of_the_agent_is_never_recorded(
     assert b"very-secret-token" not in data
 
 
+def test_what_an_agent_is_given_from_the_environment_is_never_recorded(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {
+        "ONE": "first-value",
+        "TWO": "second-value",
+        "HERE": str(project.root),
+        "MODE": "test",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    project.write(
+        "kindlm.toml",
+        f'[agent]\ntype = "http"\nurl = "{project.agent.url}?k=${{env.ONE}}"\n'
+        "[agent.headers]\n"
+        '"X-A" = "a ${env.TWO}"\n"X-B" = "${env.HERE}"\n"X-C" = "${env.MODE}"\n"X-D" = "plain"\n',
+    )
+    said = f"hi, a test of first-value and second-value in {project.root}"
+    project.agent.answer = lambda _: {"message": said}
+    assert project.test("--reporter", "json", tests=TEST.replace('"hi")\n', '"nothing")\n')) == 1
+    hidden = f"hi, a test of [redacted] and [redacted] in {project.root}"
+    assert hidden in capsys.readouterr().out
+    data = (project.root / ".kindlm" / "kindlm.db").read_bytes()
+    for value in (b"first-value", b"second-value", b"plain"):
+        assert value not in data
+    assert hidden.encode() in data
+
+
 def test_the_configuration_counts_for_the_identity_of_a_suite(project: Project) -> None:
     project.test(tests=TEST)
     project.test()

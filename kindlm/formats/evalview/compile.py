@@ -10,7 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
-from kindlm.config.credentials import hide_credentials
+from kindlm.config.credentials import hide_headers
 from kindlm.config.interpolation import MARK
 from kindlm.config.places import Path
 from kindlm.errors import SourceLocation
@@ -208,4 +208,4 @@ def _recordable_case(case: dict[str, Any]) -> dict[str, Any]:
 
 def _without_credentials(settings: dict[str, Any]) -> dict[str, Any]:
     headers = settings.get("headers")
-    return settings if not headers else {**settings, "headers": hide_credentials(headers)}
+    return settings if not headers else {**settings, "headers": hide_headers(headers)}
