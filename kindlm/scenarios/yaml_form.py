@@ -9,7 +9,8 @@ from typing import Any
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document, read_documents
-from kindlm.config.places import Path
+from kindlm.config.json_schemas import schema_fault
+from kindlm.config.places import Path, dotted
 from kindlm.config.validation import fit, kind_of
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.formats.evalview.reading import cases_of
@@ -161,10 +162,12 @@ def _checks(
     for at, config in enumerate(configs):
         is_single = isinstance(raw, dict)
         written, place = (raw, path) if is_single else (raw[at], (*path, at))
-        for name in written:
-            value = getattr(config, name) if name in CHECKS else None
-            if value is None:
-                continue
+        names = [name for name in written if name in CHECKS]
+        if not names:
+            message = f"{dotted(place)} holds no check"
+            reporter.error(place, message, "Add one, such as `contains:`", reason="schema")
+        for name in names:
+            value = getattr(config, name)
             _check_values(name, value, (*place, name), reporter)
             yield _Check(name, value, config.weight, reporter.where((*place, name)))
 
@@ -175,6 +178,10 @@ def _check_values(name: str, value: Any, path: Path, reporter: Reporter) -> None
         reporter.error((*path, "threshold"), message, "Lower it, or set `scale`", reason="schema")
     if name == "guardrail" and not (value.must or value.must_not):
         reporter.error(path, "guardrail has no rule", "Add `must:` or `must_not:`", reason="schema")
+    if name == "json_schema" and (fault := schema_fault(value.schema_)) is not None:
+        message = f"json_schema is no valid JSON Schema: {fault}"
+        hint = "See https://json-schema.org/understanding-json-schema"
+        reporter.error(path, message, hint, reason="schema")
 
 
 _Asked = Callable[[Trial, Reply, Any, float], object]

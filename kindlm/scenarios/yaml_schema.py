@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kindlm.config.section import WHOLE, Positive, Repeat, Score, Text
+from kindlm.config.section import WHOLE, Maybe, Positive, Repeat, Score, Text
+from kindlm.config.values import check_pattern
 
 __all__ = ["CHECKS", "ChecksConfig", "PersonaConfig", "ScenarioConfig", "TurnConfig", "spelt_out"]
 
@@ -26,13 +27,13 @@ class _Mapping(BaseModel):
 class TextConfig(_Mapping):
     """A check of the text."""
 
-    text: str
+    text: Text
 
 
 class PatternConfig(_Mapping):
     """A regular expression."""
 
-    pattern: Text
+    pattern: Annotated[Text, BeforeValidator(check_pattern)]
 
 
 class SchemaConfig(_Mapping):
@@ -57,7 +58,7 @@ class ToolConfig(_Mapping):
     """A tool, and arguments that its call has to have among others."""
 
     tool: Text
-    arguments: dict[str, Any] | None = None
+    arguments: Maybe[dict[str, Any]] = None
 
 
 class ToneConfig(_Mapping):
@@ -85,7 +86,7 @@ class FactsConfig(_Mapping):
     """What is true."""
 
     ground_truth: Text
-    context: str | None = None
+    context: Maybe[str] = None
 
 
 CHECKS = {
@@ -108,18 +109,18 @@ CHECKS = {
 class ChecksConfig(_Mapping):
     """Some checks; `weight` is what each of them counts for."""
 
-    contains: TextConfig | None = None
-    not_contains: TextConfig | None = None
-    matches: PatternConfig | None = None
-    json_schema: SchemaConfig | None = None
-    latency: LatencyConfig | None = None
-    token_usage: TokensConfig | None = None
-    tool_called: ToolConfig | None = None
-    tool_not_called: ToolConfig | None = None
-    sentiment: ToneConfig | None = None
-    judge: JudgeConfig | None = None
-    guardrail: GuardrailConfig | None = None
-    factuality: FactsConfig | None = None
+    contains: Maybe[TextConfig] = None
+    not_contains: Maybe[TextConfig] = None
+    matches: Maybe[PatternConfig] = None
+    json_schema: Maybe[SchemaConfig] = None
+    latency: Maybe[LatencyConfig] = None
+    token_usage: Maybe[TokensConfig] = None
+    tool_called: Maybe[ToolConfig] = None
+    tool_not_called: Maybe[ToolConfig] = None
+    sentiment: Maybe[ToneConfig] = None
+    judge: Maybe[JudgeConfig] = None
+    guardrail: Maybe[GuardrailConfig] = None
+    factuality: Maybe[FactsConfig] = None
     weight: Positive = 1.0
 
 
@@ -127,10 +128,10 @@ class PersonaConfig(_Mapping):
     """Who talks to the agent."""
 
     role: Text
-    name: str | None = None
-    tone: str | None = None
-    backstory: str | None = None
-    context: dict[str, Any] | None = None
+    name: Maybe[str] = None
+    tone: Maybe[str] = None
+    backstory: Maybe[str] = None
+    context: Maybe[dict[str, Any]] = None
 
 
 class TurnConfig(_Mapping):
@@ -144,14 +145,14 @@ class ScenarioConfig(_Mapping):
     """A scenario."""
 
     name: Text
-    persona: PersonaConfig | None = None
+    persona: Maybe[PersonaConfig] = None
     turns: list[TurnConfig] = Field(min_length=1)
     assertions: list[ChecksConfig] = []
     tags: list[Text] = []
     repeats: Repeat = 1
     pass_rate: Score = 1.0
-    timeout: Positive | None = None
-    agent: dict[str, Any] | None = None
+    timeout: Maybe[Positive] = None
+    agent: Maybe[dict[str, Any]] = None
 
 
 def spelt_out(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_project import Project
 
+from kindlm.cli.app import run
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.scenarios.yaml_schema import CHECKS
 
@@ -107,6 +108,10 @@ def test_a_scenario_in_yaml_that_checks_nothing_fails(project: Project) -> None:
     assert project.checks() == [("checked", "something is checked", "failed", 1)]
 
 
+HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n"
+"""A scenario that would pass without its assertions."""
+
+
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [
@@ -122,6 +127,15 @@ def test_a_scenario_in_yaml_that_checks_nothing_fails(project: Project) -> None:
         ),
         ("name: x\nturns:\n  - says: hi\nassertions:\n  - guardrail: {}\n", 5, "rule"),
         ("name: x\nturns:\n  - says: 5\n", 3, "text"),
+        (f"{HELD}  - not_contains:\n", 6, "not_contains is empty"),
+        (f"{HELD}  - judge: ~\n", 6, "judge is empty"),
+        (f"{HELD}  - tool_called: {{tool: x, arguments: }}\n", 6, "arguments is empty"),
+        (f"{HELD}  - contains: ''\n", 6, "must not be empty"),
+        (f"{HELD}  - weight: 2\n", 6, "assertions[0] holds no check"),
+        (f"{HELD}  - {{}}\n", 6, "assertions[0] holds no check"),
+        ("name: x\nturns:\n  - says: hi\n    expect: {}\n", 4, "expect holds no check"),
+        (f"{HELD}  - matches: '(a'\n", 6, "no valid regular expression"),
+        (f"{HELD}  - json_schema: {{type: objct}}\n", 6, "no valid JSON Schema"),
         ("name: x\nrepeats: 0\nturns:\n  - says: hi\n", 2, "at least 1"),
         ("name: x\nturns: [{says: hi}]\n---\nname: x\nturns: [{says: hi}]\n", 4, "twice"),
     ],
@@ -134,6 +148,9 @@ def test_what_is_wrong_is_told_at_its_place(
     shown = capsys.readouterr()
     assert f"x.yaml:{line}" in shown.out + shown.err
     assert told in shown.out + shown.err
+    assert run(["validate", "tests"]) == 1
+    assert f"x.yaml:{line}" in "".join(capsys.readouterr())
+    assert project.agent.requests == []
 
 
 values: st.SearchStrategy[Any] = st.recursive(
