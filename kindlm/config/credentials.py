@@ -88,13 +88,12 @@ def _given(suite: Suite) -> Iterator[str]:
         for name, value in agent.options.items():
             if name not in _PLACES:
                 yield from (text for _, text in texts(value, ()))
-    for program in (*suite.services, *(case.command for case in suite.cases if case.command)):
-        yield from program.env.values()
     for service in suite.services:
-        yield from service.command
-    for case in suite.cases:
+        yield from (*service.env.values(), *service.command)
+    for command in (case.command for case in suite.cases if case.command is not None):
+        yield from command.env.values()
         # A word may hold a variable of the test, whose value may read like a placeholder.
-        for word in case.command.words if case.command else ():
+        for word in command.words:
             yield from (f"{{{{{name}}}}}" for name in bound_names(word))
 
 
