@@ -21,12 +21,13 @@ from kindlm.events import RunOptions
 from kindlm.generate.categories import parse_categories
 from kindlm.generate.order import Form, Generated, Order
 from kindlm.generate.script import GenerationScript
-from kindlm.generate.suite import generation_suite
+from kindlm.generate.suite import generation_suite, with_script
 from kindlm.generate.texts import spoken
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.recording.project import Project, find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest
+from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.session import new_run_id
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
@@ -38,6 +39,7 @@ from kindlm.scenarios.configuration import (
 )
 from kindlm.suite import AgentTarget
 from kindlm.wording import count
+from kindlm_store import Redactor
 
 __all__ = ["GenOptions", "write_tests"]
 
@@ -74,10 +76,11 @@ def write_tests(options: GenOptions) -> int:
         fail([found.error for found in loaded.diagnostics], console)
     order = or_fail(_order(options, project, loaded))
     llm = or_fail(_llm(options, loaded))
-    script = GenerationScript(order)
-    suite = generation_suite(order, script, llm, project_name(project.root))
+    suite = generation_suite(order, llm, project_name(project.root))
+    redact = Redactor(suite_secrets(environ, [suite]))
+    script = GenerationScript(order, redact)
     request = RunRequest(
-        suites=(suite,),
+        suites=(with_script(suite, script),),
         skipped=(),
         selection=Selection(),
         root=project.root,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.checks.judge_prompts.fencing import fenced
+from kindlm.fencing import fenced
 from kindlm.generate.categories import CATEGORIES
 from kindlm.generate.profile import AgentProfile, Sources, plain_profile
 from kindlm.ports import Purpose, Question, ResponseSchema

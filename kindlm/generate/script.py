@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kindlm.checks.judge_prompts.fencing import new_token
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
+from kindlm.fencing import new_token
 from kindlm.generate.categories import TOOL_USE, wanted
 from kindlm.generate.order import Generated, Order, WrittenFile
 from kindlm.generate.plan import in_turn
@@ -21,7 +21,7 @@ from kindlm.generate.rendering import RenderedFile, profile_text, rendered
 from kindlm.generate.texts import is_name, spoken
 from kindlm.generate.verifying import problems_of
 from kindlm.generate.writing import free_name, write_file
-from kindlm.ports import Question, Stage
+from kindlm.ports import AgentReply, Question, Stage
 from kindlm.wording import shown
 from kindlm_store import Text
 
@@ -44,11 +44,13 @@ _PROFILE_FILE = ("agent-profile", ".yaml")
 class GenerationScript:
     """Asks the agent and the model, and writes the files; implements `suite.Script`.
 
-    `generated` is what came of it, None unless files were written.
+    `generated` is what came of it, None unless files were written. `redact` takes secrets out of
+    texts: an agent may repeat the key that it was called with, and files are read by others.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, redact: Callable[[str], str]) -> None:
         self._order = order
+        self._redact = redact
         self.generated: Generated | None = None
 
     async def run(self, stage: Stage) -> KindlmError | None:
@@ -76,13 +78,20 @@ class GenerationScript:
             answer = await stage.send(message)
             if isinstance(answer, Err):
                 return answer
-            reply = answer.value
-            tools = tuple(use.call.name for use in reply.tool_uses if is_name(use.call.name))
-            exchanges.append(Exchange(message, spoken(reply.text, _LONGEST_ANSWER), tools))
-        return Ok(Sources(order.description, order.system_prompt, tuple(exchanges)))
+            exchanges.append(self._exchange(message, answer.value))
+        description, prompt = (
+            text and self._redact(text) for text in (order.description, order.system_prompt)
+        )
+        return Ok(Sources(description, prompt, tuple(exchanges)))
+
+    def _exchange(self, message: str, reply: AgentReply) -> Exchange:
+        # Secrets go before a text is cut: a part of one is not recognised everywhere.
+        said = spoken(self._redact(reply.text), _LONGEST_ANSWER)
+        names = (self._redact(use.call.name) for use in reply.tool_uses)
+        return Exchange(message, said, tuple(name for name in names if is_name(name)))
 
     async def _profile(self, stage: Stage, sources: Sources) -> Result[AgentProfile]:
-        return await _answer(
+        return await self._answer(
             stage,
             lambda token: profile_question(sources, token, self._order.seed),
             lambda text: read_profile(text, sources),
@@ -95,11 +104,27 @@ class GenerationScript:
         if not categories:
             return Err(_no_tools())
         counts = wanted(order.count, categories)
-        return await _answer(
+        return await self._answer(
             stage,
             lambda token: plan_question(profile, counts, token, order.seed),
             lambda text: read_plan(text, counts, tools),
         )
+
+    async def _answer(
+        self, stage: Stage, question: Callable[[str], Question], read: Callable[[str], T]
+    ) -> Result[T]:
+        """Return what a model answers, as `read` understands it; asked once more if need be."""
+        error = _no_model_answer("", "")
+        for _ in range(_TRIES):
+            reply = await stage.ask(question(new_token()))
+            if isinstance(reply, Err):
+                return reply
+            text = self._redact(reply.value.text)
+            try:
+                return Ok(read(text))
+            except ValueError as why:
+                error = _no_model_answer(str(why), text)
+        return Err(error)
 
     def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:
         order = self._order
@@ -129,22 +154,6 @@ class GenerationScript:
             )
         )
         return WrittenFile(path, file.scenario)
-
-
-async def _answer(
-    stage: Stage, question: Callable[[str], Question], read: Callable[[str], T]
-) -> Result[T]:
-    """Return what a model answers, as `read` understands it; it is asked once more if need be."""
-    error = _no_model_answer("", "")
-    for _ in range(_TRIES):
-        reply = await stage.ask(question(new_token()))
-        if isinstance(reply, Err):
-            return reply
-        try:
-            return Ok(read(reply.value.text))
-        except ValueError as why:
-            error = _no_model_answer(str(why), reply.value.text)
-    return Err(error)
 
 
 def _as_json(profile: AgentProfile) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -279,3 +280,48 @@ def test_what_is_recorded_holds_no_key_and_no_boundary(
     questions = [row for row in dump if "KINDLM-DATA" in str(row)]
     assert questions
     assert not any(re.search(r"KINDLM-DATA-[0-9a-f]{8}", str(row)) for row in questions)
+
+
+AGENT_KEY = "agent-key-0123456789"
+MODEL_KEY = "model-key-9876543210"
+
+
+def keyed_project(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the agent and the model have keys, which both could repeat."""
+    monkeypatch.setenv("SHOP_AGENT", AGENT_KEY)
+    monkeypatch.setenv("SHOP_MODEL", MODEL_KEY)
+    toml = project.root / "kindlm.toml"
+    text = toml.read_text("utf-8") + 'api_key_env = "SHOP_MODEL"\n'
+    headers = 'headers = { Authorization = "Bearer ${env.SHOP_AGENT}" }\n\n[llm]'
+    toml.write_text(text.replace("\n[llm]", headers), "utf-8")
+
+
+@pytest.mark.parametrize("form", ["python", "yaml"])
+def test_a_key_that_is_repeated_gets_into_no_file_and_to_no_model(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    form: str,
+) -> None:
+    keyed_project(project, monkeypatch)
+    both = f"{AGENT_KEY} {MODEL_KEY}"
+    plan = json.loads(json.dumps(RECORDED["plan"]).replace("order status", both))
+    plan["scenarios"][0]["turns"][0].update(says=both, right=[both], wrong=[both])
+    profile = {**RECORDED["profile"], "purpose": both, "constraints": [both], "tone": both}
+    project.agent.answer = lambda _: {
+        "message": f"My key is {both}",
+        "tool_calls": [{"name": AGENT_KEY, "arguments": {}}],
+    }
+    project.agent.judge = lambda data: profile if "systemPrompt" in data else plan
+    told = ["gen", "--description", f"{DESCRIPTION} It is called with {both}", "--format", form]
+    assert run([*told, "--count", "7"]) == 0
+    printed = capsys.readouterr()
+    paths = sorted(path for path in project.root.rglob("*") if path.name != "kindlm.toml")
+    seen = [printed.out, printed.err, *map(str, paths), json.dumps(project.agent.questions)]
+    seen += [path.read_text("utf-8", "replace") for path in paths if path.is_file()]
+    for text in seen:
+        flat = text.replace("_", "-")
+        assert AGENT_KEY not in flat
+        assert MODEL_KEY not in flat
+    assert "[redacted]" in (FOLDER / "agent-profile.yaml").read_text("utf-8")
+    assert any("redacted" in name for name in written(".py" if form == "python" else ".yaml"))
