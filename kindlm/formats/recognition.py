@@ -8,7 +8,9 @@ scenario. A Python text that imports kindlm holds scenarios.
 
 What is nearly a case is one, too, so that its error is told: it has a `name`, and a key of cases,
 or two that are nearly written so, or one of those and a query; or it has two keys of cases, and
-another one or a name that is nearly written so. Upper case is such a slip.
+another one or a name that is nearly written so. Upper case is such a slip. What is nearly a
+scenario likewise: it has no key of cases alone, and `turns` with a name, or two of `turns`,
+`persona`, `assertions` and `says`, of which one may be nearly written so.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ _KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
 _SAYS = re.compile(r"""\bsays["']?\s*:""")
 _USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 
+_ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
+
+_SCENARIO_KEYS = ("assertions", "persona", "turns")
+_OF_CASES_ALONE = frozenset({"input", "expected", "thresholds"})
 _EVALVIEW_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
 _ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
 """Keys of workflows, actions and compositions, which have a name and may have inputs, too."""
@@ -73,8 +79,8 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     decides = "thresholds" in keys or ("expected" in keys and (named or has_query))
     if asks and decides:
         return "evalview"
-    says = not is_toml and "turns" in keys and _SAYS.search(text) is not None
-    if says:
+    says = "turns" in keys and _SAYS.search(text) is not None
+    if not is_toml and (says or (not has_query and _is_nearly_scenario(text))):
         return "scenario"
     return "evalview" if _is_nearly_case(text, is_toml=is_toml, has_query=has_query) else None
 
@@ -94,6 +100,22 @@ def has_name(text: str, suffix: str) -> bool:
         return False
     keys = {key.casefold() for key in _all_keys(text, is_toml=False)}
     return "name" in keys and not keys & _ELSEWHERE
+
+
+def _is_nearly_scenario(text: str) -> bool:
+    everywhere = {key.casefold() for key in _ANYWHERE.findall(text)}
+    top = {key.casefold() for key in _all_keys(text, is_toml=False)}
+    if text.lstrip()[:1] in ("{", "["):
+        top = everywhere
+    if top & (_ELSEWHERE | _OF_CASES_ALONE):
+        return False
+    meant = {suggest(key, _SCENARIO_KEYS) for key in top} - {None}
+    if any(suggest(key, ["says"]) for key in everywhere):
+        meant.add("says")
+    if meant == {"turns"} and any(suggest(key, sorted(_OF_CASES_ALONE)) for key in top):
+        return False
+    right = meant & (top | ({"says"} & everywhere))
+    return bool(right) and (len(meant) > 1 or ("turns" in top and "name" in top))
 
 
 def _is_nearly_case(text: str, *, is_toml: bool, has_query: bool) -> bool:

@@ -185,7 +185,8 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
         ("a.yaml", CASE.replace("input", "inputs")),
         ("a.yaml", "name: a\ninput: x\n"),
         ("a.yaml", "name: a\ninputs: {query: x}\n"),
-        ("a.yaml", "name: a\nturns: []\n"),
+        ("a.yaml", "name: a\nturns: []\nexpectd: {}\n"),
+        ("a.yaml", "name: a\nturns: [{query: x}]\n"),
         ("a.yaml", "name: a\nimput: x\nexpectd: {}\n"),
         ("a.yaml", CASE.replace("name", "nane").replace("input", "imput")),
         ("a.yaml", CASE.title()),
@@ -264,8 +265,33 @@ def test_scenarios_are_known_by_their_turns_or_their_import(
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "name: x\nturn:\n- says: hi\nassertions: [{contains: hi}]\n",
+        "name: x\nturns:\n- say: hi\nassertions: [{contains: hi}]\n",
+        "turn:\n- says: hi\n",
+        "Name: x\nTurns:\n- Says: hi\n",
+        "name: x\nturns: []\n",
+        "name: x\nturns: [hi]\n",
+        "- name: x\n  turns:\n  - user: hi\n",
+        "name: x\npersona: {role: user}\nasertions: [{contains: hi}]\n",
+        '{"name": "x", "turn": [{"says": "hi"}]}',
+    ],
+)
+def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_told(
+    tmp_path: Path, text: str
+) -> None:
+    file = write(tmp_path / "a.yaml", text)
+    assert held(tmp_path) == Discovery((Found(file, "scenario"),))
+    assert held(file) == Discovery((Found(file, "scenario"),))
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("a.yaml", "name: x\npersona: {role: user}\n"),
+        ("a.yaml", "name: x\nperson: {name: y}\ndays: 3\n"),
+        ("ci.yaml", "name: ci\njobs: {turns: 1}\nassertions: []\npersona: x\n"),
         ("other.py", "from kindlm import scenario\n"),
         ("test_a.py", "import kindlm_plus\n"),
         ("test_a.py", "# import kindlm\n"),
