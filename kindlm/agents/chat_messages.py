@@ -21,7 +21,7 @@ from typing import Any
 from kindlm.agents.call_matching import Calls
 from kindlm.agents.json_values import compact_json, lookup
 from kindlm.agents.reply_reading import bounded, read_model, read_usage
-from kindlm.agents.tool_entries import failed_tool, read_tool_uses
+from kindlm.agents.tool_entries import call_entries, failed_tool, read_tool_uses
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
@@ -58,6 +58,7 @@ _SPEAKERS = {
     "remove": Speaker.NOBODY,
 }
 _CALLS = ("tool_calls", "additional_kwargs.tool_calls")
+_INVALID = "invalid_tool_calls"
 _USAGES = (
     "usage_metadata",
     "usage",
@@ -95,7 +96,8 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
     """Read a list of messages, or one alone, without those that say nothing of the talk.
 
     Raises:
-        UnreadableReply: there are more than `MAX_MESSAGES`, or `MAX_CALLS` in them.
+        UnreadableReply: there are more than `MAX_MESSAGES`, or `MAX_CALLS` in them; or their calls
+            can't be read.
     """
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")
@@ -216,19 +218,17 @@ def _text(content: Any) -> str:
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     """Return the calls of a message, those whose arguments are no JSON among them."""
     content = value.get("content")
-    parts = [
+    parts: list[Mapping[str, Any]] = [
         part
         for part in (content if isinstance(content, list) else ())
         if isinstance(part, dict) and part.get("type") == "tool_use"
     ]
-    lists = [found for path in _CALLS if isinstance(found := lookup(value, path), list)]
+    lists = [call_entries(lookup(value, path), path) for path in _CALLS]
     written = next(filter(None, [*lists, parts]), [])
-    invalid = value.get("invalid_tool_calls")
-    entries = [*written, *(invalid if isinstance(invalid, list) else ())]
-    objects = [entry for entry in entries if isinstance(entry, dict)]
+    entries = [*written, *call_entries(lookup(value, _INVALID), _INVALID)]
     return tuple(
         use.call if _string(entry.get("id")) else replace(use.call, id="")
-        for use, entry in zip(read_tool_uses(objects), objects, strict=True)
+        for use, entry in zip(read_tool_uses(entries), entries, strict=True)
     )
 
 

@@ -34,8 +34,8 @@ _QUOTED_LINES = 3
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _WHERE_THE_TEXT_IS = (
-    "Check the agent's `endpoint`, and where its answer holds the text (docs/agents.md); in "
-    "kindlm.yaml `responsePath` can say so"
+    "Check the agent's `endpoint`, and where its answer holds the text and the tool calls "
+    "(docs/agents.md); `responsePath` and `toolCallsPath` can say so"
 )
 _A_PAGE_CAME = (
     "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-__all__ = ["ABSENT", "PATH", "compact_json", "lookup"]
+__all__ = ["ABSENT", "PATH", "compact_json", "lookup", "parent_of"]
 
 ABSENT: Any = object()
 """What a path leads to where there is nothing; null is something."""
@@ -32,3 +32,8 @@ def lookup(value: Any, path: str) -> Any:
         else:
             return ABSENT
     return value
+
+
+def parent_of(value: Any, path: str) -> Any:
+    """Return what holds the last part of a path, `ABSENT` if nothing is there to hold it."""
+    return lookup(value, ".".join(_PART.findall(path)[:-1]))

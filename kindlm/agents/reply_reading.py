@@ -10,7 +10,7 @@ from typing import Any
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
 from kindlm.agents.reported_errors import error_text, tells_failure
 from kindlm.agents.reported_numbers import read_numbers
-from kindlm.agents.tool_entries import call_warnings, read_tool_uses
+from kindlm.agents.tool_entries import call_warnings, read_tool_uses, reported_calls
 from kindlm.agents.unreadable import UnreadableReply
 from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
@@ -86,9 +86,9 @@ def read_reply(value: Any, reading: Reading) -> Told:
     Raises:
         AgentFailed: it tells of an error, and holds neither a text nor a tool call. A text under
             `message` tells of the error then, unless a path says that it is the answer.
-        UnreadableReply: nothing is where the text should be.
+        UnreadableReply: nothing is where the text should be, or its tool calls can't be read.
     """
-    entries = _entries(value, reading)
+    entries = reported_calls(value, reading.tool_calls_path)
     text = _text(value, _of_answers(value, reading))
     failure = _failure(value)
     if not text and not entries and failure is not None:
@@ -210,17 +210,6 @@ def _of_answers(value: Any, reading: Reading) -> Reading:
     if reading.response_path is not None or not tells_failure(value):
         return reading
     return replace(reading, text_keys=tuple(key for key in reading.text_keys if key != "message"))
-
-
-def _entries(value: Any, reading: Reading) -> list[Any]:
-    if reading.tool_calls_path is not None:
-        found = lookup(value, reading.tool_calls_path)
-        return found if isinstance(found, list) else []
-    for path in ("steps", "tool_calls", "choices[0].message.tool_calls"):
-        found = lookup(value, path)
-        if isinstance(found, list) and found:
-            return found
-    return []
 
 
 def _amount(value: Any) -> float | None:

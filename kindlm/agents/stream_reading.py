@@ -21,7 +21,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event
-from kindlm.agents.tool_entries import read_tool_uses
+from kindlm.agents.tool_entries import call_entries, read_tool_uses, reported_calls
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
@@ -29,6 +29,8 @@ from kindlm.transcript import Usage
 __all__ = ["read_stream"]
 
 T = TypeVar("T")
+
+_DELTAS = "choices[0].delta.tool_calls"
 
 
 def read_stream(events: Iterable[Event], reading: Reading) -> Told:
@@ -86,17 +88,19 @@ class _Draft:
 
     def _add_calls(self, value: Mapping[str, Any]) -> None:
         path = self.reading.tool_calls_path
-        found = (lookup(value, path) for path in ((path,) if path else ("steps", "tool_calls")))
-        whole = next((entries for entries in found if isinstance(entries, list) and entries), [])
+        if path is None:
+            whole = reported_calls(value, None, ("steps", "tool_calls"))
+        else:
+            # Most events of a stream tell of no calls, and have no place for them.
+            whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
         for entry in whole:
             self.calls["whole", len(self.calls)] = entry
-        deltas = lookup(value, "choices[0].delta.tool_calls")
-        for position, delta in enumerate(deltas if isinstance(deltas, list) else ()):
-            if isinstance(delta, dict):
-                index = delta.get("index")
-                known = index if isinstance(index, int) else position
-                self._add_delta(known, delta, delta.get("function"))
+        deltas = call_entries(lookup(value, _DELTAS), _DELTAS)
+        for position, delta in enumerate(deltas):
+            index = delta.get("index")
+            known = index if isinstance(index, int) else position
+            self._add_delta(known, delta, delta.get("function"))
         index = value.get("index")
         if not isinstance(index, int):
             return

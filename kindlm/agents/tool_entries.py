@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kindlm.agents.json_values import ABSENT, compact_json
-from kindlm.agents.unreadable import MAX_CALLS, refuse_more
+from kindlm.agents.json_values import ABSENT, compact_json, lookup, parent_of
+from kindlm.agents.unreadable import MAX_CALLS, UnreadableReply, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse
 from kindlm.wording import count, shown
 
 __all__ = [
     "AGENT_RULE",
+    "call_entries",
     "call_warnings",
     "failed_tool",
     "read_tool_uses",
+    "reported_calls",
     "tool_answer",
     "tool_call",
 ]
@@ -31,22 +33,56 @@ AGENT_RULE = "agent"
 _NAMES = ("tool", "tool_name", "name")
 _ARGUMENTS = ("arguments", "args", "parameters", "params", "input")
 _RESPONSES = ("result", "output", "response")
+_STEPS = "steps"
+_LISTS = (_STEPS, "tool_calls", "choices[0].message.tool_calls")
+"""Where the calls of a reply are looked for, in this order."""
+
 _UNKNOWN = "unknown"
 _MAX_WARNINGS = 3
 
 
-def read_tool_uses(entries: Any) -> tuple[ToolUse, ...]:
-    """Read a list of reported calls; what is no object in it is no call.
+def reported_calls(
+    value: Any, path: str | None, places: Sequence[str] = _LISTS
+) -> list[Mapping[str, Any]]:
+    """Return what a reply lists as calls of tools: at a path, else at the usual places.
+
+    An agent that called none may leave the list out. What it tells step by step in texts or by a
+    number are no calls.
 
     Raises:
-        UnreadableReply: there are more than `MAX_CALLS`.
+        UnreadableReply: what is there can not be read. It may be the very call that a test forbids.
     """
-    found = entries if isinstance(entries, list) else ()
-    refuse_more(len(found), MAX_CALLS, "tool calls")
-    return tuple(
-        _tool_use(entry, index)
-        for index, entry in enumerate(entry for entry in found if isinstance(entry, dict))
-    )
+    if path is not None:
+        if parent_of(value, path) is ABSENT:
+            raise UnreadableReply(f"it has nothing where its tool calls should be: `{path}`")
+        return call_entries(lookup(value, path), path)
+    for place in places:
+        found = lookup(value, place)
+        if place == _STEPS and not _may_be_calls(found):
+            continue
+        if entries := call_entries(found, place):
+            return entries
+    return []
+
+
+def call_entries(found: Any, place: str) -> list[Mapping[str, Any]]:
+    """Return a list of reported calls; raise `UnreadableReply` if what is there is none."""
+    if found is ABSENT or found is None:
+        return []
+    if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
+        return found
+    raise UnreadableReply(f"its tool calls, `{place}`, are no list of objects")
+
+
+def _may_be_calls(steps: Any) -> bool:
+    is_list = isinstance(steps, list) and any(isinstance(entry, dict) for entry in steps)
+    return is_list or isinstance(steps, dict)
+
+
+def read_tool_uses(entries: Sequence[Mapping[str, Any]]) -> tuple[ToolUse, ...]:
+    """Read a list of reported calls; raise `UnreadableReply` for more than `MAX_CALLS`."""
+    refuse_more(len(entries), MAX_CALLS, "tool calls")
+    return tuple(_tool_use(entry, index) for index, entry in enumerate(entries))
 
 
 def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:

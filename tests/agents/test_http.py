@@ -275,7 +275,6 @@ def test_tool_calls_are_read_in_every_shape(reply):
         {"tool": "d", "name": "Step 4", "params": {"k": "v"}, "output": ""},
         {"tool_name": "e", "error": "no connection"},
         {},
-        "noise",
     ]
     read = reply({"message": "m", "tool_calls": calls})
     assert read.tool_uses == (
@@ -302,6 +301,48 @@ def test_tool_calls_are_read_in_every_shape(reply):
 )
 def test_tool_calls_are_found_where_they_are(reply, body, options):
     assert [use.call.name for use in reply(body, **options).tool_uses] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "place"),
+    [
+        ({"tool_calls": {"name": "t"}}, {}, "tool_calls"),
+        ({"tool_calls": ["t"]}, {}, "tool_calls"),
+        ({"tool_calls": [{"name": "t"}, "u"]}, {}, "tool_calls"),
+        ({"steps": {"tool": "t"}}, {}, "steps"),
+        ({"steps": [{"tool": "t"}, "then more"]}, {}, "steps"),
+        ({"did": "t"}, {"toolCallsPath": "did"}, "did"),
+        ({"data": {}}, {"toolCallsPath": "trace.used"}, "trace.used"),
+    ],
+)
+def test_tool_calls_that_can_not_be_read_are_an_error(talk, http, failure, body, options, place):
+    (result,), _ = talk(http({"message": "m", **body}), **options)
+    error = failure(result)
+    assert "tool calls" in error.message
+    assert f"`{place}`" in error.message
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "names"),
+    [
+        ({"tool_calls": None}, {}, []),
+        ({"steps": 3, "tool_calls": [{"name": "t"}]}, {}, ["t"]),
+        ({"steps": ["looked", "found"], "tool_calls": [{"name": "t"}]}, {}, ["t"]),
+        ({"tool_calls": [{"name": "t"}]}, {"toolCallsPath": "used"}, []),
+        ({"trace": {}}, {"toolCallsPath": "trace.used"}, []),
+    ],
+)
+def test_an_agent_may_tell_of_no_tool_calls(reply, body, options, names):
+    read = reply({"message": "m", **body}, **options)
+    assert [use.call.name for use in read.tool_uses] == names
+
+
+@pytest.mark.parametrize(
+    "event", [{"tool_calls": {"name": "t"}}, {"choices": [{"delta": {"tool_calls": ["t"]}}]}]
+)
+def test_tool_calls_in_a_stream_that_can_not_be_read_are_an_error(talk, http, failure, event):
+    (result,), _ = talk(http(events({"text": "a"}, event), kind=STREAM))
+    assert "tool calls" in failure(result).message
 
 
 @pytest.mark.parametrize(
