@@ -5,6 +5,7 @@ from __future__ import annotations
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import read_document
+from kindlm.config.spelling import TOML
 from kindlm.config.url_secrets import secret_parts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.scenarios.configuration import agent_config
@@ -20,7 +21,7 @@ def agent_at(url: str) -> Result[AgentConfig]:
     if any(secret_parts(url)):
         message = "The URL of the agent holds a secret, which would be written into a file."
         return Err(_refused(message, "Name the agent in kindlm.toml, with ${env.NAME} for that."))
-    reporter = Reporter("", read_document(b""))
+    reporter = Reporter("", read_document(b""), TOML)
     config = agent_config({"type": "http", "url": url}, reporter)
     if config is not None:
         return Ok(config)

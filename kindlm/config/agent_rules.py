@@ -56,7 +56,7 @@ def check_agents(raw: Raw, reporter: Reporter) -> None:
 
 
 def check_agent(path: Path, agent: Raw, reporter: Reporter) -> None:
-    """Report what is wrong with one agent, which stands at `path`."""
+    """Report what is wrong with one agent, which stands at `path`, in the spelling of its file."""
     key = "adapter" if "adapter" in agent else "type"
     adapter = _main_name(agent.get(key))
     if adapter and adapter not in OPTIONS:
@@ -78,49 +78,48 @@ def check_agent(path: Path, agent: Raw, reporter: Reporter) -> None:
 def _check_options(path: Path, agent: Raw, adapter: str | None, reporter: Reporter) -> None:
     # Of an unknown adapter nobody knows what it takes.
     taken = OPTIONS.get(adapter or "", OPTION_NAMES)
-    for key in OPTION_NAMES:
-        if key in agent and key not in taken:
-            users = [name for name, options in OPTIONS.items() if key in options]
-            reporter.error(
-                (*path, key),
-                f"`{key}` has no meaning for the adapter {adapter}",
-                f"Remove it: it is for {' and '.join(users)}",
-                reason="schema",
-                at_key=True,
-            )
+    spelling = reporter.spelling
+    for name in OPTION_NAMES:
+        if spelling.key(name) in agent and name not in taken:
+            users = [user for user, options in OPTIONS.items() if name in options]
+            where = f"for the adapter {adapter}"
+            hint = f"Remove it: it is for {' and '.join(users)}"
+            _meaningless(path, spelling.key(name), where, hint, reporter)
     mode = agent.get("mode")
-    for key in _OF_CLOUD if adapter == "langgraph" and mode in _ELSEWHERE else ():
-        if key in agent:
-            reporter.error(
-                (*path, key),
-                f"`{key}` has no meaning in the mode {mode}",
-                "Remove it, or write `mode: cloud`",
-                reason="schema",
-                at_key=True,
-            )
+    for name in _OF_CLOUD if adapter == "langgraph" and mode in _ELSEWHERE else ():
+        if spelling.key(name) in agent:
+            hint = f"Remove it, or write `{spelling.line('mode', 'cloud')}`"
+            _meaningless(path, spelling.key(name), f"in the mode {mode}", hint, reporter)
 
 
 def _check_program(path: Path, agent: Raw, reporter: Reporter) -> None:
+    spelling = reporter.spelling
     if "command" not in agent:
         reporter.missing_key((*path, "command"))
     hint = "Remove it: `command` says what is started"
     meaningless = dict.fromkeys(("endpoint", "url"), ("for the adapter subprocess", hint))
-    if agent.get("oneShot") is True:
+    one_shot = spelling.key("oneShot")
+    if agent.get(one_shot) is True:
         hint = "Remove it: what such a program prints is its text"
-        meaningless |= dict.fromkeys(_OF_LINES, ("with `oneShot`", hint))
+        of_lines = (spelling.key(name) for name in _OF_LINES)
+        meaningless |= dict.fromkeys(of_lines, (f"with `{one_shot}`", hint))
     if agent.get("sandbox", "local") == "local":
-        meaningless["snapshot"] = ("without a sandbox", "Add `sandbox: daytona`, or remove it")
+        hint = f"Add `{spelling.line('sandbox', 'daytona')}`, or remove it"
+        meaningless["snapshot"] = ("without a sandbox", hint)
     for key, (where, hint) in meaningless.items():
         if key in agent:
-            reporter.error(
-                (*path, key), f"`{key}` has no meaning {where}", hint, reason="schema", at_key=True
-            )
+            _meaningless(path, key, where, hint, reporter)
+
+
+def _meaningless(path: Path, key: str, where: str, hint: str, reporter: Reporter) -> None:
+    message = f"`{key}` has no meaning {where}"
+    reporter.error((*path, key), message, hint, reason="schema", at_key=True)
 
 
 def _check_endpoint(path: Path, agent: Raw, adapter: str | None, reporter: Reporter) -> None:
     key = "url" if "url" in agent and "endpoint" not in agent else "endpoint"
     if key not in agent and adapter not in _NEEDS_NO_ENDPOINT:
-        reporter.missing_key((*path, key))
+        reporter.missing_key((*path, reporter.spelling.key(key)))
     endpoint = agent.get(key)
     if not isinstance(endpoint, str) or not endpoint:
         return

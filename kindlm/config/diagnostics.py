@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kindlm.config.document import Document
 from kindlm.config.places import Path, Position, dotted
 from kindlm.config.rows import RowProblem
+from kindlm.config.spelling import KINDLM_YAML, Spelling
 from kindlm.config.url_secrets import hide_in_urls
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.suggestions import hint_for, suggest
@@ -44,10 +45,14 @@ class Diagnostic:
 
 
 class Reporter:
-    """Collects the diagnostics of one file, in the order in which they are found."""
+    """Collects the diagnostics of one file, in the order in which they are found.
 
-    def __init__(self, file: str, document: Document) -> None:
+    `spelling` is how keys are written in it.
+    """
+
+    def __init__(self, file: str, document: Document, spelling: Spelling = KINDLM_YAML) -> None:
         self._file = file
+        self.spelling = spelling
         self._document = document
         self._credentials: tuple[str, ...] = ()
         self._meant: set[Path] = set()
@@ -97,7 +102,7 @@ class Reporter:
         self.error(
             path,
             f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
-            f"Add `{path[-1]}:`",
+            f"Add `{self.spelling.line(str(path[-1]))}`",
             reason="schema",
         )
 
@@ -172,12 +177,15 @@ class Reporter:
         error = KindlmError(
             code,
             self._hidden(message),
-            None if hint is None else self._hidden(hint),
+            None if hint is None else self._hidden(self._spelt(hint)),
             where,
             {"reason": reason, **details},
         )
         shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
         self.diagnostics.append(Diagnostic(error, severity, dotted(path), shown))
+
+    def _spelt(self, hint: str) -> str:
+        return hint.replace(KINDLM_YAML.variable, self.spelling.variable)
 
     def _hidden(self, text: str) -> str:
         for credential in self._credentials:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel, to_snake
 
 from kindlm.config.agent_rules import check_agent
 from kindlm.config.agent_schema import AgentConfig
@@ -18,7 +18,8 @@ from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
-from kindlm.config.section import MAX_REPEAT, Positive, Score, Text, Url
+from kindlm.config.section import MAX_REPEAT, Maybe, Positive, Score, Text, Url
+from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
 from kindlm.errors import Err, ErrorCode
 from kindlm.formats.evalview.toml_document import read_toml
@@ -168,26 +169,47 @@ def agent_config(
 
     A program runs in the `sandbox`, unless the table says where.
     """
-    named = {to_camel(str(key)): value for key, value in raw.items()}
-    if named.get("type") == "subprocess" and sandbox.type != "local" and "sandbox" not in named:
-        named["sandbox"] = sandbox.type
+    table = {str(key): value for key, value in raw.items()}
+    is_program = "subprocess" in (table.get("type"), table.get("adapter"))
+    if is_program and sandbox.type != "local" and "sandbox" not in table:
+        table["sandbox"] = sandbox.type
         if sandbox.snapshot is not None:
-            named.setdefault("snapshot", sandbox.snapshot)
+            table.setdefault("snapshot", sandbox.snapshot)
+    # Unknown keys first: a missing key may be one of them, misspelt.
+    whole = fit(_Whole, {AGENT: table}, reporter)
+    check_agent((AGENT,), table, reporter)
+    if whole is None or reporter.has_errors:
+        return None
+    named = {to_camel(key): value for key, value in table.items()}
     named.setdefault("id", named.pop("name", AGENT))
-    check_agent((AGENT,), named, reporter)
-    # Where something is missing or unknown, the schema says so with the keys of the file.
-    whole = fit(_Whole, {AGENT: named}, reporter)
-    return None if whole is None or reporter.has_errors else whole.agent
+    return AgentConfig.model_validate(named)
+
+
+def _with_names_of_kindlm_yaml(schema: dict[str, Any]) -> None:
+    properties = schema["properties"]
+    properties |= {"adapter": properties["type"], "endpoint": properties["url"]}
+
+
+class _AgentTable(AgentConfig):
+    """An agent with the keys that it has here."""
+
+    model_config = ConfigDict(
+        alias_generator=to_snake, json_schema_extra=_with_names_of_kindlm_yaml
+    )
+
+    id: Text = Field(default=AGENT, validation_alias=AliasChoices("name", "id"))
+    adapter: Text = Field(validation_alias=AliasChoices("type", "adapter"))
+    endpoint: Maybe[Text] = Field(default=None, validation_alias=AliasChoices("url", "endpoint"))
 
 
 class _Whole(BaseModel):
     """The table of an agent where it stands in the file, so that its errors are told there."""
 
-    agent: AgentConfig
+    agent: _AgentTable
 
 
 def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
-    reporter = Reporter(str(file), document)
+    reporter = Reporter(str(file), document, TOML)
     value = document.value
     reporter.hide(header_secrets(section(value, AGENT, "headers")))
     missing = _missing(value, environ, reporter)

@@ -1,0 +1,43 @@
+"""How keys and variables are written in a file: messages name what can stand there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic.alias_generators import to_snake
+
+__all__ = ["KINDLM_YAML", "PYTHON", "SCENARIO_YAML", "TOML", "Spelling"]
+
+
+_ALSO = {"adapter": "type", "endpoint": "url", "id": "name"}
+"""What keys of agents are called where keys are in snake case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The way of one format.
+
+    Attributes:
+        is_snake: whether keys are in snake case: `timeout_ms` for `timeoutMs`.
+        assignment: how a key is given a value.
+        variable: how a variable of the environment is put in.
+    """
+
+    is_snake: bool
+    assignment: str
+    variable: str
+
+    def key(self, name: str) -> str:
+        """Return a key of kindlm.yaml as it is written."""
+        return _ALSO.get(name, to_snake(name)) if self.is_snake else name
+
+    def line(self, name: str, value: str = "") -> str:
+        """Return a key with its value, or with room for one."""
+        quoted = value if "{key}:" in self.assignment else f'"{value}"'
+        return self.assignment.format(key=self.key(name)) + (f" {quoted}" if value else "")
+
+
+KINDLM_YAML = Spelling(False, "{key}:", "{{env.NAME}}")
+SCENARIO_YAML = Spelling(True, "{key}:", "${env.NAME}")
+TOML = Spelling(True, "{key} =", "${env.NAME}")
+PYTHON = Spelling(True, '"{key}":', "${env.NAME}")
