@@ -36,6 +36,7 @@ from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
     load_configuration,
+    provider_fault,
 )
 from kindlm.suite import AgentTarget
 from kindlm.wording import count
@@ -168,7 +169,12 @@ def _llm(options: GenOptions, loaded: LoadedConfiguration) -> Result[LlmTable]:
         return Ok(configured.model_copy(update=changed))
     if options.provider is None or options.model is None:
         return Err(_no_model())
-    return Ok(LlmTable(provider=options.provider, model=options.model))
+    named = LlmTable(provider=options.provider, model=options.model)
+    fault = provider_fault(named)
+    if fault is None:
+        return Ok(named)
+    message, hint = fault
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, f"{message}.", hint))
 
 
 def _told(

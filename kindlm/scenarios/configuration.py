@@ -23,19 +23,25 @@ from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
 from kindlm.errors import Err, ErrorCode
 from kindlm.formats.evalview.toml_document import read_toml
+from kindlm.suggestions import suggest
 
 __all__ = [
     "AGENT",
+    "PROVIDERS",
     "LlmTable",
     "LoadedConfiguration",
     "ProjectConfiguration",
     "SandboxTable",
     "agent_config",
     "load_configuration",
+    "provider_fault",
 ]
 
 AGENT = "agent"
 """What the agent under test is called where it has no name."""
+
+PROVIDERS = ("openai", "anthropic", "ollama")
+"""The providers that are known by their names; any other one is known by its address."""
 
 _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -52,8 +58,8 @@ class LlmTable(Table):
     """The model that judges answers, plays users and writes tests."""
 
     provider: Text = Field(examples=["openai"])
-    """`openai`, `anthropic`, `ollama`, or a name of yours with a `base_url` that speaks OpenAI's
-    API."""
+    """`openai`, `anthropic`, `ollama`, or a name of yours, which needs a `base_url` that speaks
+    OpenAI's API."""
     model: Text = Field(examples=["gpt-4o-mini"])
     """The model's name there."""
     api_key_env: Text | None = Field(default=None, examples=["OPENAI_API_KEY"])
@@ -160,6 +166,19 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
     return _read(part, file, environ)
 
 
+def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
+    """Return why nobody knows where a model is to be asked, and what to do about it."""
+    if llm.base_url is not None or llm.provider.lower() in PROVIDERS:
+        return None
+    meant = suggest(llm.provider, PROVIDERS)
+    hint = (
+        f"It is one of {', '.join(PROVIDERS)}; or any name, with a base_url in [llm] of kindlm.toml"
+        " that speaks OpenAI's API"
+    )
+    message = f'Unknown provider "{llm.provider}", and there is no base_url'
+    return message, hint if meant is None else f'Did you mean "{meant}"?'
+
+
 def agent_config(
     raw: Mapping[str, Any],
     reporter: Reporter,
@@ -217,6 +236,10 @@ def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedC
     agent = None
     if config is not None and config.agent is not None:
         agent = agent_config(config.agent, reporter, config.sandbox)
+    fault = provider_fault(config.llm) if config is not None and config.llm is not None else None
+    if fault is not None:
+        message, hint = fault
+        reporter.error(("llm", "provider"), message, hint, reason="unknown_provider")
     if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
         message = "`sandbox.snapshot` has no meaning without a sandbox"
         reporter.error(("sandbox", "snapshot"), message, 'Add type = "daytona"', reason="schema")

@@ -101,6 +101,8 @@ HTTP = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
         ('[agent]\ntype = "http"\nurl = "http://a:secretpass@b/"\n', 3, "${env.NAME}"),
         ('[agent]\ntype = "smoke"\nurl = "http://127.0.0.1:1/"\n', 2, "smoke"),
         ('[agent]\ntype = "http"\nurl = "${env.NO_SUCH_NAME}"\n', 3, "NO_SUCH_NAME"),
+        ('[llm]\nprovider = "opnai"\nmodel = "m"\n', 2, 'Did you mean "openai"?'),
+        ('[llm]\nprovider = "openai-compatible"\nmodel = "m"\n', 2, "there is no base_url"),
         ("[eval]\nparallelism = 0\n", 2, "at least 1"),
         ("[eval]\nparalelism = 2\n", 2, "parallelism"),
         ("[evil]\n", 1, "eval"),
