@@ -273,6 +273,9 @@ class _Attempt:
         finally:
             self._conversation = voice.state
             self._deciding = self._results = trial.results
+        if not self._deadline.leaves(0):
+            # One that blocks holds up the event loop, and so what would cut it off.
+            raise TimeoutError
         return self._conversation.error or error
 
     def _voice(self) -> Result[Voice]:
