@@ -308,11 +308,11 @@ class AgentReply:
     """What an agent answered: its text, the tools it says it called, and the body as received.
 
     `reported` are numbers that it tells of its answer, by name. `recorded` is set if the answer is
-    one of an earlier run.
+    one of an earlier run; `raw` is then None unless a script may ask for it, and it is still kept.
     """
 
     text: str
-    raw: str
+    raw: str | None
     latency_ms: float
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
@@ -389,6 +389,7 @@ class HeldConversation:
     error: KindlmError | None = None
     warnings: tuple[str, ...] = ()
     calls: int = 0
+    bodies: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ def as_recorded(reply: Reply) -> Reply:
     if isinstance(reply, ModelReply):
         changes["tool_calls"] = tuple(call_as_recorded(call) for call in reply.tool_calls)
     else:
+        changes["raw"] = None if reply.raw is None else scrub(reply.raw)
         changes["reported"] = json_as_recorded(dict(reply.reported))
         changes["tool_uses"] = tuple(
             replace(
@@ -137,7 +138,7 @@ def answer_facts(
         "recorded_in": recorded.call if recorded else None,
         "cost_then_usd": cost.usd if recorded else None,
         # The body stands with the call that was really made.
-        "raw": Text(reply.raw) if keep_raw and recorded is None else None,
+        "raw": Text(reply.raw) if keep_raw and recorded is None and reply.raw is not None else None,
         "warnings": list(reply.warnings),
     }
 

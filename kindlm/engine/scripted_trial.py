@@ -90,7 +90,8 @@ class HeldVoice:
             return self._ended(self._held.error or _diverged(self._held, "nobody answered then"))
         for step in turn.steps:
             self._said = self._said.with_step(step)
-        return Ok(_reply(turn.steps[-1]))
+        bodies = self._held.bodies
+        return Ok(_reply(turn.steps[-1], bodies[number] if number < len(bodies) else None))
 
     def _ended(self, error: KindlmError) -> Err:
         self._error = error
@@ -302,11 +303,11 @@ def _undecided(expectation: Expectation, error: BaseException) -> CheckResult:
     )
 
 
-def _reply(step: Step) -> AgentReply:
-    """Return an answer as it was, but for its body, of which texts are made and no checks."""
+def _reply(step: Step, body: str | None) -> AgentReply:
+    """Return an answer as it was."""
     return AgentReply(
         text=step.text,
-        raw="",
+        raw=body,
         latency_ms=step.latency_ms,
         tool_uses=step.tool_uses,
         usage=step.usage,

@@ -113,7 +113,7 @@ def read_agent_reply(db: sqlite3.Connection, key: CallKey) -> AgentReply | None:
         numbers = numbers_of(row)
     except PurgedError:
         return None
-    return AgentReply(raw="", tool_uses=uses, reported=numbers, **_facts(row))
+    return AgentReply(raw=None, tool_uses=uses, reported=numbers, **_facts(row))
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:

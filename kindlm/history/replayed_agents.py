@@ -13,7 +13,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.as_written import is_as_recorded
 from kindlm.history.recorded_answers import CallKey, read_agent_reply
 from kindlm.history.recorded_requests import text_difference
-from kindlm.history.transcripts import PurgedError, read_messages
+from kindlm.history.transcripts import PurgedError, body_of, read_messages
 from kindlm.plan import Execution
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.transcript import Message, Role
@@ -100,6 +100,8 @@ class ReplayedAgent:
         reply = read_agent_reply(self._db, exchange.key)
         if reply is None:
             return Err(self._miss("the answer was purged, or never came"))
+        if self._execution.case.script is not None and reply.recorded is not None:
+            reply = replace(reply, raw=body_of(self._db, reply.recorded.call))
         return Ok(self._told(reply))
 
     def _told(self, reply: AgentReply) -> AgentReply:

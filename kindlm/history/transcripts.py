@@ -33,6 +33,7 @@ from kindlm.transcript import (
 __all__ = [
     "PurgedError",
     "RecordedTranscripts",
+    "body_of",
     "numbers_of",
     "read_conversation",
     "read_messages",
@@ -82,6 +83,12 @@ SELECT t.call, a.body AS arguments, t.rule, t.response_ref, r.body AS response, 
 """
 
 
+_BODY = """
+SELECT b.body FROM provider_calls c JOIN contents b ON b.ref = c.raw_ref
+ WHERE c.execution = ? AND c.attempt = ? AND c.call = ?
+"""
+
+
 class PurgedError(LookupError):
     """A text that is needed is not there any more."""
 
@@ -107,7 +114,8 @@ class RecordedTranscripts:
         if found["status"] in (None, "skipped"):
             how = "skipped it" if found["status"] else "did not finish it"
             return NothingHeld(f"run {self._run} {how}; run it: kindlm test")
-        held = read_conversation(self._db, found["id"])
+        is_scripted = execution.case.script is not None
+        held = read_conversation(self._db, found["id"], with_bodies=is_scripted)
         now, then = 1 + len(execution.case.follow_ups), len(held.transcript.turns)
         if execution.case.script is None and held.error is None and now != then:
             return NothingHeld(
@@ -117,7 +125,9 @@ class RecordedTranscripts:
         return held
 
 
-def read_conversation(db: sqlite3.Connection, execution: str) -> HeldConversation:
+def read_conversation(
+    db: sqlite3.Connection, execution: str, *, with_bodies: bool = False
+) -> HeldConversation:
     """Return what was said in an execution that ended, as its last attempt left it.
 
     If texts of it were purged, that is its error.
@@ -133,7 +143,29 @@ def read_conversation(db: sqlite3.Connection, execution: str) -> HeldConversatio
     except PurgedError:
         return HeldConversation(source, Transcript(), (), _purged(source), (), last)
     warnings = tuple(json.loads(row["warnings"] or "[]"))
-    return HeldConversation(source, transcript, messages, _error(row), warnings, last)
+    bodies = tuple(_bodies(db, source, calls)) if with_bodies else ()
+    return HeldConversation(source, transcript, messages, _error(row), warnings, last, bodies)
+
+
+def body_of(db: sqlite3.Connection, call: str) -> str | None:
+    """Return the body of an answer as it was received; None if it was not kept, or not for long.
+
+    `call` is the one that was really made, such as `k3f9x2ab-17.1/3`.
+    """
+    place, _, number = call.rpartition("/")
+    execution, _, attempt = place.rpartition(".")
+    row = db.execute(_BODY, (execution, int(attempt), int(number))).fetchone()
+    return None if row is None else row[0]
+
+
+def _bodies(
+    db: sqlite3.Connection, source: str, calls: Sequence[sqlite3.Row]
+) -> Iterator[str | None]:
+    """Yield the bodies of what was answered to the messages of the user, one after the other."""
+    for call in calls:
+        is_answer = call["purpose"] == "test" and call["status"] == "responded"
+        if is_answer and (call["text"] or json.loads(call["tool_calls"] or "[]")):
+            yield body_of(db, call["recorded_in"] or f"{source}/{call['call']}")
 
 
 def tool_calls_of(db: sqlite3.Connection, column: str | None) -> Iterator[ToolCall]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import Any
 
 import pytest
@@ -52,6 +53,20 @@ import threading
 def test_it(t: SyncTrial) -> None:
     t.check(t.agent.send("one")).contains("one")
     threading.Event().wait()
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+
+
+def test_a_function_that_blocks_past_its_timeout_is_errored(project: Project) -> None:
+    project.test(
+        tests="""
+import time
+
+@scenario("blocks", timeout=0.2)
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    time.sleep(0.3)
 """
     )
     assert project.statuses() == {"test_it": "errored"}
@@ -359,6 +374,40 @@ def test_replaying_answers_as_the_agent_did(project: Project) -> None:
     assert run(["replay", "tests"]) == 0
     assert len(project.agent.requests) == sent
     assert [outcome for _, _, outcome, _ in project.checks()] == ["passed"] * 5
+
+
+RAW = """
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    for text in ("one", "two"):
+        reply = await t.agent.send(text)
+        t.check(reply).custom("trace", lambda reply: "stacktrace" not in reply.raw)
+        assert f'"{reply.text}"' in reply.raw
+"""
+
+
+@pytest.mark.parametrize("command", [["rescore"], ["replay", "tests"]])
+def test_the_body_of_an_answer_is_the_same_again(project: Project, command: list[str]) -> None:
+    project.agent.answer = lambda request: {"message": request["message"], "debug": "stacktrace"}
+    assert project.test(tests=RAW) == 1
+    outcomes = ["failed", "failed"]
+    assert [outcome for _, _, outcome, _ in project.checks()] == outcomes
+    assert run(command) == 1
+    assert [outcome for _, _, outcome, _ in project.checks()] == outcomes
+    assert run(["rescore"]) == 1
+    assert [outcome for _, _, outcome, _ in project.checks()] == outcomes
+
+
+def test_a_body_that_is_not_kept_is_none_that_could_be_checked(project: Project) -> None:
+    project.agent.answer = lambda request: {"message": request["message"], "debug": "stacktrace"}
+    assert project.test(tests=RAW.replace("        assert", "        #")) == 1
+    with sqlite3.connect(project.root / ".kindlm" / "kindlm.db") as db:
+        db.execute(
+            "UPDATE contents SET body = NULL, salt = NULL, digest = NULL"
+            " WHERE ref IN (SELECT raw_ref FROM provider_calls)"
+        )
+    assert run(["rescore"]) == 1
+    assert [outcome for _, _, outcome, _ in project.checks()] == ["inconclusive"] * 2
 
 
 def test_a_run_that_was_stopped_goes_on(project: Project) -> None:
