@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,11 @@ from kindlm.wording import shown
 __all__ = ["FunctionScript", "record_nothing_checked"]
 
 
+_HOW_TO_CHECK = (
+    ': an `assert` that holds leaves no trace. Write t.require(condition, "why"), or t.check(reply)'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionScript:
     """A scenario that is a function; implements `suite.Script`.
@@ -43,7 +48,10 @@ class FunctionScript:
 
     async def run(self, stage: Stage) -> KindlmError | None:
         """Run the function once; see `suite.Script`."""
-        function = self.find()
+        try:
+            function = self.find()
+        except BaseException as error:  # noqa: BLE001 - the user's class
+            return self._ended(stage, error)
         is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
         place = partial(asked_at, self.file)
         trial = Trial(stage, place) if is_async else SyncTrial(stage, place)
@@ -53,16 +61,21 @@ class FunctionScript:
                 await function(**arguments)
             else:
                 await _in_thread(lambda: function(**arguments), trial)
-        except (RequirementFailed, AgentError, SimulationError):
-            return trial.error  # the other two are recorded where they happened
         except BaseException as error:  # noqa: BLE001 - the user's function
-            if not isinstance(error, AssertionError) and not _is_failure_of_pytest(error):
-                return self._raised(error)
-            self._record_assert(stage, error)
-            return trial.error
+            return self._ended(stage, error) or trial.error
         if not trial.checked and trial.error is None:
-            record_nothing_checked(stage, self.where)
+            record_nothing_checked(stage, self.where, _HOW_TO_CHECK)
         return trial.error
+
+    def _ended(self, stage: Stage, error: BaseException) -> KindlmError | None:
+        """Record the asserts that ended the scenario, and return what else it raised."""
+        raised = []
+        for each in _leaves(error):
+            if isinstance(each, AssertionError) or _is_failure_of_pytest(each):
+                self._record_assert(stage, each)
+            elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
+                raised.append(each)  # those are recorded where they happened
+        return self._raised(raised[0]) if raised else None
 
     def _record_assert(self, stage: Stage, error: BaseException) -> None:
         where, line = failed_at(error, self.file)
@@ -82,11 +95,20 @@ class FunctionScript:
         )
 
 
-def record_nothing_checked(stage: Stage, where: SourceLocation) -> None:
+def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") -> None:
     """Record that a scenario came to its end and found nothing out: it fails."""
     label = "something is checked"
-    found = verdict("checked", label, passed=False, message="Nothing was checked")
+    found = verdict("checked", label, passed=False, message=f"Nothing was checked{hint}")
     stage.conclude(Expectation("checked", label, {}, where), found)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield what was raised in the tasks of a group, which comes as one error."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
 
 
 def _is_failure_of_pytest(error: BaseException) -> bool:

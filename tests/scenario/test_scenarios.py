@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from scenario_project import Project
 
 
@@ -213,3 +214,122 @@ async def test_it(t: Trial) -> None:
 """
     )
     assert project.rows("SELECT error_code FROM executions") == [("PROVIDER_API_ERROR",)]
+
+
+def error_of(project: Project) -> str:
+    [(error,)] = project.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+    )
+    return str(error)
+
+
+def test_asserts_that_hold_are_told_to_leave_no_trace(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = """
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    assert (await t.agent.send("hi")).text
+"""
+    assert project.test(tests=tests) == 1
+    assert "t.require(condition" in capsys.readouterr().out
+
+
+def test_asserts_and_requirements_in_a_group_of_tasks_are_checks(project: Project) -> None:
+    project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    async def asserts(text):
+        assert (await t.agent.send(text)).text == "no"
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asserts("one"))
+
+@scenario("x")
+async def test_required(t: Trial) -> None:
+    async def requires():
+        t.require(await t.agent.send("hi")).contains("no")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(requires())
+
+@scenario("x")
+async def test_error(t: Trial) -> None:
+    async def fails():
+        raise KeyError("missing")
+
+    t.check(await t.agent.send("hi")).contains("hi")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails())
+"""
+    )
+    assert project.statuses() == {
+        "test_it": "failed",
+        "test_required": "failed",
+        "test_error": "errored",
+    }
+    assert project.checks()[:2] == [
+        ("assert", '(await t.agent.send(text)).text == "no"', "failed", 7),
+        ("contains", "no", "failed", 15),
+    ]
+    assert "raised KeyError: \"'missing'\" (line 23 of test_it.py)" in error_of(project)
+
+
+def test_a_class_that_can_not_be_made_is_an_error_of_the_test(project: Project) -> None:
+    project.test(
+        tests="""
+class TestIt:
+    def __init__(self):
+        raise ValueError("no database")
+
+    @scenario("x")
+    async def test_it(self, t: Trial) -> None:
+        t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert "raised ValueError" in error_of(project)
+    assert "line 4 of test_it.py" in error_of(project)
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+@pytest.mark.parametrize("error", ["GeneratorExit", "asyncio.CancelledError"])
+def test_an_error_that_is_no_exception_ends_its_scenario_alone(
+    project: Project, kind: str, error: str
+) -> None:
+    project.test(
+        tests=f"""
+import asyncio
+
+def raises(reply):
+    raise {error}
+
+async def raises_later(reply):
+    raise {error}
+
+@scenario("x")
+{kind} test_it(t) -> None:
+    raise {error}
+
+@scenario("x")
+async def test_custom(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("bye").custom("raises", raises)
+
+@scenario("x")
+async def test_later(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi").custom("raises", raises_later)
+
+@scenario("x")
+async def test_good(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert project.statuses() == {
+        "test_it": "errored",
+        "test_custom": "errored",
+        "test_later": "errored",
+        "test_good": "passed",
+    }
+    assert ("contains", "bye", "failed", 16) in project.checks()
