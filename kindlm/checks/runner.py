@@ -70,6 +70,8 @@ class CheckRunner:
             return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
         if check.pure is None:
             return None
+        if expectation.turn is not None and expectation.turn > len(transcript.turns):
+            return [skipped(expectation, "The conversation did not come to this message.")]
         try:
             seen = _seen(transcript, expectation)
             if not slow and check.slow is not None and check.slow(expectation, seen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,12 +30,16 @@ class ScenarioSpec:
         """Refuse what can't be meant."""
         if not self.name.strip():
             raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
-        if not 1 <= self.repeats <= _MOST_REPEATS:
-            raise ValueError(f"repeats must be from 1 to {_MOST_REPEATS}, but is {self.repeats}")
+        if self.repeats not in range(1, _MOST_REPEATS + 1):
+            raise ValueError(
+                f"repeats must be a whole number from 1 to {_MOST_REPEATS}, but is {self.repeats}"
+            )
         if not 0 <= self.pass_rate <= 1:
             raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"timeout must be more than 0 seconds, but is {self.timeout}")
+        if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
+            raise ValueError(
+                f"timeout must be a number of seconds, more than 0, but is {self.timeout}"
+            )
 
 
 def scenario(
