@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from kindlm.generate.literals import WIDTH, docstring_lines, python_literal, python_parts, width_of
 from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
-from kindlm.generate.texts import slug
 
 __all__ = ["python_text"]
 
@@ -22,7 +21,7 @@ _TOOLS = "# What it takes to answer."
 
 
 def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
-    """Return the file of a scenario; `name` is that of its function, without `test_`.
+    """Return the file of a scenario; `name` is that of its function, without `test_`: a slug.
 
     `agent` is the URL of the agent, if the project's configuration does not name it.
     """
@@ -35,7 +34,7 @@ def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
         "",
         "",
         *_decorator(scenario, agent),
-        f"async def test_{slug(name)}(t: Trial) -> None:",
+        f"async def test_{name}(t: Trial) -> None:",
         *_docstring(scenario.why, _INDENT),
     ]
     for number, turn in enumerate(scenario.turns, start=1):

@@ -6,13 +6,18 @@ Nothing here makes a text safe to stand in code: that is what `literals` is for.
 from __future__ import annotations
 
 import re
+import unicodedata
+
+from kindlm.generate.literals import width_of
 
 __all__ = ["is_name", "one_line", "slug", "spoken"]
 
 _SPACES = re.compile(r"\s+")
-_NO_LETTERS = re.compile(r"[^a-z0-9]+")
+_NO_LETTERS = re.compile(r"[^\w]+|_+")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_MOST_IN_SLUG = 50
+_WIDEST_SLUG = 40
+"""Columns: the line that begins a function with the longest category is not too long then."""
+
 _LONGEST_NAME = 100
 
 
@@ -34,9 +39,24 @@ def is_name(text: str) -> bool:
 
 
 def slug(text: str) -> str:
-    """Return the words of a text as a part of a file's name: lower case, digits, underscores."""
-    words = _NO_LETTERS.sub("_", text.lower()).strip("_")
-    return words[:_MOST_IN_SLUG].rstrip("_") or "scenario"
+    """Return the words of a text as a part of a file's name, and of a function's.
+
+    That is lower case, digits and underscores; letters of other alphabets stay, accents do not.
+    """
+    letters = "".join(map(_plain, unicodedata.normalize("NFKC", text.lower())))
+    # Not all that counts as a letter may stand in a name.
+    named = "".join(char if f"a{char}".isidentifier() else "_" for char in letters)
+    words = _NO_LETTERS.sub("_", unicodedata.normalize("NFKC", named)).strip("_")
+    while width_of(words) > _WIDEST_SLUG:
+        words = words[:-1]
+    return words.rstrip("_") or "scenario"
+
+
+def _plain(letter: str) -> str:
+    """Return a letter without its accents, if what is left is one of ASCII."""
+    parts = unicodedata.normalize("NFKD", letter)
+    bare = "".join(part for part in parts if not unicodedata.combining(part))
+    return bare if bare.isascii() else letter
 
 
 def _cut(text: str, limit: int) -> str:

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tokenize
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,8 +165,11 @@ def test_names_of_files_lead_nowhere_else(title: str, category: str) -> None:
         (file,) = rendered([scenario], order(Path("nowhere")))
         stem = file.name.removesuffix(".py")
         assert stem.isidentifier()
-        assert stem.isascii()
+        assert unicodedata.normalize("NFKC", stem) == stem
         assert len(file.name) < 100
+        assert len(file.name.encode()) < 255
+        (function,) = [n for n in ast.parse(file.text).body if isinstance(n, ast.AsyncFunctionDef)]
+        assert function.name == stem
 
 
 def hostile_scenarios() -> list[PlannedScenario]:
@@ -230,12 +234,16 @@ def test_names_that_are_alike_get_numbers(tmp_path: Path) -> None:
     (tmp_path / "test_edge_a_b.py").touch()
     scenarios = [
         PlannedScenario("edge", title, "w", PlannedUser("u"), (PlannedTurn("a", ("b",)),))
-        for title in ("a b", "A! B?", "日本", "語")
+        for title in ("a b", "A! B?", "日本語", "日本", "¡Ça va?", "Привет 1/2", "😀", "!")
     ]
     names = [file.name for file in rendered(scenarios, order(tmp_path))]
     assert names == [
         "test_edge_a_b_2.py",
         "test_edge_a_b_3.py",
+        "test_edge_日本語.py",
+        "test_edge_日本.py",
+        "test_edge_ca_va.py",
+        "test_edge_привет_1_2.py",
         "test_edge_scenario.py",
         "test_edge_scenario_2.py",
     ]
