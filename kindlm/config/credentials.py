@@ -12,14 +12,16 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
-from kindlm.config.interpolation import bound_names, names_in
+from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
 from kindlm.config.url_secrets import secret_parts
 from kindlm.suite import AgentTarget, Suite
 
 __all__ = [
     "HIDDEN",
+    "address_secrets",
     "credential_variables",
     "given_variables",
     "header_secrets",
@@ -51,6 +53,21 @@ def literal_secrets(suite: Suite) -> set[str]:
     """
     given = (given for agent in suite.all_agents() for given in (agent.headers, _variables(agent)))
     return {secret for values in given for secret in header_secrets(values)}
+
+
+def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
+    """Return the credentials in the addresses of a suite, with the variables put in.
+
+    A variable may hold a whole URL: its host is told, its password is not.
+    """
+    addresses = [agent.endpoint for agent in suite.all_agents()]
+    addresses += [provider.base_url or "" for provider in suite.providers.values()]
+    whole = (
+        insert(address, lambda name: environ.get(name.removeprefix("env."), ""))
+        for address in addresses
+    )
+    found = {part for address in whole for part in secret_parts(address)}
+    return {each for part in found for each in (part, unquote(part)) if len(each) >= _SHORTEST}
 
 
 def credential_variables(suite: Suite) -> set[str]:

@@ -25,6 +25,7 @@ __all__ = [
     "check_url",
     "form_of",
     "integral",
+    "is_url",
     "not_bool",
     "not_null",
     "plain_number",
@@ -36,6 +37,7 @@ TAGS = frozenset({TEXT, LIST, MAPPING})
 """Names of union branches; they are in the places that pydantic reports, not in the file."""
 
 _DEFERRED = re.compile(r"\{\{(?:env|serve)\.[\w.]+\}\}")
+_FROM_VARIABLE = re.compile(r"\{\{env\.\w+\}\}\S*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -95,19 +97,25 @@ def check_pattern(value: Any) -> Any:
     return value
 
 
-def check_url(value: Any) -> Any:
-    """Refuse what is no http(s) URL; placeholders may stand anywhere in it.
-
-    A password or a key in the URL is refused too: the configuration is recorded.
-    """
-    if not isinstance(value, str):
-        return value
+def is_url(value: str) -> bool:
+    """Tell whether a text is an http(s) URL, with a number where placeholders stand."""
     try:
         parts = urlsplit(_DEFERRED.sub("1", value))
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        valid = False
-    if not valid or any(character.isspace() for character in value):
+        return False
+    return valid and not any(character.isspace() for character in value)
+
+
+def check_url(value: Any) -> Any:
+    """Refuse what is no http(s) URL; placeholders may stand anywhere in it.
+
+    What begins with a variable of the environment is looked at when it is used. A password or a key
+    in the URL is refused too: the configuration is recorded.
+    """
+    if not isinstance(value, str):
+        return value
+    if not (is_url(value) or _FROM_VARIABLE.fullmatch(value)):
         raise refuse("must be a URL", "Write it whole, such as https://api.example.com/v1")
     if any(not _DEFERRED.search(part) for part in secret_parts(value)):
         raise refuse(

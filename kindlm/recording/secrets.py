@@ -8,7 +8,12 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from kindlm import events
-from kindlm.config.credentials import credential_variables, given_variables, literal_secrets
+from kindlm.config.credentials import (
+    address_secrets,
+    credential_variables,
+    given_variables,
+    literal_secrets,
+)
 from kindlm.config.interpolation import names_in
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.variables import variables_in
@@ -79,7 +84,7 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
     written: set[str] = set()
     for suite in suites:
         variables |= _key_variables(suite) | given_variables(suite)
-        written |= literal_secrets(suite)
+        written |= literal_secrets(suite) | address_secrets(suite, environ)
     return secret_values(environ, variables) | written
 
 

@@ -16,11 +16,13 @@ from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
+from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
 from kindlm.config.section import MAX_REPEAT, Maybe, Positive, Score, Text, Url
 from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
+from kindlm.config.values import is_url
 from kindlm.errors import Err, ErrorCode
 from kindlm.formats.evalview.toml_document import read_toml
 from kindlm.suggestions import suggest
@@ -204,6 +206,17 @@ def agent_config(
     return AgentConfig.model_validate(named)
 
 
+def check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Reporter) -> None:
+    """Report an address that begins with a variable whose value makes no URL of it."""
+    endpoint = agent.endpoint or ""
+    if not endpoint.startswith("{{env.") or agent.adapter == "python":
+        return
+    if not is_url(insert(endpoint, lambda name: environ.get(name.removeprefix("env."), ""))):
+        message = "agent.url is no URL with what stands in the environment variable"
+        hint = "Its value has to begin such as https://api.example.com"
+        reporter.error((AGENT, "url"), message, hint, reason="endpoint")
+
+
 def _with_names_of_kindlm_yaml(schema: dict[str, Any]) -> None:
     properties = schema["properties"]
     properties |= {"adapter": properties["type"], "endpoint": properties["url"]}
@@ -236,6 +249,8 @@ def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedC
     agent = None
     if config is not None and config.agent is not None:
         agent = agent_config(config.agent, reporter, config.sandbox)
+        if agent is not None:
+            check_address(agent, environ, reporter)
     fault = provider_fault(config.llm) if config is not None and config.llm is not None else None
     if fault is not None:
         message, hint = fault

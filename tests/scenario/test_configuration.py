@@ -161,6 +161,30 @@ def test_what_an_agent_is_given_from_the_environment_is_never_recorded(
     assert hidden.encode() in data
 
 
+def test_a_whole_url_may_come_from_the_environment(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = project.agent.url.replace("http://", "http://user:pass%2Fword-9@")
+    monkeypatch.setenv("WHERE", f"{there}?api_key=abcdefgh1")
+    project.write("kindlm.toml", '[agent]\ntype = "http"\nurl = "${env.WHERE}"\n')
+    project.agent.answer = lambda _: {"message": "hi pass/word-9, pass%2Fword-9 and abcdefgh1"}
+    assert project.test(tests=TEST) == 0
+    data = (project.root / ".kindlm" / "kindlm.db").read_bytes()
+    for secret in (b"pass/word-9", b"pass%2Fword-9", b"abcdefgh1"):
+        assert secret not in data
+
+
+def test_what_the_environment_says_has_to_make_a_url(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHERE", "127.0.0.1/secret-word")
+    project.write("kindlm.toml", '[agent]\ntype = "http"\nurl = "${env.WHERE}/a"\n')
+    told = shown(project, capsys)
+    assert "kindlm.toml:3" in told
+    assert "is no URL" in told
+    assert "secret-word" not in told
+
+
 def test_the_configuration_counts_for_the_identity_of_a_suite(project: Project) -> None:
     project.test(tests=TEST)
     project.test()
