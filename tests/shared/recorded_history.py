@@ -137,6 +137,7 @@ class RunWriter:
         tags: tuple[str, ...] = (),
         source: str | None = None,
         provider: str = "openai",
+        score: float | None = None,
     ) -> str:
         """Record one attempt of an execution; return its id."""
         if number is None:
@@ -197,6 +198,7 @@ class RunWriter:
                     cost_source=CostSource.UNKNOWN if cost_usd is None else CostSource.COMPUTED,
                     finish_reason=None if output is None else FinishReason.STOP,
                     warnings=list(warnings),
+                    score=score,
                 ),
                 subject,
             )

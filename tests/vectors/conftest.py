@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario_departures import Departure
 
 _DATA = Path(__file__).parent / "data"
 
@@ -17,24 +18,31 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker that gives a test its cases."""
     config.addinivalue_line(
         "markers",
-        "vectors(file, *areas, departures): run with each `vector` of these areas, as it is in "
-        "the file; `departures` says by id which rule of ours differs, and is held to differ",
+        "vectors(file, *areas, departures): run with each `vector` of these areas, or ids, as it "
+        "is in the file; `departures` says by id which rule of ours differs, and is held to "
+        "differ: its values stand in those that the vector expects, or, of a text, the test fails",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each case of its areas."""
+    """Run a test once for each case that it names, by area or id."""
     marker = metafunc.definition.get_closest_marker("vectors")
     if marker is None:
         return
     file, *areas = marker.args
-    departures: Mapping[str, str] = marker.kwargs.get("departures", {})
+    departures: Mapping[str, str | Departure] = marker.kwargs.get("departures", {})
     cases = [
-        pytest.param(vector, id=vector["id"], marks=_departs(departures.get(vector["id"])))
+        _case(vector, departures.get(vector["id"]))
         for vector in _read(file)
-        if vector["area"] in areas
+        if {vector["area"], vector["id"]} & set(areas)
     ]
     metafunc.parametrize("vector", cases)
+
+
+def _case(vector: dict[str, Any], departure: str | Departure | None) -> Any:
+    if isinstance(departure, Departure):
+        return pytest.param(departure.of(vector), id=vector["id"])
+    return pytest.param(vector, id=vector["id"], marks=_departs(departure))
 
 
 def _departs(rule: str | None) -> list[pytest.MarkDecorator]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from scenario_departures import DEPARTURES
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, Ok, Result
@@ -16,15 +19,8 @@ from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolUse
 
 Vector = dict[str, Any]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-DEPARTURES: Final = {
-    "fab-http-020": "arguments may be JSON text",
-    "fab-http-021": "tool calls are read where OpenAI has them, too",
-    "fab-http-023": "usage is read under either spelling",
-    "fab-http-033": "a text is kept as it is",
-    "fab-http-034": "a text is kept as it is",
-    "fab-run-014": "a message is sent once",
-}
 # The parsers of the cases are functions of another language; ours are paths.
 PARSERS: Final = {"d -> d.data.answer": "data.answer"}
 
@@ -70,8 +66,9 @@ def test_response(vector: Vector) -> None:
     assert reply.text == expected["text"]
     assert [_called(use) for use in reply.tool_uses] == expected["toolCalls"]
     if "tokenUsage" in expected:
-        assert reply.usage.input_tokens == expected["tokenUsage"]["input"]
-        assert reply.usage.output_tokens == expected["tokenUsage"]["output"]
+        told = reply.usage.input_tokens, reply.usage.output_tokens
+        assert told == (expected["tokenUsage"]["input"], expected["tokenUsage"]["output"])
+        assert sum(filter(None, told)) == expected["tokenUsage"]["total"]
 
 
 def _payload(body: Any, kind: str) -> bytes:
@@ -99,17 +96,44 @@ def _exchange(
         await writer.drain()
         writer.close()
 
-    async def run() -> Result[AgentReply]:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        target = AgentTarget("a", "http", url, {}, {"request": "messages", **options})
-        made = make_agent(target, environ={}, root=Path())
-        assert isinstance(made, Ok)
-        async with made.value as agent:
-            result = await agent.send(AgentRequest("c", tuple(messages), 20.0))
-        server.close()
-        await server.wait_closed()
-        return result
+    return arrived, asyncio.run(_ask(messages, options, serve))
 
-    result = asyncio.run(run())
-    return arrived, result
+
+async def _ask(messages: list[Message], options: Vector, serve: Serve) -> Result[AgentReply]:
+    """Send one message to a server of its own."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    target = AgentTarget("a", "http", url, {}, {"request": "messages", **options})
+    made = make_agent(target, environ={}, root=Path())
+    assert isinstance(made, Ok)
+    async with made.value as agent:
+        result = await agent.send(AgentRequest("c", tuple(messages), 20.0))
+    server.close()
+    await server.wait_closed()
+    return result
+
+
+@pytest.mark.vectors("scenario.jsonl", "adapter.http.latency", departures=DEPARTURES)
+def test_latency(vector: Vector) -> None:
+    """The body is sent some time after the headers; what is measured covers that time, or not."""
+    assert vector["input"]["body_after_ms"] > 0
+    waited_ms = 0.0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal waited_ms
+        await reader.readuntil(b"\r\n\r\n")
+        started = time.perf_counter()
+        body = b'{"message": "ok"}'
+        kind = "content-type: application/json\r\nconnection: close"
+        writer.write(f"HTTP/1.1 200 X\r\n{kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        waited_ms = (time.perf_counter() - started) * 1000
+        writer.write(body)
+        await writer.drain()
+        writer.close()
+
+    result = asyncio.run(_ask([Message(Role.USER, "hello")], {}, serve))
+    assert isinstance(result, Ok)
+    is_to_headers = result.value.latency_ms < waited_ms
+    assert is_to_headers == vector["expected"]["measured_is_time_to_headers"]
