@@ -17,10 +17,11 @@ from kindlm.pytest_plugin.yaml_items import YamlItem
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.scenarios.api import ScenarioSpec, spec_of
-from kindlm.scenarios.compile import Scenario, digest_of, scenarios_of
+from kindlm.scenarios.compile import digest_of
 from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.load import Surroundings, compiled_suite, load_scenarios
-from kindlm.scenarios.parametrize import parameters_of
+from kindlm.scenarios.parametrize import arguments_of
 from kindlm.scenarios.script import FunctionScript
 from kindlm.suite import Suite
 
@@ -107,13 +108,16 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
         where=SourceLocation(code.co_filename, code.co_firstlineno),
         item=item,
         # Asked now: others that run async tests put functions of theirs in its place later.
-        trial=trial_argument(item.function, bound=item.cls is not None),
+        trial=trial_argument(item, item.function),
     )
 
 
-def trial_argument(function: Callable[..., Any], *, bound: bool) -> str:
-    """Return the argument that takes the trial."""
-    return parameters_of(function, bound=bound)[0]
+def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str:
+    """Return the argument of a collected function that takes the trial."""
+    owner = node.getparent(pytest.Class)
+    written = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
+    bound = owner is not None and not isinstance(written, staticmethod)
+    return arguments_of(function, list(node.iter_markers()), bound=bound).trial
 
 
 def collect(
@@ -156,10 +160,13 @@ def _loaded(path: str, file: _File, around: Surroundings) -> LoadedSuite:
     module = file.tests[0].item.getparent(pytest.Module)
     if module is None:
         return load_scenarios(source, around)
-    data = read_bytes(source)
-    digest = digest_of(b"" if isinstance(data, Err) else data.value)
-    found = list(scenarios_of(module.obj, file.tests[0].file))
-    return compiled_suite(source, path, list(_merged(found, file.tests)), around, digest)
+    read = read_bytes(source)
+    data = b"" if isinstance(read, Err) else read.value
+    found = find_scenarios(module.obj, data, str(source))
+    merged = tuple(_merged(found.scenarios, file.tests))
+    # Of what it warns, pytest tells itself what matters there.
+    errors = tuple(each for each in found.problems if each.severity == "error")
+    return compiled_suite(source, path, FoundScenarios(merged, errors), around, digest_of(data))
 
 
 def _merged(found: Sequence[Scenario], tests: Sequence[Test]) -> Iterator[Scenario]:
@@ -175,11 +182,11 @@ def _merged(found: Sequence[Scenario], tests: Sequence[Test]) -> Iterator[Scenar
         known.setdefault(scenario.name.partition("[")[0], []).append(scenario)
     for function in dict.fromkeys((*known, *collected)):
         here, there = known.get(function, []), collected.get(function, [])
-        names = {scenario.name for scenario in here if scenario.hint is None}
+        names = {scenario.name for scenario in here}
         if there and not {test.name for test in there} <= names:
             yield from (_scenario(test) for test in there)
         else:
-            yield from (replace(scenario, hint=None) for scenario in here)
+            yield from (replace(each, hint=None, is_skipped=False) for each in here)
 
 
 def _scenario(test: Test) -> Scenario:

@@ -72,7 +72,7 @@ class ScenarioItems:
         """
         if spec_of(metafunc.function) is None:
             return
-        trial = trial_argument(metafunc.function, bound=metafunc.cls is not None)
+        trial = trial_argument(metafunc.definition, metafunc.function)
         if trial in metafunc.fixturenames:
             hidden = pytest.param(None, id=pytest.HIDDEN_PARAM)
             metafunc.parametrize(trial, [hidden])

@@ -12,7 +12,7 @@ from kindlm.config.load import read_bytes
 from kindlm.errors import Err
 from kindlm.formats.discovery import discover
 from kindlm.pytest_plugin.failures import told_error
-from kindlm.scenarios.compile import Scenario
+from kindlm.scenarios.finding import Scenario
 from kindlm.scenarios.yaml_form import read_scenarios
 
 __all__ = ["YamlFile", "YamlItem", "holds_scenarios"]

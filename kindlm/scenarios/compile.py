@@ -3,55 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
 from kindlm.config.credentials import hide_headers, hide_in_options
-from kindlm.errors import SourceLocation
-from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
     ProjectConfiguration,
 )
-from kindlm.scenarios.parametrize import Parameters, Unsupported, parameters_of
-from kindlm.scenarios.script import FunctionScript
-from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Script, Suite
+from kindlm.scenarios.finding import Scenario
+from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Suite
 
 __all__ = [
     "JUDGE",
-    "Scenario",
     "SuiteIdentity",
     "compile_scenarios",
     "language_model",
-    "scenarios_of",
 ]
 
 JUDGE = "llm"
 """The id of the model that judges and simulates: that of `[llm]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """A scenario as it was found: its test name without the file, and how it is run.
-
-    `hint` says why it can only be run by pytest.
-    """
-
-    name: str
-    spec: ScenarioSpec
-    where: SourceLocation
-    script: Script
-    hint: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +37,6 @@ class SuiteIdentity:
 
     path: str
     project: str
-
-
-def scenarios_of(module: ModuleType, file: Path) -> Iterator[Scenario]:
-    """Yield the scenarios of a module, in the order in which they stand there."""
-    for name, value in list(vars(module).items()):
-        if inspect.isclass(value) and name.startswith("Test"):
-            for method, function in list(vars(value).items()):
-                if spec_of(function) is not None and value.__module__ == module.__name__:
-                    find = partial(_bound, value, method)
-                    yield from _cases(f"{name}::{method}", function, find, file, bound=True)
-        elif spec_of(value) is not None and value.__module__ == module.__name__:
-            yield from _cases(name, value, partial(_same, value), file)
 
 
 def compile_scenarios(
@@ -105,39 +70,6 @@ def compile_scenarios(
     )
 
 
-def _same(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
-def _bound(owner: type, name: str) -> Callable[..., Any]:
-    """Return a method of an object that nobody else has: trials share no state."""
-    bound: Callable[..., Any] = getattr(owner(), name)
-    return bound
-
-
-def _cases(
-    name: str,
-    function: Callable[..., Any],
-    find: Callable[[], Callable[..., Any]],
-    file: Path,
-    *,
-    bound: bool = False,
-) -> Iterator[Scenario]:
-    spec = spec_of(function)
-    assert spec is not None
-    line = inspect.unwrap(function).__code__.co_firstlineno
-    where = SourceLocation(str(file), line)
-    trial, parameters = parameters_of(function, bound=bound)
-    if isinstance(parameters, Unsupported):
-        script = FunctionScript(find, file, where, trial)
-        yield Scenario(name, spec, where, script, hint=parameters.why)
-        return
-    for case in parameters or [Parameters()]:
-        script = FunctionScript(find, file, where, trial, case.arguments)
-        suffix = "" if case.id is None else f"[{case.id}]"
-        yield Scenario(f"{name}{suffix}", spec, where, script, parameters=case.arguments)
-
-
 def _case(identity: SuiteIdentity, scenario: Scenario, agent: AgentTarget) -> Case:
     spec = scenario.spec
     return Case(
@@ -148,7 +80,7 @@ def _case(identity: SuiteIdentity, scenario: Scenario, agent: AgentTarget) -> Ca
         repeat=spec.repeats,
         pass_rate=spec.pass_rate,
         tags=spec.tags,
-        skip=scenario.hint is not None,
+        skip=scenario.is_skipped or scenario.hint is not None,
         where=scenario.where,
         script=scenario.script,
         title=spec.name,

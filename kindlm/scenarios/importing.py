@@ -9,20 +9,29 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["import_file"]
+__all__ = ["SkippedFile", "import_file"]
 
 
 _brought: dict[Path, set[str]] = {}
 """The modules that test files brought along from their folders: they are read anew with them."""
 
 
-def import_file(file: Path) -> Result[ModuleType]:
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file that skips itself, as `pytest.importorskip` does it, and the line that does."""
+
+    reason: str
+    line: int | None
+
+
+def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     """Import a test file, whatever another one of the same name is called.
 
     As under pytest, it can import what stands in its folder, or, if that is a package, in the
@@ -38,7 +47,11 @@ def import_file(file: Path) -> Result[ModuleType]:
         # What it prints is not the report, which may be the output.
         with _beside(folder), redirect_stdout(sys.stderr):
             return Ok(_imported(file, name))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's file raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the user's file raises
+        if _skips_itself(error):
+            return Ok(SkippedFile(str(error) or "no reason", _line(file, error)))
         return Err(_not_imported(file, error))
     finally:
         _brought[file] = {each for each in set(sys.modules) - before if _is_beside(each, folder)}
@@ -133,18 +146,27 @@ def _namesakes(folder: Path) -> dict[str, ModuleType]:
     return found
 
 
-def _not_imported(file: Path, error: BaseException) -> KindlmError:
-    line = None
+def _skips_itself(error: BaseException) -> bool:
+    """Tell whether pytest was asked to skip the file that is imported; it need not be there."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    is_for_files = getattr(error, "allow_module_level", False)
+    return {"OutcomeException", "Skipped"} <= names and bool(is_for_files)
+
+
+def _line(file: Path, error: BaseException) -> int | None:
+    """Return the last line of a file that an error came through."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        line = error.lineno
-    else:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((f.lineno for f in reversed(frames) if f.filename == str(file)), None)
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f.lineno for f in reversed(frames) if f.filename == str(file)), None)
+
+
+def _not_imported(file: Path, error: BaseException) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
         f"The file can not be imported: {type(error).__name__}: {error}",
         "Mend it: its tests did not run.",
-        SourceLocation(str(file), line),
+        SourceLocation(str(file), _line(file, error)),
         {"reason": "import"},
         trace="".join(traceback.format_exception(error)),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ from kindlm.config.document import read_document
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.scenarios.compile import (
-    Scenario,
     SuiteIdentity,
     compile_scenarios,
     compiled_agent,
     digest_of,
-    scenarios_of,
 )
 from kindlm.scenarios.configuration import LoadedConfiguration, SandboxTable, agent_config
-from kindlm.scenarios.importing import import_file
+from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
+from kindlm.scenarios.importing import SkippedFile, import_file
+from kindlm.scenarios.preparation import prepared_by_conftest
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import AgentTarget
 
@@ -51,19 +51,39 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         read = read_scenarios(file, data.value)
         if any(found.severity == "error" for found in read.diagnostics):
             return LoadedSuite(file, None, path, read.tests, read.diagnostics)
-        return compiled_suite(file, path, read.scenarios, around, digest_of(data.value))
+        found = FoundScenarios(tuple(read.scenarios))
+        return compiled_suite(file, path, found, around, digest_of(data.value))
     imported = import_file(file)
     if isinstance(imported, Err):
         return _unusable(file, path, 1, [imported.error])
-    scenarios = list(scenarios_of(imported.value, file.resolve()))
-    return compiled_suite(file, path, scenarios, around, digest_of(data.value))
+    if isinstance(imported.value, SkippedFile):
+        skipped = Diagnostic(_skipped_file(file, imported.value), "warning", "", None)
+        found = FoundScenarios((), (skipped,))
+    else:
+        found = find_scenarios(imported.value, data.value, str(file.resolve()))
+        found = _prepared(found, prepared_by_conftest(file, around.root))
+    return compiled_suite(file, path, found, around, digest_of(data.value))
+
+
+def _prepared(found: FoundScenarios, fixture: str | None) -> FoundScenarios:
+    """Return scenarios with the hint that they need a fixture beside their file, if one does."""
+    if fixture is None:
+        return found
+    hint = f"{fixture}: run pytest --kindlm"
+    scenarios = (
+        each if each.is_skipped or each.hint is not None else replace(each, hint=hint)
+        for each in found.scenarios
+    )
+    return replace(found, scenarios=tuple(scenarios))
 
 
 def compiled_suite(
-    file: Path, path: str, scenarios: Sequence[Scenario], around: Surroundings, digest: str
+    file: Path, path: str, found: FoundScenarios, around: Surroundings, digest: str
 ) -> LoadedSuite:
     """Return the suite of a file whose scenarios were found; `digest` is that of its text."""
-    loaded = around.configuration
+    loaded, scenarios = around.configuration, found.scenarios
+    if any(each.severity == "error" for each in found.problems):
+        return LoadedSuite(file, None, path, len(scenarios), found.problems)
     if loaded.config is None:
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
     agents, errors = _agents(scenarios, around)
@@ -71,14 +91,21 @@ def compiled_suite(
         return _unusable(file, path, len(scenarios), errors)
     identity = SuiteIdentity(path, around.project)
     suite = compile_scenarios(identity, list(scenarios), agents, loaded, digest)
-    hints = tuple(
-        Diagnostic(_only_pytest(each), "warning", each.name, None)
-        for each in scenarios
-        if each.hint is not None
-    )
     referenced = () if loaded.file is None else (loaded.file,)
-    found = (*loaded.diagnostics, *hints)
-    return LoadedSuite(file, suite, path, len(scenarios), found, referenced)
+    told = (*loaded.diagnostics, *found.problems, *_hints(scenarios))
+    return LoadedSuite(file, suite, path, len(scenarios), told, referenced)
+
+
+def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
+    """Yield why scenarios can only be run by pytest, once for all cases of one."""
+    told: set[tuple[str, str]] = set()
+    for each in scenarios:
+        if each.hint is None:
+            continue
+        name = each.name.partition("[")[0]
+        if (name, each.hint) not in told:
+            told.add((name, each.hint))
+            yield Diagnostic(_only_pytest(name, each), "warning", name, None)
 
 
 def _agents(
@@ -133,11 +160,21 @@ def _no_agent(scenario: Scenario) -> KindlmError:
     )
 
 
-def _only_pytest(scenario: Scenario) -> KindlmError:
+def _only_pytest(name: str, scenario: Scenario) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{scenario.name} is skipped: {scenario.hint}",
+        f"{name} is skipped: {scenario.hint}",
         None,
-        SourceLocation(scenario.where.file, scenario.where.line),
+        scenario.where,
         {"reason": "fixture"},
+    )
+
+
+def _skipped_file(file: Path, skipped: SkippedFile) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The file skips itself, and none of its tests is run: {skipped.reason}",
+        None,
+        SourceLocation(str(file), skipped.line),
+        {"reason": "skipped"},
     )

@@ -2,119 +2,206 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
 
-__all__ = ["Parameters", "Unsupported", "parameters_of"]
+from kindlm.scenarios.marks import marks_named
+
+__all__ = ["Arguments", "Parameters", "arguments_of", "is_trial"]
+
+_LONG = 100
+"""Of longer texts pytest 9.1 makes no names, see `parametrize_long_str_id_strategy` there."""
+
+_KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """One case of a parametrised test; `id` stands in the brackets of its name."""
+    """One case of a parametrised test; `id` stands in the brackets of its name.
+
+    `is_empty` tells that it stands for no values at all, as pytest names those; `marks` are its
+    own.
+    """
 
     id: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[Any, ...] = ()
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported:
-    """Why a test can only be run by pytest."""
+class Arguments:
+    """What a test takes: `trial` is the argument for it, `needs` why only pytest can give others.
 
-    why: str
+    `sets` are the marks with its parameters.
+    """
+
+    trial: str
+    needs: str | None
+    sets: tuple[Mapping[str, Any], ...] = ()
+
+    def cases(self) -> list[Parameters]:
+        """Return the cases of the test; none if it has no parameters.
+
+        Raises whatever the values and the functions of the user raise.
+        """
+        # As in pytest, the decorator that is nearest to the function comes first.
+        sets = [_cases(given) for given in self.sets]
+        return [_merged(cases) for cases in product(*sets)] if sets else []
 
 
-def parameters_of(
-    function: Callable[..., Any], *, bound: bool
-) -> tuple[str, list[Parameters] | Unsupported]:
-    """Return the argument that takes the trial, and the cases of a test.
+def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: bool) -> Arguments:
+    """Return what a test under `marks`, the nearest one first, takes.
 
     `bound` tells that the first argument is the object of a method. There is one argument that is
-    no parameter; any other would be a fixture.
+    no parameter; any other would be a fixture. No values are looked at: some can be only once.
     """
-    marks = getattr(function, "pytestmark", ())
-    marks = marks if isinstance(marks, list) else [marks]
-    sets = [_cases(mark) for mark in marks if getattr(mark, "name", "") == "parametrize"]
-    given = {name for cases in sets for case in cases for name in case.arguments}
-    names = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
-    free = [p.name for p in names if p.name not in given and p.default is inspect.Parameter.empty]
-    trial = _trial_in(names, free)
-    fixtures = [name for name in free if name != trial]
-    if trial not in [p.name for p in names]:
-        return trial, Unsupported("it takes no trial: give it an argument t: Trial")
-    if fixtures:
-        return trial, Unsupported(f"it needs the fixture {fixtures[0]}: run pytest --kindlm")
-    # As in pytest, the decorator that is nearest to the function comes first.
-    return trial, [_merged(cases) for cases in product(*sets)] if sets else []
+    sets = tuple(
+        dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs
+        for mark in marks_named("parametrize", marks)
+    )
+    given = [name for each in sets for name in _names(each)]
+    taken = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
+    free = [p.name for p in taken if p.name not in given and p.default is inspect.Parameter.empty]
+    trial = _trial_in(taken, free)
+    names = [p.name for p in taken]
+    fixtures = [
+        *(name for name in free if name != trial),
+        *(name for each in sets for name in _names(each) if _is_indirect(each, name)),
+        # It can be meant for a fixture that stands behind others.
+        *(name for name in given if name not in names),
+    ]
+    needs = None
+    if trial not in names:
+        needs = "it takes no trial: give it an argument t: Trial"
+    elif fixtures:
+        needs = f"it needs the fixture {fixtures[0]}: run pytest --kindlm"
+    return Arguments(trial, needs, sets)
 
 
 def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str:
     """Return the argument that says it is a trial, else `t`, else the first one."""
-    annotated = next((p.name for p in parameters if _is_trial(p)), None)
+    annotated = next((p.name for p in parameters if is_trial(p)), None)
     return annotated or ("t" if "t" in free or not free else free[0])
 
 
-def _is_trial(parameter: inspect.Parameter) -> bool:
+def is_trial(parameter: inspect.Parameter) -> bool:
+    """Tell whether an argument says that it takes a trial."""
     written = parameter.annotation
     name = written if isinstance(written, str) else getattr(written, "__name__", "")
     return name.rpartition(".")[2] in ("Trial", "SyncTrial")
 
 
+def _names(given: Mapping[str, Any]) -> list[str]:
+    names = given.get("argnames", ())
+    names = names.split(",") if isinstance(names, str) else list(names)
+    return [name.strip() for name in names if name.strip()]
+
+
+def _is_indirect(given: Mapping[str, Any], name: str) -> bool:
+    indirect = given.get("indirect", False)
+    return indirect if isinstance(indirect, bool) else name in indirect
+
+
 def _merged(cases: Sequence[Parameters]) -> Parameters:
     arguments = {name: value for case in cases for name, value in case.arguments.items()}
-    return Parameters("-".join(case.id or "" for case in cases), arguments)
+    ids = [case.id for case in cases if case.id is not None]
+    return Parameters(
+        "-".join(ids) if ids else None,
+        arguments,
+        tuple(mark for case in cases for mark in case.marks),
+        any(case.is_empty for case in cases),
+    )
 
 
-def _cases(mark: Any) -> list[Parameters]:
-    given = dict(zip(("argnames", "argvalues"), mark.args, strict=False)) | mark.kwargs
-    names, values = given["argnames"], given["argvalues"]
-    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    names = [name for name in names if name]
+def _cases(given: Mapping[str, Any]) -> list[Parameters]:
+    names, written = _names(given), given["argnames"]
+    # As in pytest, a comma at the end says that the values are rows.
+    is_row = len(names) != 1 or (isinstance(written, str) and written.rstrip().endswith(","))
+    ids = given.get("ids")
+    listed = None if ids is None or callable(ids) else list(ids)
     found = []
-    for index, value in enumerate(values):
-        own_id = None
-        if hasattr(value, "marks"):  # a pytest.param
-            own_id, value = value.id, value.values  # noqa: PLW2901 - what it stands for
-        elif len(names) == 1:
-            value = (value,)  # noqa: PLW2901 - as above
-        row = tuple(value)
-        name = own_id or _id(given.get("ids"), index, names, row)
-        found.append(Parameters(name, dict(zip(names, row, strict=True))))
-    return list(_distinct(found))
+    for index, value in enumerate(given["argvalues"]):
+        if type(value).__name__ == "ParameterSet":  # of pytest.param
+            row, own, marks = tuple(value.values), value.id, tuple(value.marks)
+        else:
+            row, own, marks = tuple(value) if is_row else (value,), None, ()
+        if own is None and listed is not None and index < len(listed):
+            own = listed[index]
+        made = None if own is not None else _made(names, row, index, ids if callable(ids) else None)
+        # What the user wrote can be that it is to be hidden.
+        name = _word(own) if made is None else made
+        found.append(Parameters(name, dict(zip(names, row, strict=True)), marks))
+    return list(_distinct(found)) or [Parameters("NOTSET", is_empty=True)]
 
 
-def _id(ids: Any, index: int, names: Sequence[str], row: Sequence[Any]) -> str:
-    if ids is not None and not callable(ids):
-        given = list(ids)[index]
-        if given is not None:
-            return str(given)
+def _made(
+    names: Sequence[str], row: Sequence[Any], index: int, ids: Callable[[Any], Any] | None
+) -> str:
     parts = []
     for name, value in zip(names, row, strict=True):
-        made = ids(value) if callable(ids) else None
-        parts.append(_word(value, f"{name}{index}") if made is None else str(made))
+        given = None if ids is None else ids(value)
+        made = None if given is None else _word(given)
+        if made is None and not (_is_long(value) and _shortens()):
+            made = _word(value)
+        parts.append(f"{name}{index}" if made is None else made)
     return "-".join(parts)
 
 
-def _word(value: Any, otherwise: str) -> str:
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str | bytes) and len(value) > _LONG
+
+
+@cache
+def _shortens() -> bool:
+    """Tell whether the pytest that is installed makes no names of long texts."""
+    try:
+        parts = version("pytest").split(".")[:2]
+    except PackageNotFoundError:
+        return True
+    return [int(part) for part in parts if part.isdigit()] >= [9, 1]
+
+
+def _word(value: Any) -> str | None:
+    """Return what a value is called in the name of a case; None if it has no name there."""
     if isinstance(value, str):
-        return value.encode("unicode_escape").decode("ascii")
+        return _printable(value.encode("unicode_escape").decode("ascii"))
+    if isinstance(value, bytes):
+        return _printable(value.decode("ascii", "backslashreplace"))
     if value is None or isinstance(value, bool | int | float | complex):
         return str(value)
+    if isinstance(value, re.Pattern):
+        return _word(value.pattern)
+    if isinstance(value, enum.Enum):
+        # That which stands for a hidden name is no name.
+        return None if type(value).__module__.startswith("_pytest.") else str(value)
     named = getattr(value, "__name__", None)
-    return named if isinstance(named, str) else otherwise
+    return named if isinstance(named, str) else None
+
+
+def _printable(text: str) -> str:
+    short = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
+    return "".join(c if " " <= c <= "~" else short.get(c, f"\\x{ord(c):02x}") for c in text)
 
 
 def _distinct(cases: Sequence[Parameters]) -> Iterator[Parameters]:
     """Number cases of the same name, as pytest does."""
-    ids = [case.id for case in cases]
-    seen: dict[str | None, int] = {}
+    counts = Counter(case.id for case in cases)
+    taken, numbers = set(counts), dict.fromkeys(counts, 0)
     for case in cases:
-        if ids.count(case.id) == 1:
+        if case.id is None or counts[case.id] == 1:
             yield case
             continue
-        number = seen.get(case.id, 0)
-        seen[case.id] = number + 1
-        joint = "_" if (case.id or "")[-1:].isdigit() else ""
-        yield Parameters(f"{case.id}{joint}{number}", case.arguments)
+        joint = "_" if case.id[-1:].isdigit() else ""
+        while (name := f"{case.id}{joint}{numbers[case.id]}") in taken:
+            numbers[case.id] += 1
+        taken.add(name)
+        yield replace(case, id=name)

@@ -16,7 +16,7 @@ from kindlm.errors import KindlmError, SourceLocation
 from kindlm.formats.evalview.reading import cases_of
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
-from kindlm.scenarios.compile import Scenario
+from kindlm.scenarios.finding import Scenario
 from kindlm.scenarios.persona import Persona
 from kindlm.scenarios.reply import Reply
 from kindlm.scenarios.script import record_nothing_checked

@@ -34,6 +34,13 @@ async def test_words(t: Trial, word, a, b) -> None:
 """
 
 
+def told_by_test(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    """Run `kindlm test tests`, and return its exit code and all that it tells."""
+    code = run(["test", "tests", *options])
+    shown = capsys.readouterr()
+    return code, " ".join((shown.out + shown.err).split())
+
+
 def test_files_are_found_as_by_pytest(project: Project) -> None:
     for name in ("test_one.py", "sub/two_test.py", "three.py", "conftest.py", "spec_four.py"):
         project.write(f"tests/{name}", ONE)
@@ -109,14 +116,285 @@ def test_parametrized_tests_have_the_names_that_pytest_gives(
     assert project.agent.said[0] == "one 1 None"
 
 
-def test_the_same_names_as_under_pytest(project: Project) -> None:
-    project.test(tests=PARAMETRIZED)
+COLLECTED = """
+import enum, re, pytest
+from shared import Base, TestShared, test_shared
+
+class Color(enum.Enum):
+    RED = 1
+
+VALUES = [b"x", b"\\xff", "\\x7f\\n", Color.RED, re.compile("a+"), int, "d", "d"]
+VALUES += ["a1", "a1", "a1_0", "l" * 100]
+
+@pytest.fixture
+def order(request):
+    return getattr(request, "param", 1)
+
+@pytest.mark.parametrize("v", VALUES)
+@scenario("x")
+async def test_values(t: Trial, v): ...
+
+@pytest.mark.parametrize("v", [])
+@scenario("x")
+async def test_no_values(t: Trial, v): ...
+
+@pytest.mark.parametrize("v,", [(1,), (2,)], ids=lambda v: "one" if v == 1 else None)
+@scenario("x")
+async def test_rows(t: Trial, v): ...
+
+@pytest.mark.parametrize("v", [1, pytest.param(2, id=pytest.HIDDEN_PARAM)])
+@scenario("x")
+async def test_hidden(t: Trial, v): ...
+
+@pytest.mark.parametrize("v", [1, 2], ids=(name for name in ("x", "y")))
+@scenario("x")
+async def test_generated_names(t: Trial, v): ...
+
+@pytest.mark.parametrize("order", [1, 2], indirect=True)
+@scenario("x")
+async def test_indirect(t: Trial, order): ...
+
+@pytest.mark.parametrize("v", [1, 2])
+@scenario("x")
+async def test_fixture(t: Trial, order, v): ...
+
+@pytest.mark.parametrize("n", [1, 2])
+class TestOrders(Base):
+    @pytest.mark.parametrize("m", "ab")
+    @scenario("x")
+    async def test_own(self, t, m, n): ...
+
+    @staticmethod
+    @scenario("x")
+    async def test_static(t: Trial, n): ...
+
+    class TestLate:
+        @scenario("x")
+        async def test_inside(self, trial, n): ...
+
+class TestLeftOut:
+    __test__ = False
+
+    @scenario("x")
+    async def test_it(self, t): ...
+"""
+
+SHARED = """
+@scenario("x")
+async def test_shared(t: Trial): ...
+
+class Base:
+    @scenario("x")
+    async def test_inherited(self, t: Trial, n): ...
+
+class TestShared:
+    @scenario("x")
+    async def test_imported(self, t: Trial): ...
+"""
+
+
+@pytest.mark.parametrize("text", [PARAMETRIZED, COLLECTED])
+def test_the_same_names_as_under_pytest(project: Project, text: str) -> None:
+    project.write("tests/shared.py", "from kindlm import *" + SHARED)
+    project.test(tests=text)
     words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
     listed = subprocess.run(
         [sys.executable, *words], cwd=project.root, capture_output=True, text=True, check=True
     )
     theirs = {line.partition("::")[2] for line in listed.stdout.splitlines() if "::" in line}
     assert set(project.statuses()) == theirs
+    # Each runs but what needs a fixture, or has no values: nothing is checked in them.
+    skipped = {name for name, status in project.statuses().items() if status == "skipped"}
+    wanted = "test_no_values", "test_indirect", "test_fixture"
+    assert skipped == {name for name in theirs if name.startswith(wanted)}
+
+
+MARKED = """
+import pytest
+
+@pytest.mark.skip(reason="it is dangerous")
+@scenario("x")
+async def test_skip(t: Trial): ...
+
+@pytest.mark.skipif(1 == 1, reason="so it is")
+@scenario("x")
+async def test_skipif(t: Trial): ...
+
+@pytest.mark.xfail(run=False)
+@scenario("x")
+async def test_never_run(t: Trial): ...
+
+@pytest.mark.skip
+class TestSkipped:
+    @scenario("x")
+    async def test_inside(self, t: Trial): ...
+
+@pytest.mark.skipif(1 == 2, reason="never")
+@pytest.mark.xfail
+@pytest.mark.parametrize("v", ["runs", pytest.param("skipped", marks=pytest.mark.skip)])
+@scenario("x")
+async def test_some(t: Trial, v):
+    t.check(await t.agent.send(v)).contains("runs")
+"""
+
+
+def test_marks_that_skip_are_heeded(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    file = project.write("tests/test_it.py", "from kindlm import *" + MARKED)
+    code, told = told_by_test(capsys)
+    assert code == 0
+    assert "run pytest" not in told
+    assert project.agent.said == ["runs"]
+    assert project.statuses() == {
+        "test_skip": "skipped",
+        "test_skipif": "skipped",
+        "test_never_run": "skipped",
+        "TestSkipped::test_inside": "skipped",
+        "test_some[runs]": "passed",
+        "test_some[skipped]": "skipped",
+    }
+    file.write_text(file.read_text() + "\npytestmark = [pytest.mark.skip]\n")
+    assert project.test() == 1  # nothing was tested
+    assert set(project.statuses().values()) == {"skipped"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("@pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
+        ("@pytest.mark.skipif('sys.platform')\n{test}", "'sys.platform'"),
+        ("pytestmark = pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
+        ("@pytest.fixture(autouse=True)\ndef ready(): ...\n{test}", "ready, which is automatic"),
+        ("from ready import *\n{test}", "ready, which is automatic"),
+        ("def setup_module(): ...\n{test}", "setup_module"),
+        ("def setup_function(): ...\n{test}", "setup_function"),
+        ("class TestIt:\n def setup_method(self): ...\n {method}", "setup_method"),
+        ("class TestIt:\n def __init__(self, a): ...\n {method}", "__init__"),
+        (
+            "class TestIt:\n @pytest.fixture(autouse=True)\n def ready(self): ...\n {method}",
+            "ready, which is automatic",
+        ),
+    ],
+)
+def test_a_test_that_counts_on_pytest_is_skipped_with_a_hint(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    project.write(
+        "tests/ready.py", "import pytest\n@pytest.fixture(autouse=True)\ndef ready(): ...\n"
+    )
+    test = "@scenario('x')\ndef test_it(t: Trial): ..."
+    method = "@scenario('x')\n def test_it(self, t: Trial): ..."
+    text = "from kindlm import *\nimport pytest\n" + text.format(test=test, method=method)
+    project.write("tests/test_it.py", text + "\n")
+    code, found = told_by_test(capsys)
+    assert code == 1  # nothing was tested
+    assert list(project.statuses().values()) == ["skipped"]
+    assert told in found
+
+
+@pytest.mark.parametrize(
+    ("place", "runs"), [("conftest.py", 0), ("tests/conftest.py", 0), ("tests/b/conftest.py", 1)]
+)
+def test_an_automatic_fixture_of_a_conftest_that_applies_is_not_passed_over(
+    project: Project, capsys: pytest.CaptureFixture[str], place: str, runs: int
+) -> None:
+    project.write("tests/a/test_one.py", ONE)
+    fixture = "import pytest\n@pytest.fixture(autouse=True)\ndef ready(): ...\n"
+    project.write(place, fixture + "raise ValueError('it is read, not run')\n")
+    _, told = told_by_test(capsys, "-t", "test_refund")
+    assert len(project.agent.said) == runs
+    assert ("needs the fixture ready" in told) is not bool(runs)
+
+
+def test_a_file_that_skips_itself_keeps_no_other_from_running(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skips = "from kindlm import *\nimport pytest\n"
+    project.write("tests/test_a.py", skips + "pytest.importorskip('no_such_module')\n")
+    project.write("tests/test_b.py", skips + "pytest.skip('why', allow_module_level=True)\n")
+    project.write("tests/test_c.py", ONE)
+    code, told = told_by_test(capsys)
+    assert code == 0
+    assert len(project.agent.said) == 2
+    assert "no_such_module" in told
+    assert "why" in told
+    assert "test_b.py:3" in told
+
+
+@pytest.mark.parametrize("ending", ["skip('in tests only')", "fail('it can not be')"])
+def test_a_file_that_ends_its_import_otherwise_is_an_error(project: Project, ending: str) -> None:
+    project.write("tests/test_bad.py", f"from kindlm import *\nimport pytest\npytest.{ending}\n")
+    project.write("tests/test_one.py", ONE)
+    assert project.test() == 1
+    assert len(project.agent.said) == 2
+
+
+TWO = """
+class TestIt:
+    @scenario("one")
+    async def test_it(self, t: Trial): ...
+
+    @scenario("two")
+    async def test_it(self, t: Trial): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "lines"),
+    [
+        (ONE.replace("test_other", "test_refund"), "test_refund", (4, 8)),
+        ("from kindlm import *" + TWO, "TestIt::test_it", (4, 7)),
+        ("from kindlm import *" + TWO.replace("test_it", "test_a", 1) + TWO, "TestIt", (2, 9)),
+    ],
+)
+def test_two_tests_of_one_name_are_an_error(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    name: str,
+    lines: tuple[int, int],
+) -> None:
+    project.write("tests/test_it.py", text)
+    assert project.test() == 1
+    assert project.agent.said == []
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"two {name}, in line {lines[0]} and in line {lines[1]}" in shown
+
+
+def test_two_sides_of_a_condition_may_have_one_name(project: Project) -> None:
+    test = ONE.partition("\n")[2].replace("\n", "\n  ")
+    assert project.test(tests=f"\nif True:\n  {test}pass\nelse:\n  {test}pass\n") == 0
+
+
+def test_a_test_that_takes_a_trial_and_is_no_scenario_is_told(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", ONE + "\nasync def test_x(t: Trial) -> None: ...\n")
+    code, told = told_by_test(capsys)
+    assert code == 0
+    assert "test_x takes a trial and is not run" in told
+    assert "@scenario(" in told
+
+
+@pytest.mark.parametrize("values", ["[(1,)]", "[(1, 2)], ids=lambda value: 1 / 0"])
+def test_parameters_that_are_wrong_are_told_at_their_test(
+    project: Project, capsys: pytest.CaptureFixture[str], values: str
+) -> None:
+    project.write("tests/test_one.py", ONE)
+    project.write(
+        "tests/test_it.py",
+        f"""from kindlm import *
+import pytest
+
+@pytest.mark.parametrize("a,b", {values})
+@scenario("x")
+async def test_x(t: Trial, a, b) -> None: ...
+""",
+    )
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert len(project.agent.said) == 2
+    assert "test_it.py:4" in told
+    assert "marks of test_x" in told
 
 
 def test_a_test_that_needs_a_fixture_is_skipped_with_a_hint(

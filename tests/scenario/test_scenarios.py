@@ -281,10 +281,11 @@ async def test_error(t: Trial) -> None:
 def test_a_class_that_can_not_be_made_is_an_error_of_the_test(project: Project) -> None:
     project.test(
         tests="""
-class TestIt:
-    def __init__(self):
+class Made(type):
+    def __call__(cls):
         raise ValueError("no database")
 
+class TestIt(metaclass=Made):
     @scenario("x")
     async def test_it(self, t: Trial) -> None:
         t.check(await t.agent.send("hi")).contains("hi")
@@ -333,3 +334,103 @@ async def test_good(t: Trial) -> None:
         "test_good": "passed",
     }
     assert ("contains", "bye", "failed", 16) in project.checks()
+
+
+FOREIGN = """
+import dataclasses
+
+kept = []
+
+@scenario("a")
+async def test_first(t: Trial) -> None:
+    kept.append(await t.agent.send("one"))
+    kept.append(await t.agent.send("two"))
+    t.check(kept[1]).contains("two")
+
+@scenario("b")
+async def test_checked(t: Trial) -> None:
+    await t.agent.send("hi")
+    t.check(kept[1]).not_contains("two")
+
+@scenario("b")
+async def test_same_turn(t: Trial) -> None:
+    await t.agent.send("hi")
+    t.require(kept[0]).contains("hi")
+
+@scenario("b")
+async def test_judged(t: Trial) -> None:
+    await t.agent.send("hi")
+    t.judge(kept[0], "polite?")
+
+@scenario("c")
+async def test_replaced(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(dataclasses.replace(reply, text="secret")).contains("hi")
+
+@scenario("d")
+def test_thread(t: SyncTrial) -> None:
+    t.agent.send("hi")
+    t.check(kept[0]).contains("one")
+
+@scenario("e")
+async def test_unawaited(t: Trial) -> None:
+    t.check(t.agent.send("never")).contains("never")
+
+@scenario("f")
+async def test_text(t: Trial) -> None:
+    t.check((await t.agent.send("hi")).text).contains("hi")
+"""
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+def test_what_is_checked_is_an_answer_of_this_trial_as_it_was(project: Project) -> None:
+    project.test("-j", "1", tests=FOREIGN)
+    found = project.statuses()
+    assert found.pop("test_first") == "passed"
+    assert set(found.values()) == {"errored"}
+    told = dict(
+        project.rows(
+            "SELECT e.test, x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+        )
+    )
+    for name in ("checked", "same_turn", "judged", "replaced", "thread"):
+        assert "no answer in this run" in told[f"tests/test_it.py::test_{name}"]
+    assert "await it first" in told["tests/test_it.py::test_unawaited"]
+    assert "what t.agent.send returned" in told["tests/test_it.py::test_text"]
+
+
+def test_what_is_done_to_an_answer_changes_no_check(project: Project) -> None:
+    project.agent.answer = lambda _: {
+        "message": "ok",
+        "tool_calls": [{"name": "refund", "arguments": {"order": {"id": "A1"}}}],
+    }
+    code = project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    reply.tool_calls[0].arguments["order"]["id"] = "B2"
+    t.check(reply).tool_called("refund", {"order": {"id": "A1"}})
+    t.check(reply).tool_not_called("refund", {"order": {"id": "B2"}})
+"""
+    )
+    assert code == 0
+
+
+def test_an_async_check_can_not_use_a_trial_that_would_wait_for_it(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x", timeout=20)
+def test_it(t: SyncTrial) -> None:
+    async def asks(reply):
+        return t.agent.send("again").text
+
+    t.check(t.agent.send("hi")).custom("asks", asks)
+"""
+    )
+    assert project.agent.said == ["hi"]
+    [(message,)] = project.rows(
+        "SELECT x.body FROM assertions a JOIN contents x ON x.ref = a.message_ref"
+    )
+    assert "make the scenario an `async def test_" in message
+    assert project.statuses() == {"test_it": "errored"}
