@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from recorded_history import History, Make
 from scenario_departures import DEPARTURES
-from scenario_project import Project, new_project, serving_agent
+from scenario_project import Judge, Project, new_project, serving_agent
 
 from kindlm.cli.app import run
 from kindlm.errors import Err, Ok
@@ -144,7 +144,7 @@ def test_the_threshold(
 ) -> None:
     given = vector["input"]
     for label, points in (("v1", 3), ("v2", 1)):
-        project.agent.judge = lambda _, points=points: {"score": points, "reasoning": "so"}
+        project.agent.judge = giving(points)
         assert project.test("--label", label, tests=JUDGED) == 1
     before, after = (score for (score,) in project.rows("SELECT score FROM executions"))
     assert (after - before, given["pass_flip"]) == (given["scoreDelta"], False)
@@ -157,6 +157,10 @@ def test_the_threshold(
 
     assert suspected == ("regression", 1)
     assert {"status": status, "exit_code": code} == vector["expected"]
+
+
+def giving(points: int) -> Judge:
+    return lambda _: {"score": points, "reasoning": "so"}
 
 
 def status_and_code(capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
