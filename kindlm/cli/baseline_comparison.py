@@ -37,6 +37,7 @@ from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence import Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
+from kindlm.reports.diff.text import attempts_text
 from kindlm.reports.figures import percent
 from kindlm.reports.page import Page, Part
 from kindlm.reports.registry import ReportOptions
@@ -117,10 +118,11 @@ class _Comparer:
             return SuiteComparison(suite, baseline, problem)
         diff = self._diff(baseline.run)
         judged = {test.key: test for test in diff.tests if test.compared}
-        after = results_of(self._db, self._run, suite)
+        attempts = diff.counted_attempts
+        after = results_of(self._db, self._run, suite, attempts)
         for test in sorted(diff.unread(project, suite)):
             after.setdefault(Identity(*test), TestResult(None))
-        tests = compare_tests(results_of(self._db, diff.before, suite), after)
+        tests = compare_tests(results_of(self._db, diff.before, suite, attempts), after)
         return SuiteComparison(
             suite,
             baseline,
@@ -129,6 +131,7 @@ class _Comparer:
                 for test in tests
             ),
             run_regressed=diff.evidence.run_regressed,
+            attempts=diff.attempts,
         )
 
     def _diff(self, baseline: str) -> RunDiff:
@@ -160,6 +163,8 @@ def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
     )
     if baseline.run == run:
         page.line("The run is the baseline itself.", indent=2)
+    if compared.attempts is not None:
+        page.line(attempts_text(compared.attempts), indent=2)
     for test in compared.tests:
         _write(test, page)
     counts = Counter(test.change for test in compared.tests)

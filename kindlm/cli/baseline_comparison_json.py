@@ -8,6 +8,7 @@ from typing import Any
 
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.comparison import Change, TestComparison, TestResult
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence import Strength
@@ -44,6 +45,7 @@ class SuiteComparison:
     """A suite of a run beside its baseline; no tests where there is none, or it is unusable.
 
     `run_regressed`: the run as a whole passes less often than the baseline, for certain.
+    `attempts`: by which executions count that were run again; None if none was.
     """
 
     suite: str
@@ -51,6 +53,7 @@ class SuiteComparison:
     problem: KindlmError | None = None
     tests: tuple[JudgedTest, ...] = ()
     run_regressed: bool = False
+    attempts: Attempts | None = None
 
     @property
     def fails(self) -> bool:
@@ -87,6 +90,7 @@ def _suite(compared: SuiteComparison) -> dict[str, Any]:
         "error": problem
         and {"code": problem.code.name, "number": problem.code, "message": problem.message},
         "runRegressed": compared.run_regressed,
+        "attempts": compared.attempts,
         "tests": [_test(test) for test in compared.tests],
     }
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from kindlm.cli.console import show
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence import TestPair
 from kindlm.history.resumption import RecordedSuite, Unfinished
@@ -42,10 +43,14 @@ class SettleOptions:
 
 @dataclass(frozen=True, slots=True)
 class SettledPair:
-    """Two runs, with all tests that both of them ran, and what AFTER was asked for."""
+    """Two runs, with all tests that both of them ran, and what AFTER was asked for.
+
+    Of what was run again, `attempts` are those that count: in them, and in what is added.
+    """
 
     before: str
     after: str
+    attempts: Attempts
     tests: Mapping[QualifiedName, TestPair]
     threshold: float
     recorded: Unfinished

@@ -27,7 +27,7 @@ def wanted_suspects(
     db: sqlite3.Connection, pair: SettledPair, wanted: Sequence[str]
 ) -> list[Suspect]:
     """Return the suspected tests that are wanted, by a part of their name, as they stand now."""
-    found = suspects(pair.tests, read_added(db, [pair.after]), pair.threshold)
+    found = suspects(pair.tests, read_added(db, [pair.after], pair.attempts), pair.threshold)
     return [test for test in found if _is_wanted(test.key, wanted)]
 
 
@@ -83,7 +83,7 @@ class Rounds:
 
         Each is a sample of its own.
         """
-        added = read_added(db, [self._pair.after])
+        added = read_added(db, [self._pair.after], self._pair.attempts)
         numbers = {}
         for key, share in shares.items():
             last = max(added.get(key, AddedRepeats()).last, self._repeats(key))

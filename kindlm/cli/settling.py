@@ -49,10 +49,12 @@ def settle_runs(options: SettleOptions) -> int:
         revision = partial(commit_of, project.root)
         before, after = or_fail(find_pair(db, options.before, options.after, revision))
         _require_live(RunView(db, after))
+        diff = compare_runs(db, before, after, DiffOptions())
         pair = SettledPair(
             before,
             after,
-            compare_runs(db, before, after, DiffOptions()).pairs,
+            diff.counted_attempts,
+            diff.pairs,
             REGRESSION_THRESHOLD if threshold is None else threshold,
             read_unfinished(db, after),
         )

@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kindlm.history.baselines import output_of
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.run_view import RunView
+from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 
 __all__ = ["Change", "Identity", "TestComparison", "TestResult", "compare_tests", "results_of"]
@@ -21,16 +23,28 @@ __all__ = ["Change", "Identity", "TestComparison", "TestResult", "compare_tests"
 _EPSILON = 0.001
 _ROUNDING = 1e-9
 
-_FAILURE_CODES = """
+
+def _failure_codes(attempts: Attempts) -> str:
+    return f"""
 SELECT a.failure_code
   FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+  JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
  WHERE e.suite = :suite AND e.test = :test AND e.target = :target
    AND a.failure_code IS NOT NULL AND NOT a.advisory
 UNION
-SELECT error_code FROM executions
- WHERE suite = :suite AND test = :test AND target = :target AND error_code IS NOT NULL
-"""
+SELECT {attempts.came_to("error_code")} FROM executions e {attempts.joined}
+ WHERE e.suite = :suite AND e.test = :test AND e.target = :target
+   AND {attempts.came_to("error_code")} IS NOT NULL
+"""  # noqa: S608 (constants of this package)
+
+
+_FIRST_COUNTS = f"""
+SELECT count(*) FILTER (WHERE status = 'passed'), count(*) FILTER (WHERE status = 'failed'),
+       count(*) FILTER (WHERE status = 'errored')
+  FROM (SELECT {Attempts.FIRST.came_to("status")} AS status
+          FROM executions e {Attempts.FIRST.joined}
+         WHERE e.suite = :suite AND e.test = :test AND e.target = :target)
+"""  # noqa: S608 (constants of this package)
 
 _SUITE = "SELECT id FROM suites WHERE run = ? AND name = ? ORDER BY ordinal LIMIT 1"
 
@@ -121,10 +135,13 @@ def compare_tests(
     return compared + removed
 
 
-def results_of(db: sqlite3.Connection, run: RunView, suite: str) -> dict[Identity, TestResult]:
+def results_of(
+    db: sqlite3.Connection, run: RunView, suite: str, attempts: Attempts = Attempts.LAST
+) -> dict[Identity, TestResult]:
     """Return the tests that a suite defined in a run, with how they did there.
 
-    For several suites of a run, hand over the same `RunView`.
+    For several suites of a run, hand over the same `RunView`. By their first `attempts`, executions
+    that passed only when they were run again count as not passed, and fail for why they were.
     """
     row = db.execute(_SUITE, (run.id, suite)).fetchone()
     if row is None:
@@ -134,11 +151,15 @@ def results_of(db: sqlite3.Connection, run: RunView, suite: str) -> dict[Identit
     for test in run.tests(identity):
         key = Identity(test.name, test.target)
         where = {"suite": identity, "test": key.name, "target": key.target}
+        codes = db.execute(_failure_codes(attempts), where)
+        counts = test.counts
+        if attempts is Attempts.FIRST:
+            counts = StatusCounts(*db.execute(_FIRST_COUNTS, where).fetchone())
         results[key] = TestResult(
-            pass_rate=test.counts.pass_rate,
-            repeats=test.counts.tested,
-            status=test.status,
-            failure_codes=frozenset(row[0] for row in db.execute(_FAILURE_CODES, where)),
+            pass_rate=counts.pass_rate,
+            repeats=counts.tested,
+            status=test_status(counts, test.pass_rate_min, test.scores),
+            failure_codes=frozenset(row[0] for row in codes),
             output=output_of(db, run.id, suite, *key),
         )
     return results

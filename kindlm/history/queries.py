@@ -59,18 +59,42 @@ TARGETS = """
 SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY min(ordinal)
 """
 
-EXECUTIONS = """
-SELECT e.id, e.suite AS suite_id, coalesce(p.file, s.path) AS file, e.test, e.target,
-       e.repeat, e.attempt, e.status, e.messages,
-       o.body AS output, e.error_code, e.error_number, x.body AS error, e.hint, t.body AS trace,
-       e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
-       e.finish_reason, e.warnings, e.cost_then_usd, e.source, e.source_attempt
-  FROM executions e
+
+def _came_to(attempt: str) -> str:
+    """Return what an execution came to by an attempt: the last one (`e`), or one before it."""
+    return f"""
+       {attempt}.attempt, {attempt}.status, e.messages, o.body AS output, {attempt}.error_code,
+       {attempt}.error_number, x.body AS error, {attempt}.hint, t.body AS trace, {attempt}.answers,
+       {attempt}.latency_ms, {attempt}.input_tokens, {attempt}.output_tokens, {attempt}.cost_usd,
+       {attempt}.cost_source, {attempt}.finish_reason, {attempt}.warnings, {attempt}.cost_then_usd
+"""
+
+
+def _texts_of(attempt: str) -> str:
+    return f"""
   JOIN suites s ON s.id = e.suite
   LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
-  LEFT JOIN shown_texts o ON o.ref = e.output_ref
-  LEFT JOIN shown_texts x ON x.ref = e.error_ref
-  LEFT JOIN shown_texts t ON t.ref = e.trace_ref
+  LEFT JOIN shown_texts o ON o.ref = {attempt}.output_ref
+  LEFT JOIN shown_texts x ON x.ref = {attempt}.error_ref
+  LEFT JOIN shown_texts t ON t.ref = {attempt}.trace_ref
+"""
+
+
+_EXECUTION = """
+SELECT e.id, e.suite AS suite_id, coalesce(p.file, s.path) AS file, e.test, e.target, e.repeat,
+"""
+
+EXECUTIONS = f"""
+{_EXECUTION} {_came_to("e")}, e.source, e.source_attempt
+  FROM executions e {_texts_of("e")}
+"""
+
+# What was said in an attempt that was run again was said in no other.
+RETRIED_ATTEMPTS = f"""
+{_EXECUTION} {_came_to("r")}, e.id AS source, r.attempt AS source_attempt
+  FROM retried_attempts r
+  JOIN executions e ON e.id = r.execution {_texts_of("r")}
+ WHERE r.execution = ? ORDER BY r.attempt
 """
 
 OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
@@ -91,16 +115,16 @@ SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.b
  ORDER BY a.position
 """
 
-# The conversation may be one of another run: then its calls are told as those of the last attempt.
+# The conversation may be one of another run: then its calls are told as those of the attempt that
+# looks at it.
 TOOL_CALLS = """
-SELECT CASE WHEN e.source = e.id THEN t.attempt ELSE e.attempt END AS attempt, t.position, t.call,
+SELECT CASE WHEN :own THEN t.attempt ELSE :attempt END AS attempt, t.position, t.call,
        t.tool, a.body AS arguments, t.rule, r.body AS response, t.problems
-  FROM executions e
-  JOIN tool_calls t ON t.execution = e.source
-   AND (t.attempt = e.source_attempt OR (e.source = e.id AND :all_attempts))
+  FROM tool_calls t
   LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
   LEFT JOIN shown_texts r ON r.ref = t.response_ref
- WHERE e.id = :execution
+ WHERE t.execution = :source
+   AND (t.attempt = :source_attempt OR (:own AND :all_attempts))
  ORDER BY 1, t.position
 """
 

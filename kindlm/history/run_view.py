@@ -234,8 +234,18 @@ class RunView:
         row = self._db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
         return None if row is None else execution_of(row)
 
+    def attempts(self, execution: ExecutionView) -> list[ExecutionView]:
+        """Return the execution as each attempt left it that ended, the last one as it is.
+
+        Those before the last did not pass, and were run again.
+        """
+        if execution.attempt == 1:
+            return [execution]
+        rows = self._db.execute(queries.RETRIED_ATTEMPTS, (execution.id,))
+        return [*map(execution_of, rows), execution]
+
     def assertions(self, execution: ExecutionView) -> list[AssertionView]:
-        """Return the assertions of an execution's last attempt."""
+        """Return the assertions of an execution, in the attempt that it is given as."""
         rows = self._db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
         return [assertion_of(row) for row in rows]
 
@@ -259,7 +269,7 @@ class RunView:
         return shown_note(note, execution, self.assertions(execution), self.tool_calls(execution))
 
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
-        """Return the tool calls of an execution's last attempt."""
+        """Return the tool calls of an execution, in the attempt that it is given as."""
         return self._tool_calls(execution, all_attempts=False)
 
     def all_tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
@@ -283,7 +293,13 @@ class RunView:
         return 0.0 if self.info.mode == "rescored" else None
 
     def _tool_calls(self, execution: ExecutionView, *, all_attempts: bool) -> list[ToolCallView]:
-        wanted = {"execution": execution.id, "all_attempts": all_attempts}
+        wanted = {
+            "own": execution.source == execution.id,
+            "attempt": execution.attempt,
+            "source": execution.source,
+            "source_attempt": execution.source_attempt,
+            "all_attempts": all_attempts,
+        }
         return [
             ToolCallView(
                 attempt=row["attempt"],

@@ -86,6 +86,10 @@ _ATTEMPT_COLUMNS = {
     "finished_at": "TEXT",
     "output_ref": "TEXT",
     "error_code": "TEXT",
+    "error_number": "INTEGER",
+    "error_ref": "TEXT",
+    "hint": "TEXT",
+    "trace_ref": "TEXT",
     "answers": "INTEGER",
     "latency_ms": "REAL",
     "input_tokens": "INTEGER",
@@ -93,6 +97,8 @@ _ATTEMPT_COLUMNS = {
     "cost_usd": "REAL",
     "cost_source": "TEXT",
     "cost_then_usd": "REAL",
+    "finish_reason": "TEXT",
+    "warnings": "TEXT",
     "score": "REAL",
 }
 
@@ -136,7 +142,7 @@ def _facts(event: RecordedEvent) -> dict[str, Any]:
 
 EXECUTIONS = Projection(
     name="executions",
-    version=6,
+    version=7,
     tables=(
         Table(
             "executions",
@@ -159,6 +165,7 @@ EXECUTIONS = Projection(
             foreign_keys={
                 "execution": ("executions", "id"),
                 "output_ref": ("contents", "ref"),
+                "error_ref": ("contents", "ref"),
             },
         ),
     ),

@@ -14,22 +14,27 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.queries import among
 from kindlm.history.statistics import Counts
 
 __all__ = ["AddedRepeats", "read_added"]
 
-_ADDED = """
-SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
+
+def _added(attempts: Attempts) -> str:
+    return f"""
+SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
        e.number <= (SELECT max(l.number) FROM executions l
                      WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0))
   FROM runs r
   JOIN suites s ON s.run = r.id
   JOIN executions e ON e.suite = s.id
+  {attempts.joined}
  WHERE r.mode = 'settled' AND r.source_run IN $ids
  ORDER BY e.repeat, r.started_at, e.id
-"""
+"""  # noqa: S608 (constants of this package)
+
 
 _TESTED = ("passed", "failed", "errored")
 
@@ -47,14 +52,16 @@ class AddedRepeats:
         return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
 
 
-def read_added(db: sqlite3.Connection, runs: Sequence[str]) -> dict[QualifiedName, AddedRepeats]:
+def read_added(
+    db: sqlite3.Connection, runs: Sequence[str], attempts: Attempts
+) -> dict[QualifiedName, AddedRepeats]:
     """Return what was added to the tests of a run, or of several that are read as one.
 
-    Tests that nothing was added to are absent.
+    Tests that nothing was added to are absent. `attempts`: by which these runs are compared.
     """
     found: dict[QualifiedName, AddedRepeats] = {}
     for project, suite, test, target, repeat, status, reached in db.execute(
-        among(_ADDED, runs), runs
+        among(_added(attempts), runs), runs
     ):
         key = QualifiedName(project, suite, test, target)
         counts = found[key].counts if key in found else ()

@@ -7,24 +7,29 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from kindlm.history.attempts import mask_of_attempts, read_attempts
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import CheckChange, TestDiff
-from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.masking import Mask, masked
 from kindlm.history.rows import AssertionView
 from kindlm.history.run_view import RunView
 
 __all__ = ["compare_checks"]
 
-_CHECKS = """
+
+def _checked(attempts: Attempts) -> str:
+    return f"""
 SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'),
        avg(a.score),
        e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
-  FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+  FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
    AND e.status IN ('passed', 'failed', 'errored') AND NOT a.advisory
  GROUP BY a.kind, a.label, e.run
  ORDER BY 3, 1, 2
-"""
+"""  # noqa: S608 (constants of this package)
+
 
 _Identity = tuple[str, str]
 
@@ -42,16 +47,21 @@ _NOT_ASKED = _Check(0, 0, None, None)
 
 
 def compare_checks(
-    db: sqlite3.Connection, before: RunView, after: RunView, test: TestDiff, mask: Mask
+    db: sqlite3.Connection,
+    before: RunView,
+    after: RunView,
+    attempts: Attempts,
+    test: TestDiff,
+    mask: Mask,
 ) -> tuple[CheckChange, ...]:
     """Return all checks of a test, in the order of the newer run, then those that are gone.
 
     The mask is that of the executions that stand for the test. What a check says of another one is
     masked by what was found there, too.
     """
-    old = _checks(db, test, test.before.usual if test.before else None)
-    new = _checks(db, test, test.after.usual if test.after else None)
-    texts = _Messages(before, mask), _Messages(after, mask)
+    old = _checks(db, attempts, test, test.before.usual if test.before else None)
+    new = _checks(db, attempts, test, test.after.usual if test.after else None)
+    texts = _Messages(before, attempts, mask), _Messages(after, attempts, mask)
     dropped = test.evidence.dropped_scores
     return tuple(
         replace(
@@ -63,8 +73,10 @@ def compare_checks(
     )
 
 
-def _checks(db: sqlite3.Connection, test: TestDiff, usual: str | None) -> dict[_Identity, _Check]:
-    rows = db.execute(_CHECKS, (usual, test.key.name, test.key.target)) if usual else ()
+def _checks(
+    db: sqlite3.Connection, attempts: Attempts, test: TestDiff, usual: str | None
+) -> dict[_Identity, _Check]:
+    rows = db.execute(_checked(attempts), (usual, test.key.name, test.key.target)) if usual else ()
     return {(row[0], row[1]): _Check(*tuple(row)[3:]) for row in rows}
 
 
@@ -88,8 +100,9 @@ def _change(
 class _Messages:
     """What the checks of an execution said, as it may be shown."""
 
-    def __init__(self, view: RunView, mask: Mask) -> None:
+    def __init__(self, view: RunView, attempts: Attempts, mask: Mask) -> None:
         self._view = view
+        self._attempts = attempts
         self._mask = mask
         self._assertions = lru_cache(maxsize=64)(self._read)
 
@@ -103,9 +116,8 @@ class _Messages:
         execution = self._view.execution(identity)
         if execution is None:
             return {}
-        assertions = self._view.assertions(execution)
-        own = mask_of(execution, assertions, self._view.tool_calls(execution))
-        mask = self._mask.joined(own)
+        mask = self._mask.joined(mask_of_attempts(read_attempts(self._view, execution)))
+        assertions = self._view.assertions(self._attempts.of(self._view, execution))
         return {
             (assertion.kind, assertion.label): masked(assertion, mask)
             for assertion in reversed(assertions)

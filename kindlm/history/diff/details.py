@@ -12,6 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 
+from kindlm.history.attempts import mask_of_attempts, read_attempts
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.calls import Call, diff_calls
 from kindlm.history.diff.checks import compare_checks
 from kindlm.history.diff.config import parts_of_test
@@ -23,7 +25,7 @@ from kindlm.history.diff.values import (
     TestDiff,
 )
 from kindlm.history.diff.words import WordDiff, diff_words
-from kindlm.history.masking import Mask, mask_of
+from kindlm.history.masking import Mask
 from kindlm.history.rows import ExecutionView, ToolCallView
 from kindlm.history.run_view import RunView
 
@@ -31,14 +33,16 @@ __all__ = ["read_details"]
 
 _MOST_SEQUENCES = 6
 
-_TOOLS = """
+
+def _tools(attempts: Attempts) -> str:
+    return f"""
 SELECT e.id, t.tool
   FROM executions e
-  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
+  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
    AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.repeat, e.id, t.position
-"""
+"""  # noqa: S608 (constants of this package)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,12 @@ def read_details(
     db: sqlite3.Connection,
     before: RunView,
     after: RunView,
+    attempts: Attempts,
     test: TestDiff,
     config: SuiteConfig | None,
 ) -> TestDetails:
     """Return what changed inside a test that a side ran."""
-    sides = _usual(before, test.before), _usual(after, test.after)
+    sides = _usual(before, test.before, attempts), _usual(after, test.after, attempts)
     both = None not in sides
     mask = Mask({})
     for side in sides:
@@ -77,9 +82,9 @@ def read_details(
     old, new = (_shown(side, mask) if side else _Shown() for side in sides)
     return TestDetails(
         calls=diff_calls(old.calls, new.calls) if both else (),
-        sequences=_sequences(db, test),
+        sequences=_sequences(db, attempts, test),
         output=_words(old.output, new.output) if both else None,
-        checks=compare_checks(db, before, after, test, mask),
+        checks=compare_checks(db, before, after, attempts, test, mask),
         error_before=old.error,
         error_after=new.error,
         system=_message(old, new, "system") if both else None,
@@ -88,14 +93,14 @@ def read_details(
     )
 
 
-def _usual(view: RunView, side: SideFigures | None) -> _Execution | None:
+def _usual(view: RunView, side: SideFigures | None, attempts: Attempts) -> _Execution | None:
     found = view.execution(side.usual) if side and side.usual else None
     if found is None:
         return None
-    tool_calls = tuple(view.tool_calls(found))
     messages = tuple((m["role"], m["text"]) for m in view.first_messages(found))
-    mask = mask_of(found, view.assertions(found), tool_calls)
-    return _Execution(found, tool_calls, messages, mask)
+    mask = mask_of_attempts(read_attempts(view, found))
+    counted = attempts.of(view, found)
+    return _Execution(counted, tuple(view.tool_calls(counted)), messages, mask)
 
 
 def _shown(side: _Execution, mask: Mask) -> _Shown:
@@ -123,10 +128,10 @@ def _message(before: _Shown, after: _Shown, role: str) -> WordDiff | None:
     return _words(old, new)
 
 
-def _sequences(db: sqlite3.Connection, test: TestDiff) -> tuple[Sequence, ...]:
+def _sequences(db: sqlite3.Connection, attempts: Attempts, test: TestDiff) -> tuple[Sequence, ...]:
     """Return the ways to call tools, if the repeats of a side know more than one."""
     old, new = (
-        _counted(db, test, side.usual) if side and side.usual else Counter()
+        _counted(db, attempts, test, side.usual) if side and side.usual else Counter()
         for side in (test.before, test.after)
     )
     if max(len(old), len(new)) < 2:
@@ -135,8 +140,10 @@ def _sequences(db: sqlite3.Connection, test: TestDiff) -> tuple[Sequence, ...]:
     return tuple(Sequence(tools, old[tools], new[tools]) for tools in ordered[:_MOST_SEQUENCES])
 
 
-def _counted(db: sqlite3.Connection, test: TestDiff, usual: str) -> Counter[tuple[str, ...]]:
-    rows = db.execute(_TOOLS, (usual, test.key.name, test.key.target)).fetchall()
+def _counted(
+    db: sqlite3.Connection, attempts: Attempts, test: TestDiff, usual: str
+) -> Counter[tuple[str, ...]]:
+    rows = db.execute(_tools(attempts), (usual, test.key.name, test.key.target)).fetchall()
     return Counter(
         tuple(row[1] for row in calls if row[1] is not None)
         for _, calls in groupby(rows, key=lambda row: row[0])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from kindlm.history.compared_attempts import Attempts, attempts_to_compare
 from kindlm.history.comparison import Change
 from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
@@ -97,6 +98,16 @@ class RunDiff:
         self.before = before
         self.after = after
         self.options = options
+
+    @cached_property
+    def attempts(self) -> Attempts | None:
+        """By which attempts executions count that were run again; None if none was."""
+        return attempts_to_compare(self._db, self.before.runs, self.after.runs)
+
+    @property
+    def counted_attempts(self) -> Attempts:
+        """The attempts that are read: where nothing was run again, the last one is the only one."""
+        return self.attempts or Attempts.LAST
 
     @cached_property
     def tests(self) -> tuple[TestDiff, ...]:
@@ -214,7 +225,7 @@ class RunDiff:
     def details(self, test: TestDiff) -> TestDetails:
         """Return what changed inside a test."""
         config = next((c for c in self.configs if c.suite == test.key.suite), None)
-        return read_details(self._db, self.before, self.after, test, config)
+        return read_details(self._db, self.before, self.after, self.counted_attempts, test, config)
 
     @cached_property
     def _suites_before(self) -> tuple[Suite, ...]:
@@ -231,7 +242,7 @@ class RunDiff:
 
     @cached_property
     def _added(self) -> dict[QualifiedName, AddedRepeats]:
-        return read_added(self._db, self.after.runs)
+        return read_added(self._db, self.after.runs, self.counted_attempts)
 
     @cached_property
     def _failing(self) -> frozenset[QualifiedName]:
@@ -258,7 +269,8 @@ class RunDiff:
         assert suite is not None
         unread = unread_tests(self._db, before, after)
         sides = [
-            read_samples(self._db, side.parts) if side else iter(()) for side in (before, after)
+            read_samples(self._db, side.parts, self.counted_attempts) if side else iter(())
+            for side in (before, after)
         ]
         for old, new in _side_by_side(*sides):
             test = new or old

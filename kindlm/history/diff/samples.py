@@ -2,8 +2,8 @@
 
 Everything is read in the order of tests in one pass over each table, so that the work grows with
 the number of executions and the memory does not. Of an execution that was begun again after a
-crash, only the attempt that ended counts. Of one that was run again since it did not pass, the
-first attempt that ended does: that it passed in the end would hide how often it does not.
+crash, only the attempt that ended counts. Of one that was run again since it did not pass, that
+attempt does by which the runs are compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.queries import among
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits
@@ -90,72 +91,72 @@ SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
  ORDER BY test, target
 """
 
-_FIRST = "(SELECT min(attempt) FROM retried_attempts WHERE execution = e.id)"
-"""The first attempt of an execution that was run again; null of any other."""
 
-
-def _first(column: str) -> str:
-    """Return what the first attempt came to."""
-    return f"iif(f.attempt IS NULL, e.{column}, f.{column})"
-
-
-# The source of an execution that was run again is itself.
-_EXECUTIONS = f"""
-SELECT e.test, e.target, e.id, {_first("status")}, o.digest, {_first("latency_ms")},
-       {_first("input_tokens")}, {_first("output_tokens")},
+def _executions(attempts: Attempts) -> str:
+    of = attempts.came_to
+    return f"""
+SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
+       {of("input_tokens")}, {of("output_tokens")},
        -- what was recorded in another run costs nothing now, but is what it was
-       CASE WHEN {_first("cost_source")} <> 'unknown'
-            THEN coalesce({_first("cost_then_usd")}, 0) + {_first("cost_usd")} END,
-       {_first("answers")}, {_first("error_code")}, e.source,
-       {_first("output_ref")} IS NOT NULL AND o.digest IS NULL, {_first("score")}
+       CASE WHEN {of("cost_source")} <> 'unknown'
+            THEN coalesce({of("cost_then_usd")}, 0) + {of("cost_usd")} END,
+       {of("answers")}, {of("error_code")}, e.source,
+       {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")}
   FROM executions e
-  LEFT JOIN retried_attempts f ON f.execution = e.id AND f.attempt = {_FIRST}
-  LEFT JOIN contents o ON o.ref = {_first("output_ref")}
+  {attempts.joined}
+  LEFT JOIN contents o ON o.ref = {of("output_ref")}
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id
-"""  # noqa: S608 (constants of this module)
+"""  # noqa: S608 (constants of this package)
+
 
 # CROSS JOIN keeps the order of the tables: the tests come in the order of their index.
-_CALLS = f"""
+def _calls(attempts: Attempts) -> str:
+    return f"""
 SELECT e.id, t.tool, a.digest
   FROM executions e
- CROSS JOIN tool_calls t
-    ON t.execution = e.source AND t.attempt = coalesce({_FIRST}, e.source_attempt)
+ CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
   LEFT JOIN contents a ON a.ref = t.arguments_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
  ORDER BY e.test, e.target, e.repeat, e.id, t.position
-"""  # noqa: S608 (constants of this module)
+"""  # noqa: S608 (constants of this package)
 
-_CHECKS = f"""
+
+def _checks(attempts: Attempts) -> str:
+    return f"""
 SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
   FROM executions e
- CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = coalesce({_FIRST}, e.attempt)
+ CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    -- a weighted score is one, whoever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
  ORDER BY e.test, e.target, e.repeat, e.id, a.position
-"""  # noqa: S608 (constants of this module)
+"""  # noqa: S608 (constants of this package)
 
-_ANSWERS = f"""
+
+def _answers(attempts: Attempts) -> str:
+    return f"""
 SELECT e.id, c.reported_model, c.recorded_in
   FROM executions e
- CROSS JOIN provider_calls c
-    ON c.execution = e.source AND c.attempt = coalesce({_FIRST}, e.source_attempt)
+ CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    AND c.purpose = 'test'
  ORDER BY e.test, e.target, e.repeat, e.id, c.call
-"""  # noqa: S608 (constants of this module)
+"""  # noqa: S608 (constants of this package)
+
 
 _Row = tuple[Any, ...]
 
 
-def read_samples(db: sqlite3.Connection, parts: Sequence[str]) -> Iterator[PlannedSamples]:
+def read_samples(
+    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts
+) -> Iterator[PlannedSamples]:
     """Yield the tests that a suite defined, ordered by name and target.
 
     `parts` are its ids in the runs that are read as one: each of them defined all of its tests.
     """
-    tests = groupby(_samples(db, parts), key=lambda found: found[0])
+    tests = groupby(_samples(db, parts, attempts), key=lambda found: found[0])
     ran = next(tests, None)
     for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, parts[:1]):
         # A run that was resumed with another configuration may hold what is not defined any more.
@@ -170,10 +171,10 @@ def read_samples(db: sqlite3.Connection, parts: Sequence[str]) -> Iterator[Plann
 
 
 def _samples(
-    db: sqlite3.Connection, parts: Sequence[str]
+    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
-    details = [_Details(_rows(db, query, parts)) for query in (_CALLS, _CHECKS, _ANSWERS)]
-    for row in _rows(db, _EXECUTIONS, parts):
+    details = [_Details(_rows(db, query(attempts), parts)) for query in (_calls, _checks, _answers)]
+    for row in _rows(db, _executions(attempts), parts):
         yield row[:2], _sample(row, *(detail.of(row[2]) for detail in details))
 
 

@@ -77,6 +77,7 @@ def _head(diff: RunDiff) -> dict[str, Any]:
             "compared": diff.compared,
             "kinds": {kind.value: len(diff.kinds.get(kind, ())) for kind in Kind},
         },
+        "attempts": diff.attempts,
         "notes": list(notes_of(diff)),
         "passRate": None
         if paired is None

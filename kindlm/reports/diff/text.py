@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from kindlm.history.compared_attempts import Attempts
 from kindlm.history.comparison import Change
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Figure, Kind, SideFigures, TestDiff
@@ -30,6 +31,7 @@ __all__ = [
     "Headline",
     "Look",
     "NextStep",
+    "attempts_text",
     "fail_on_text",
     "figure_text",
     "headline_of",
@@ -136,6 +138,8 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
             yield (f"Run {view.id} is {view.status}: {missing} did not end, and are not compared.")
     if diff.before.id == diff.after.id:
         yield "Both sides are the same run."
+    if diff.attempts is not None:
+        yield attempts_text(diff.attempts)
     yield from _taken(diff)
     for suite in diff.unloaded:
         yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: nothing of it ran."
@@ -159,6 +163,14 @@ def _taken(diff: RunDiff) -> Iterator[str]:
                 f"{taken:,} of {count(tested, 'execution')} of {one_line(view.id)} were answered"
                 " from the history: the conversations are those of earlier runs."
             )
+
+
+def attempts_text(attempts: Attempts) -> str:
+    """Return which attempts of executions that were run again are compared, and why."""
+    told = f"Executions that were run again count as their {attempts} attempts came out"
+    if attempts is Attempts.FIRST:
+        return f"{told}."
+    return f"{told}: what was rescored or replayed holds no others."
 
 
 def run_text(view: RunView) -> str:
