@@ -196,10 +196,10 @@ async def _run(
     """Run an execution, and up to `again` times more if it does not pass.
 
     Returns how it ended and the number of its last attempt; that one was cut off if nothing ended,
-    or if what ended was to be run again. What earlier runs said is not asked for again.
+    or if what ended was to be run again. Where nobody is called, nothing is run again.
     """
-    suite, is_live = execution.suite, doers.transcripts is None and doers.answers is None
-    left = again if is_live else 0
+    suite = execution.suite
+    left = again if doers.call_targets else 0
     ended: Finished | None = None
     while True:
 

@@ -138,3 +138,10 @@ def test_a_run_that_goes_on_counts_what_was_run_again_before(project: Project) -
     assert run(["test", "--resume"]) == 1
     assert attempts(project) == [(1, "failed"), (3, "failed")]
     assert project.rows("SELECT attempt, status FROM executions") == [(4, "failed")]
+
+
+def test_answers_of_earlier_runs_do_not_keep_it_from_being_run_again(project: Project) -> None:
+    answers(project, "bad", "good")
+    assert project.test("--cache", tests=TEST) == 0
+    assert project.agent.said == ["hi", "hi"]
+    assert attempts(project) == [(1, "failed")]
