@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kindlm.errors import Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.transcripts import PurgedError, numbers_of, tool_calls_of, tool_use
 from kindlm.plan import Execution
 from kindlm.ports import Agent, AgentReply, Asked, ModelReply, Provenance, Purpose
@@ -134,6 +134,15 @@ def _provenance(row: sqlite3.Row) -> Provenance:
     return Provenance(call, Cost(usd, CostSource(row["cost_source"])))
 
 
+def _never_asked() -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_NOT_FOUND,
+        "The simulated user was never asked this: with another persona, goal or model the"
+        " conversation would be another one.",
+        "Put it back as it was, or record it: kindlm test",
+    )
+
+
 def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
     """Return the runs that looked at the same conversations as a run; that run comes first."""
     return [row[0] for row in db.execute(_RELATED, {"run": run})]
@@ -166,13 +175,17 @@ class RecordedJudgements:
                 self._calls.setdefault(fingerprint, deque()).append(CallKey(*call))
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return the next answer to a question of a judge, of those that were not purged."""
+        """Return the next answer to a question, of those that were not purged.
+
+        None if a judge is to be asked; a simulated user is not.
+        """
         calls = self._calls.get(asked.fingerprint)
         while calls and asked.purpose is not Purpose.TEST:
             reply = read_reply(self._db, calls.popleft())
             if reply is not None:
                 return Ok(reply)
-        return None
+        # Somebody who talks to the agent belongs to a conversation that was held.
+        return Err(_never_asked()) if asked.purpose is Purpose.SIMULATE else None
 
     def agent(self) -> Agent | None:
         """Return None: when a run is rescored, nobody talks to an agent."""

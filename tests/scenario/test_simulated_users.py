@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -189,16 +190,87 @@ def test_looking_at_it_again_asks_nobody(project: Project, command: list[str]) -
 
 @pytest.mark.parametrize(
     ("command", "told"),
-    [(["rescore"], "no longer says what it said"), (["replay", "tests"], "simulated user")],
+    [(["rescore"], "another persona, goal"), (["replay", "tests"], "simulated user")],
 )
 def test_another_goal_is_another_conversation(
     project: Project, command: list[str], told: str
 ) -> None:
     project.agent.judge = user("one")
     project.test(tests=scenario_with("turns=(1, 8)"))
-    project.agent.judge = user("something else")
+    asked = len(project.agent.questions)
     text = (project.root / "tests/test_it.py").read_text().replace("a refund", "a voucher")
     project.write("tests/test_it.py", text)
     assert run(command) == 1
     assert told in error(project)
     assert project.agent.said == ["one"]
+    assert len(project.agent.questions) == asked
+
+
+def test_the_rule_of_a_function_that_is_not_async_uses_the_trial(project: Project) -> None:
+    project.agent.judge = user("a", "b", "c")
+    tests = f"""
+{PERSONA}
+@scenario("x", timeout=20)
+def test_it(t: SyncTrial) -> None:
+    def stop(reply):
+        t.check(reply).contains("said")
+        return reply.mentions("said: b") and t.agent.send("bye")
+
+    assert t.converse(karen, goal="a refund", stop=stop).ended == "stop"
+"""
+    assert project.test(tests=tests) == 0
+    assert project.agent.said == ["a", "b", "bye"]
+    assert [label for _, label, *_ in project.checks()] == ["said", "turn 2: said"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wait", "trial"), [("async def", "await ", "Trial"), ("def", "", "SyncTrial")]
+)
+def test_a_rule_says_at_once_whether_it_ends_the_conversation(
+    project: Project, kind: str, wait: str, trial: str
+) -> None:
+    project.agent.judge = user("a", "b")
+    tests = f"""
+{PERSONA}
+async def stop(reply):
+    return False
+
+@scenario("x")
+{kind} test_it(t: {trial}) -> None:
+    {wait}t.converse(karen, goal="a refund", stop=stop)
+"""
+    assert project.test(tests=tests) == 1
+    assert "stop must say at once" in error(project)
+
+
+def test_one_user_at_a_time_is_in_a_conversation(project: Project) -> None:
+    project.agent.judge = user("a", "b")
+    tests = f"""
+import asyncio
+
+{PERSONA}
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    await asyncio.gather(t.converse(karen, goal="one"), t.converse(karen, goal="two"))
+
+@scenario("x")
+async def test_other(t: Trial) -> None:
+    for goal in ("one", "two"):
+        t.check((await t.converse(karen, goal=goal)).last).contains("said")
+"""
+    project.test(tests=tests)
+    assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
+    assert "another t.converse of this trial goes on" in error(project)
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["```json\n{}\n```", "Sure!\n```json\n{}\n```", "<think>What would Karen say?</think>\n{}"],
+)
+def test_a_model_may_put_words_around_what_the_user_says(project: Project, around: str) -> None:
+    """As it may around a judgement: see `kindlm.model_answers`."""
+    moves = user("Refund me!")
+    project.agent.judge = lambda data: around.replace("{}", json.dumps(moves(data)))
+    assert project.test(tests=scenario_with("turns=(1, 8)")) == 0
+    assert project.agent.said == ["Refund me!"]
+    assert ended(project) == [("goal", "passed")]
