@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from dotenv import dotenv_values
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.recording.git import remote_name
+from kindlm.scenarios.environment import put_in, unset_in
+from kindlm.scenarios.tool_table import names_kindlm
 
 __all__ = [
     "Project",
@@ -55,7 +58,7 @@ def find_project(
         return Ok(Project(root, database.resolve()))
     if named := environ.get("KINDLM_DB"):
         return Ok(Project(root, (start / named).resolve()))
-    configured = _store_path(root)
+    configured = _store_path(root, environ)
     if isinstance(configured, Err):
         return configured
     return Ok(Project(root, (root / (configured.value or ".kindlm/kindlm.db")).resolve()))
@@ -92,7 +95,7 @@ def regression_threshold(root: Path) -> Result[float | None]:
             ErrorCode.CONFIG_VALIDATION_ERROR,
             f"diff.regression_threshold is {value!r}: it has to be a number from 0 to 1.",
             "It is how far a mean score may fall: 0.05 by default.",
-            where=SourceLocation(str(root / "kindlm.toml")),
+            where=SourceLocation(str(configuration_file(root))),
         )
     )
 
@@ -117,6 +120,10 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
                 where=SourceLocation(str(configuration_file(root))),
             )
         )
+    filled = _filled(folder, "report.output_dir", root, os.environ)
+    if isinstance(filled, Err):
+        return filled
+    folder = filled.value
     return Ok([(name, root / folder / f"report.{_ENDINGS.get(name, name)}") for name in formats])
 
 
@@ -126,50 +133,80 @@ def project_name(root: Path) -> str:
     That is `project` of its configuration, else the name of its remote repository, else that of
     its folder.
     """
-    table = _configuration(root)
-    written = table.value.get("project") if isinstance(table, Ok) else None
-    if isinstance(written, str) and written:
-        return written
-    return remote_name(root) or root.resolve().name or "project"
+    return _text(root, "project") or remote_name(root) or root.resolve().name or "project"
 
 
 def tests_folder(root: Path) -> str:
     """Return `tests` of the project's configuration, by default the folder of that name."""
-    table = _configuration(root)
-    written = table.value.get("tests") if isinstance(table, Ok) else None
-    return written if isinstance(written, str) and written else "tests"
+    return _text(root, "tests") or "tests"
 
 
 def configuration_file(root: Path) -> Path:
     """Return where the project's configuration is, or would be."""
     file = root / "kindlm.toml"
-    return file if file.is_file() or not _tool_table(root) else root / "pyproject.toml"
+    return file if file.is_file() or not _is_in_pyproject(root) else root / "pyproject.toml"
 
 
 def _is_root(folder: Path) -> bool:
     return (
         any((folder / name).is_file() for name in _PROJECT_FILES)
         or any((folder / name).is_dir() for name in _PROJECT_FOLDERS)
-        or bool(_tool_table(folder))
+        or _is_in_pyproject(folder)
     )
 
 
-def _tool_table(folder: Path) -> dict[str, Any]:
-    """Return `[tool.kindlm]` of a folder's pyproject.toml; a broken file is not our business."""
+def _is_in_pyproject(folder: Path) -> bool:
+    """Tell whether a folder's pyproject.toml has a table for us, or begins one and is broken."""
+    table = _tool_table(folder)
+    return isinstance(table, Err) or bool(table.value)
+
+
+def _tool_table(folder: Path) -> Result[dict[str, Any]]:
+    """Return `[tool.kindlm]` of a folder's pyproject.toml; without it the file is not ours."""
     path = folder / "pyproject.toml"
     try:
-        table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get("kindlm", {})
-    except (OSError, ValueError):
-        return {}
-    return table if isinstance(table, dict) else {}
+        text = path.read_text("utf-8", errors="replace")
+    except OSError:
+        return Ok({})
+    try:
+        tool = tomllib.loads(text).get("tool", {})
+    except ValueError as error:
+        return Err(_unreadable(path, error)) if names_kindlm(text) else Ok({})
+    return Ok(_section(tool, "kindlm") if isinstance(tool, dict) else {})
 
 
-def _store_path(root: Path) -> Result[str | None]:
+def _store_path(root: Path, environ: Mapping[str, str]) -> Result[str] | Ok[None]:
     table = _configuration(root)
     if isinstance(table, Err):
         return table
     value = _section(table.value, "store").get("path")
-    return Ok(value if isinstance(value, str) else None)
+    if not isinstance(value, str):
+        return Ok(None)
+    return _filled(value, "store.path", root, environ)
+
+
+def _text(root: Path, key: str) -> str | None:
+    """Return a text of the configuration; what is wrong with it is told where tests are loaded."""
+    table = _configuration(root)
+    written = table.value.get(key) if isinstance(table, Ok) else None
+    found = _filled(written, key, root, os.environ) if isinstance(written, str) else None
+    return found.value if isinstance(found, Ok) else None
+
+
+def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Result[str]:
+    """Return a text of the configuration with its variables of the environment put in."""
+    whole = run_environment([root], environ)
+    unset = unset_in(text, whole)
+    if not unset:
+        return Ok(put_in(text, whole))
+    return Err(
+        KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"The environment variable {unset[0]} is not set, which {place} takes.",
+            f"Set {unset[0]} in your environment or .env file",
+            where=SourceLocation(str(configuration_file(root))),
+        )
+    )
 
 
 def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
@@ -180,14 +217,18 @@ def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
 def _configuration(root: Path) -> Result[dict[str, Any]]:
     """Return what kindlm.toml says, or `[tool.kindlm]` where there is none."""
     path = root / "kindlm.toml"
+    if not path.is_file():
+        return _tool_table(root)
     try:
-        return Ok(tomllib.loads(path.read_text("utf-8")) if path.is_file() else _tool_table(root))
+        return Ok(tomllib.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
-        return Err(
-            KindlmError(
-                ErrorCode.CONFIG_PARSE_ERROR,
-                f"kindlm.toml can not be read: {error}.",
-                "Mend the file: it is TOML, https://toml.io",
-                where=SourceLocation(str(path)),
-            )
-        )
+        return Err(_unreadable(path, error))
+
+
+def _unreadable(path: Path, error: Exception) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_PARSE_ERROR,
+        f"{path.name} can not be read: {error}.",
+        "Mend the file: it is TOML, https://toml.io",
+        where=SourceLocation(str(path)),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,8 @@ from kindlm.config.validation import fit
 from kindlm.config.values import is_url
 from kindlm.errors import Err, ErrorCode
 from kindlm.formats.evalview.toml_document import read_toml
+from kindlm.scenarios.environment import deferred, put_in, unset_in
+from kindlm.scenarios.tool_table import names_kindlm
 from kindlm.suggestions import suggest
 
 __all__ = [
@@ -44,8 +45,6 @@ AGENT = "agent"
 
 PROVIDERS = ("openai", "anthropic", "ollama")
 """The providers that are known by their names; any other one is known by its address."""
-
-_VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Table(BaseModel):
@@ -156,7 +155,9 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
         return LoadedConfiguration(None, None, file, (Diagnostic(data.error, "error", "", None),))
     document = read_toml(data.value)
     whole = Reporter(str(file), document)
-    if path and (not document.readable or not section(document.value[0], *path)):
+    text = data.value.decode("utf-8", errors="replace")
+    is_ours = section(document.value[0], *path) if document.readable else names_kindlm(text)
+    if path and not is_ours:
         # Another tool's file, with nothing of ours in it.
         return LoadedConfiguration(ProjectConfiguration(), None, None)
     whole.problems()
@@ -266,9 +267,7 @@ def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedC
 def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool:
     found = False
     for path, text in texts(value, ()):
-        for name in _VARIABLE.findall(text):
-            if environ.get(name):
-                continue
+        for name in unset_in(text, environ):
             found = True
             reporter.error(
                 path,
@@ -289,9 +288,9 @@ def _expanded(value: Any, environ: Mapping[str, str], *, late: bool = False) -> 
     """
     match value:
         case str() if late:
-            return _VARIABLE.sub(r"{{env.\1}}", value)
+            return deferred(value)
         case str():
-            return _VARIABLE.sub(lambda found: environ[found[1]], value)
+            return put_in(value, environ)
         case dict():
             return {
                 key: _expanded(item, environ, late=late or key == AGENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,49 @@ def test_pyproject_has_the_same_tables(project: Project) -> None:
         f'[project]\nname = "x"\n[tool.kindlm.agent]\ntype = "http"\nurl = "{project.agent.url}"\n',
     )
     assert project.test(tests=TEST) == 0
+
+
+BROKEN = '[tool.kindlm.agent]\ntype = "http\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("pyproject.toml", BROKEN), ("kindlm.toml", '[agent]\ntype = "http\n')]
+)
+def test_a_file_that_is_no_toml_is_told_as_itself(
+    project: Project, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    (project.root / "kindlm.toml").unlink()
+    project.write(name, text)
+    assert f"{name} can not be read" in shown(project, capsys)
+    assert run(["show"]) == 1
+    assert f"{name} can not be read" in capsys.readouterr().err
+
+
+def test_a_file_of_others_that_is_no_toml_is_passed_over(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project.root / "kindlm.toml").unlink()
+    project.write("pyproject.toml", BROKEN.replace("kindlm", "other"))
+    assert "There is no agent to test" in shown(project, capsys)
+
+
+def test_where_things_are_may_come_from_the_environment(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (project.root / "kindlm.toml").read_text("utf-8").replace('"shop"', '"${env.WHAT}"')
+    more = '[report]\nformats = ["json"]\noutput_dir = "${env.OUT}"\n'
+    more += '[store]\npath = "${env.OUT}/a.db"\n'
+    project.write("kindlm.toml", f'tests = "${{env.OUT}}"\n{text}{more}')
+    project.write("out/test_it.py", "from kindlm import *" + TEST)
+    assert run(["test"]) == 1
+    assert "The environment variable OUT is not set" in capsys.readouterr().err
+    monkeypatch.setenv("WHAT", "store")
+    project.write(".env", "OUT=out\n")
+    assert run(["test", "--quiet"]) == 0
+    files = {file.name for file in (project.root / "out").iterdir() if file.is_file()}
+    assert {"a.db", "report.json"} <= files
+    with sqlite3.connect(project.root / "out/a.db") as db:
+        assert db.execute("SELECT DISTINCT project FROM suites").fetchall() == [("store",)]
 
 
 def test_all_keys_of_the_file_are_known(project: Project) -> None:

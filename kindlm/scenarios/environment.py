@@ -1,0 +1,28 @@
+"""`${env.NAME}` in texts of a project's configuration and of agents of scenarios."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["deferred", "put_in", "unset_in"]
+
+_VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def unset_in(text: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables in a text that are not set, or empty."""
+    return [name for name in dict.fromkeys(_VARIABLE.findall(text)) if not environ.get(name)]
+
+
+def put_in(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text with its variables put in; all must be set."""
+    return _VARIABLE.sub(lambda found: environ[found[1]], text)
+
+
+def deferred(text: str) -> str:
+    """Return a text whose variables are put in when an agent is called.
+
+    What is recorded of the configuration then holds their names, and no secrets.
+    """
+    return _VARIABLE.sub(r"{{env.\1}}", text)
