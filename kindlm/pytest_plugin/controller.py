@@ -69,7 +69,8 @@ class Controller:
             with open_log(self._asked.database, set()) as log:
                 for told in self._down:
                     if told["open"]:
-                        asyncio.run(end_dealt(told["run"], log, told["duration_ms"], lacking))
+                        why = lacking or told["objection"]
+                        asyncio.run(end_dealt(told["run"], log, told["duration_ms"], why))
         except StoreError as error:
             self._problems.append(f"The runs of the workers could not be ended: {error}")
         failed = self._problems and any(told["failed"] for told in self._down)

@@ -9,16 +9,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from kindlm.config import Diagnostic
 from kindlm.engine.execution import Finished
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError
+from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.outcome import Status
 from kindlm.plan import Plan
+from kindlm.pytest_plugin.cutting import Cuttable
 from kindlm.recording.request import Driven, RunRequest
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import open_log, run_secrets, run_session
@@ -26,7 +32,7 @@ from kindlm.recording.unwritten import keep_unwritten
 from kindlm.suite import Case
 from kindlm_store import EventLog, WriteFailedError
 
-__all__ = ["LiveRun", "Ran"]
+__all__ = ["LiveRun", "Ran", "told_failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,14 @@ class Ran:
         """Whether all of them ended."""
         return 0 < self.planned == len(self.finished)
 
+    @property
+    def status(self) -> Status | None:
+        """How the test ended; None if it did not."""
+        if not self.complete:
+            return None
+        statuses = Counter(finished.status.value for finished in self.finished)
+        return test_status(StatusCounts(**statuses), self.finished[0].execution.case.pass_rate)
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
@@ -51,7 +65,27 @@ class _Asked:
     path: str
     name: str
     change: Callable[[Case], Case]
+    heard: Callable[[Ran], None]
+    scripts: list[Cuttable] = field(default_factory=list)
     done: Future[Ran] = field(default_factory=Future)
+
+    def changed(self, case: Case) -> Case:
+        """Return the test in its other form, such that it can be cut short."""
+        case = self.change(case)
+        if case.script is None:
+            return case
+        self.scripts.append(Cuttable(case.script))
+        return replace(case, script=self.scripts[-1])
+
+    def cut(self, why: str) -> None:
+        """End what runs of it."""
+        for script in self.scripts:
+            script.cut(why)
+
+    def ended(self, ran: Ran) -> None:
+        """Tell what came of it."""
+        self.heard(ran)
+        self.done.set_result(ran)
 
 
 class LiveRun:
@@ -62,7 +96,9 @@ class LiveRun:
         self.problems: list[KindlmError | Diagnostic] = []
         self.failure: BaseException | None = None
         self.duration_ms = 0.0
-        self._request = replace(request, driven=Driven(self._parts, dealt))
+        self.objection: str | None = None
+        driven = Driven(self._parts, dealt, lambda: self.objection)
+        self._request = replace(request, driven=driven)
         self._dealt = dealt
         self._stop = Stop()
         self._queue: asyncio.Queue[_Asked | None] = asyncio.Queue()
@@ -94,22 +130,40 @@ class LiveRun:
         if self._loop is None and self.failure is not None:
             raise self.failure
 
-    def test(self, path: str, name: str, change: Callable[[Case], Case]) -> Ran:
-        """Run a test, in the form that `change` gives it, and wait until it has ended."""
-        asked = _Asked(path, name, change)
+    def test(
+        self,
+        path: str,
+        name: str,
+        change: Callable[[Case], Case],
+        heard: Callable[[Ran], None] = lambda _: None,
+    ) -> Ran:
+        """Run a test, in the form that `change` gives it, and wait until it has ended.
+
+        What is raised in here meanwhile, such as a timeout of pytest, ends it before it is raised
+        on. `heard` is told how it ended, in the thread of the run.
+        """
+        asked = _Asked(path, name, change, heard)
         with self._lock:
             if self._is_over:
                 return self._unable()
             self._asked = asked
             self._call(self._queue.put_nowait, asked)
-        return asked.done.result()
+        try:
+            return asked.done.result()
+        except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
+            raise  # the session ends, and the run with it
+        except BaseException as error:
+            self._call(asked.cut, f"{type(error).__name__}: {error}")
+            asked.done.result()
+            raise
 
-    def end(self, why: str) -> None:
+    def end(self, why: str, objection: str | None = None) -> None:
         """End the run and wait for it; `why` is told if there are tests that did not run.
 
-        What is still in flight, since pytest was interrupted, is cut off after a grace period.
+        With an `objection` it has not passed, whatever is recorded. What is still in flight, since
+        pytest was interrupted, is cut off after a grace period.
         """
-        self._why_ended = why
+        self._why_ended, self.objection = why, objection
         if self._asked is not None and not self._asked.done.done():
             self._call(self._stop.request, why)
         self._call(self._queue.put_nowait, None)
@@ -156,7 +210,7 @@ class LiveRun:
                 left = self._asked
             self._ready.set()
             if left is not None and not left.done.done():
-                left.done.set_result(self._unable())
+                left.ended(self._unable())
 
     async def _session(self, log: EventLog) -> None:
         self._loop = asyncio.get_running_loop()
@@ -169,24 +223,32 @@ class LiveRun:
         while (asked := await self._queue.get()) is not None:
             part = tests.pop((asked.path, asked.name), None)
             if part is None:
-                again = "it ran already in this session; to repeat it, write @scenario(repeats=…)"
-                asked.done.set_result(Ran(error=lost.get(asked.path), reason=again))
+                again = (
+                    "it ran already in this session, and what came of it is recorded: kindlm show "
+                    f"{self.run}; to repeat it, write @scenario(repeats=…)"
+                )
+                asked.ended(Ran(error=lost.get(asked.path), reason=again))
                 continue
             self._running.clear()
-            yield _changed(part, asked.change)
-            asked.done.set_result(Ran(tuple(self._running), len(part), reason=self._stop.reason))
+            yield _changed(part, asked.changed)
+            asked.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
         if tests and not self._dealt:
             self._stop.wind_down(self._why_ended)
 
     def _unable(self) -> Ran:
         why = self._stop.reason or "the run has ended"
-        return Ran(reason=f"{self.failure}" if self.failure else why)
+        return Ran(reason=told_failure(self.failure) if self.failure else why)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the thread of the run, if that is still there."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def told_failure(failure: BaseException) -> str:
+    """Return what kept a run from being recorded; some exceptions have no words of their own."""
+    return str(failure) or type(failure).__name__
 
 
 def _by_name(plan: Plan) -> dict[tuple[str, str], Plan]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -15,12 +14,12 @@ import pytest
 
 from kindlm.config import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.collected import Test, collect, test_of, trial_argument
 from kindlm.pytest_plugin.failures import failure_report, told_error
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
+from kindlm.pytest_plugin.objections import Objections
 from kindlm.pytest_plugin.request import Asked
 from kindlm.pytest_plugin.summary import tell_problems, tell_run
 from kindlm.pytest_plugin.yaml_items import YamlFile, YamlItem, holds_scenarios
@@ -32,6 +31,10 @@ __all__ = ["ScenarioItems"]
 
 _FUNCTION = pytest.StashKey[Callable[..., Any]]()
 """The function of an item as the user wrote it: others that run async tests put theirs there."""
+
+
+_FAILURES = (Exception, pytest.fail.Exception)
+"""What fails a test; all else ends the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,9 @@ class _NeverRan:
 class ScenarioItems:
     """The hooks of a process that runs items: pytest itself, or a worker of pytest-xdist."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, objections: Objections) -> None:
         self._asked = asked
+        self._objections = objections
         self._deselected: list[pytest.Item] = []
         self._tests: dict[pytest.Item, Test] = {}
         self._chosen = 0
@@ -115,7 +119,7 @@ class ScenarioItems:
             return None
         function = _within(pyfuncitem.stash[_FUNCTION])
         script = test.script(function, pyfuncitem.funcargs)
-        ran = self._run(test, lambda case: replace(case, script=script))
+        ran = self._run(pyfuncitem, lambda case: replace(case, script=script))
         _tell_outcome(self._live, ran)
         return True
 
@@ -129,10 +133,10 @@ class ScenarioItems:
         if test is None or report.when != "setup" or report.passed:
             return report
         if report.skipped:
-            self._run(test, lambda case: replace(case, skip=True))
-        elif call.excinfo is not None and isinstance(call.excinfo.value, Exception):
+            self._run(item, lambda case: replace(case, skip=True))
+        elif call.excinfo is not None and isinstance(call.excinfo.value, _FAILURES):
             never = _NeverRan(_setup_failed(call.excinfo))
-            self._run(test, lambda case: replace(case, script=never))
+            self._run(item, lambda case: replace(case, script=never))
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -140,13 +144,14 @@ class ScenarioItems:
         live = self._live
         if live is None:
             return
-        live.end(_why_ended(session))
+        live.end(_why_ended(session), self._objections.told)
         if live.failure is not None and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["kindlm"] = {
                 "run": live.run,
                 "open": live.stays_open,
+                "objection": live.objection,
                 "chosen": self._chosen,
                 "ran": self._ran,
                 "duration_ms": live.duration_ms,
@@ -163,13 +168,17 @@ class ScenarioItems:
 
     def _run_yaml(self, item: YamlItem) -> None:
         assert self._live is not None
-        _tell_outcome(self._live, self._run(self._tests[item], lambda case: case))
+        _tell_outcome(self._live, self._run(item, lambda case: case))
 
-    def _run(self, test: Test, change: Callable[[Case], Case]) -> Ran:
+    def _run(self, item: pytest.Item, change: Callable[[Case], Case]) -> Ran:
         assert self._live is not None
-        ran = self._live.test(test.path, test.full_name, change)
-        self._ran += 1
-        return ran
+
+        def heard(ran: Ran) -> None:
+            self._ran += 1
+            self._objections.recorded(item.nodeid, ran.status)
+
+        test = self._tests[item]
+        return self._live.test(test.path, test.full_name, change, heard)
 
 
 def _environ() -> dict[str, str]:
@@ -188,12 +197,9 @@ def _tell_outcome(live: LiveRun, ran: Ran) -> None:
         pytest.fail(told_error(ran.error), pytrace=False)
     if not ran.complete:
         pytest.fail(f"It did not run to its end: {ran.reason}", pytrace=False)
-    statuses = Counter(finished.status.value for finished in ran.finished)
-    case = ran.finished[0].execution.case
-    status = test_status(StatusCounts(**statuses), case.pass_rate)
-    if status is Status.SKIPPED:
+    if ran.status is Status.SKIPPED:
         pytest.skip("nothing of it ran")
-    if status is not Status.PASSED:
+    if ran.status is not Status.PASSED:
         pytest.fail(failure_report(live, ran), pytrace=False)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.pytest_plugin.live_run import LiveRun
+from kindlm.pytest_plugin.live_run import LiveRun, told_failure
 from kindlm.pytest_plugin.request import Asked
 from kindlm.recording.secrets import redactor
 
@@ -26,7 +26,8 @@ def tell_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) ->
 def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> None:
     """Tell the id of a run, or that it could not be recorded, and the command that shows it."""
     if live.failure is not None:
-        terminal.write_line(f"kindlm: the run could not be recorded: {live.failure}", red=True)
+        why = told_failure(live.failure)
+        terminal.write_line(f"kindlm: the run could not be recorded: {why}", red=True)
         return
     terminal.write_line(f"kindlm run {live.run}: {show_command(live.run, asked)}")
 

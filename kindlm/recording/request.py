@@ -79,11 +79,13 @@ class Driven:
 
     `parts` is handed the plan and, by their paths, why suites can not run; it yields what is to run
     next, and ends when that is all. Where tests are `dealt` to several processes as they go on, the
-    run has those only that came, and stays open: see `end_dealt`.
+    run has those only that came, and stays open: see `end_dealt`. `objection` tells at the end why
+    the run is not complete although all of it ran, None if it is.
     """
 
     parts: Callable[[Plan, Mapping[str, KindlmError]], AsyncIterator[Plan]]
     dealt: bool = False
+    objection: Callable[[], str | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,11 @@ class _Session:
         lost = {suite.path: suite.error for suite in served.skipped.values()}
         parts = Parts(driven, served.work, lost, self.recorder)
         complete = await self._run(served.work, ports, Earlier(), aiter(parts))
-        return complete and (driven.dealt or parts.executions == len(served.work))
+        if driven.dealt or not complete or parts.executions < len(served.work):
+            return complete and driven.dealt
+        if (objection := driven.objection()) is not None:
+            self.stop.wind_down(objection)
+        return objection is None
 
     async def _run(
         self,

@@ -51,9 +51,9 @@ def write_mixed(project: Project) -> None:
 
 def outcomes(done: Done) -> dict[str, int]:
     last = done.stdout.rstrip().splitlines()[-1]
-    return {
-        how: int(number) for number, how in re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])
-    }
+    found = re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])
+    # How kindlm is installed decides what pytest warns of: that it can not rewrite what is loaded.
+    return {how: int(number) for number, how in found if not how.startswith("warning")}
 
 
 def runs(project: Project) -> list[tuple[Any, ...]]:
@@ -238,6 +238,10 @@ def broken():
     raise OSError("no database")
 
 @pytest.fixture
+def refused():
+    pytest.fail("no such order")
+
+@pytest.fixture
 def elsewhere():
     pytest.skip("not here")
 
@@ -251,21 +255,124 @@ async def test_elsewhere(t: Trial, elsewhere) -> None: ...
 @scenario("fixture fails")
 async def test_broken(t: Trial, broken) -> None: ...
 
+@scenario("fixture refuses")
+async def test_refused(t: Trial, refused) -> None: ...
+
 @scenario("says so itself")
 async def test_says(t: Trial) -> None:
     pytest.fail("not good enough")
 """,
     )
     done = run_inside(project.root, "--kindlm")
-    assert outcomes(done) == {"failed": 1, "skipped": 2, "error": 1}, done.stdout
+    assert outcomes(done) == {"failed": 1, "skipped": 2, "errors": 2}, done.stdout
     assert project.statuses() == {
         "test_marked": "skipped",
         "test_elsewhere": "skipped",
         "test_broken": "errored",
+        "test_refused": "errored",
         "test_says": "failed",
     }
-    assert runs(project) == [("finished", None, 4, 0)]
+    assert runs(project) == [("finished", None, 5, 0)]
     assert "not good enough" in done.stdout
+
+
+AROUND = """
+import pytest
+from kindlm import SyncTrial, Trial, scenario
+
+@pytest.fixture
+def order():
+    yield "A1"
+    {teardown}
+
+@scenario("passes")
+async def test_passes(t: Trial, order: str) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+
+@scenario("has parts")
+def test_parts(t: SyncTrial, subtests) -> None:
+    reply = t.agent.send("hi")
+    t.check(reply).contains("hi")
+    with subtests.test("second"):
+        assert {second}
+
+@scenario("is known to fail")
+@pytest.mark.xfail(strict=True)
+async def test_known(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains({known})
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"teardown": "raise OSError"}, "1 test that did not fail here: {}test_passes (teardown)"),
+        ({"second": "0"}, "1 test that did not fail here: {}test_parts (call)"),
+        ({"known": "'hi'"}, None),
+    ],
+)
+def test_a_run_is_not_passed_where_pytest_fails_what_passed(
+    project: Project, changed: dict[str, str], reason: str | None
+) -> None:
+    text = AROUND
+    for name, usual in {"teardown": "", "second": "1", "known": "'no'"}.items():
+        text = text.replace(f"{{{name}}}", changed.get(name, usual))
+    project.write("tests/test_it.py", text)
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 1
+    [(ended, told, _, passed)] = runs(project)
+    if reason is None:
+        # That a mark is wrong says nothing of the agent.
+        assert (ended, told, passed) == ("finished", None, 1)
+    else:
+        why = f"pytest failed {reason.format('tests/test_it.py::')}"
+        assert (ended, told, passed) == ("interrupted", why, None)
+    assert project.statuses()["test_passes"] == "passed"
+
+
+def test_a_scenario_that_a_plugin_ends_is_errored(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+import signal
+import threading
+import pytest
+
+def fire(*_):
+    pytest.fail("Timeout of a plugin")
+
+@pytest.fixture
+def short():
+    signal.signal(signal.SIGUSR1, fire)
+    main = threading.main_thread().ident
+    return lambda: signal.pthread_kill(main, signal.SIGUSR1)
+""",
+    )
+    project.write(
+        "tests/test_it.py",
+        """
+import asyncio
+from kindlm import SyncTrial, Trial, scenario
+
+@scenario("is ended")
+async def test_ended(t: Trial, short) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    short()
+    await asyncio.sleep(600)
+
+@scenario("goes on")
+def test_next(t: SyncTrial) -> None:
+    t.check(t.agent.send("hi")).contains("hi")
+""",
+    )
+    done = run_pytest(project.root, "--kindlm")
+    assert outcomes(done) == {"failed": 1, "passed": 1}, done.stdout
+    assert project.statuses() == {"test_ended": "errored", "test_next": "passed"}
+    [(error,)] = project.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+    )
+    assert error == "pytest ended the scenario: Failed: Timeout of a plugin"
+    assert runs(project) == [("finished", None, 2, 0)]
 
 
 def test_stopped_early_a_run_says_so_and_is_not_resumed(

@@ -94,3 +94,27 @@ def test_stopped_at_the_first_failure_the_group_says_that_tests_are_missing(
     [(ended, reason)] = project.rows("SELECT ended, reason FROM runs")
     assert ended == "interrupted"
     assert reason.startswith("pytest stopped before all tests had run")
+
+
+def test_a_worker_whose_test_pytest_fails_later_keeps_the_group_from_passing(
+    project: Project,
+) -> None:
+    write(project)
+    project.write(
+        "conftest.py",
+        """
+import pytest
+
+@pytest.fixture(autouse=True)
+def left(word):
+    yield
+    assert word != "a"
+""",
+    )
+    done = run_pytest(project.root, "--kindlm", "-n", "1")
+    assert done.returncode == 1, done.stdout
+    _, tests, status = group_in(project, done.stdout)
+    assert (set(tests.values()), status) == ({"passed"}, "incomplete")
+    [(ended, reason)] = project.rows("SELECT ended, reason FROM runs")
+    assert ended == "interrupted"
+    assert "test_it[a] (teardown)" in reason
