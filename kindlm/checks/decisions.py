@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 from kindlm.checks.echoes import is_copy, readings_of
-from kindlm.checks.judge_answers import bool_member, parse_object, text_member
+from kindlm.checks.judge_answers import bool_member, text_member
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import facts_question, guardrail_question, sentiment_question
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.errors import Err
+from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext, Question
 from kindlm.suite import Expectation
@@ -90,7 +91,7 @@ async def _decided(
     given = await context.aside(partial(readings_of, transcript))
 
     def read(text: str) -> tuple[bool, str]:
-        answer = parse_object(text)
+        answer = object_in(text)
         is_so, reasoning = bool_member(answer, decision), text_member(answer, "reasoning")
         text_member(answer, "quote")
         if is_copy({decision: is_so, "reasoning": reasoning}, given):

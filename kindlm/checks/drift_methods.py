@@ -13,6 +13,7 @@ from kindlm.checks.json_text import parse_json
 from kindlm.checks.judge_answers import parse_judgement
 from kindlm.checks.judge_prompts import drift_question, new_token
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.model_answers import why_unread
 from kindlm.ports import CheckContext
 from kindlm.wording import count, excerpt, shown
 
@@ -46,7 +47,8 @@ async def by_judge(baseline: str, current: str, context: CheckContext) -> Result
     try:
         judgement = parse_judgement(text, _SCORE)
     except ValueError as error:
-        return _unavailable(f"The judge measured no drift: {error}. It answered {shown(text)}.")
+        why = why_unread(error, reply.value.finish_reason)
+        return _unavailable(f"The judge measured no drift: {why}. It answered {shown(text)}.")
     given = await context.aside(partial(readings, (baseline, current)))
     if is_echo(_SCORE, judgement.score, judgement.reasoning, given):
         return _unavailable(

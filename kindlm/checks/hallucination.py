@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from kindlm.checks.claims import Claim, Findings, located
 from kindlm.checks.echoes import is_copy, readings_of
 from kindlm.checks.grounding import grounding_issues
-from kindlm.checks.judge_answers import bool_member, objects_member, parse_object, text_member
+from kindlm.checks.judge_answers import bool_member, objects_member, text_member
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import claims_question, verdicts_question
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -81,7 +82,7 @@ async def _claims(case: _Case, context: CheckContext) -> Result[tuple[Claim, ...
         return Ok(())
 
     def read(text: str) -> tuple[Claim, ...]:
-        answer = parse_object(text)
+        answer = object_in(text)
         entries = objects_member(answer, "claims")
         claims = [Claim(text_member(one, "claim"), text_member(one, "quote")) for one in entries]
         written = [{"claim": one.text, "quote": one.quote} for one in claims]
@@ -124,7 +125,7 @@ async def _verdicts(
     claims: Sequence[str], case: _Case, context: CheckContext
 ) -> Result[tuple[_Verdict, ...]]:
     def read(text: str) -> tuple[_Verdict, ...]:
-        entries = objects_member(parse_object(text), "verdicts")
+        entries = objects_member(object_in(text), "verdicts")
         verdicts = tuple(map(_verdict, entries))
         if len({verdict.number for verdict in verdicts}) < len(verdicts):
             raise ValueError("it gives two verdicts on one claim")

@@ -21,25 +21,17 @@ class ParsedJson:
     fenced: bool
 
 
-def parse_json(text: str, *, unique_keys: bool = False) -> ParsedJson:
+def parse_json(text: str) -> ParsedJson:
     """Parse a whole text as JSON.
 
     Raises:
-        ValueError: it is no JSON; says where. With `unique_keys` neither is an object that has a
-            key twice.
+        ValueError: it is no JSON; says where.
     """
     body, fenced = _unfenced(text)
-    return ParsedJson(strict_json.parse_json(body, _unique if unique_keys else None), fenced)
+    return ParsedJson(strict_json.parse_json(body), fenced)
 
 
 def _unfenced(text: str) -> tuple[str, bool]:
     stripped = text.strip()
     fence = _FENCED.fullmatch(stripped) if stripped[:1] in {"`", "~"} else None
     return (fence[2], True) if fence else (text, False)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return value

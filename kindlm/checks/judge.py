@@ -14,6 +14,7 @@ from kindlm.checks.judge_prompts import judge_question, new_token
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.model_answers import why_unread
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -79,7 +80,8 @@ async def _ask(
     try:
         judgement = parse_judgement(text, highest=scale or 1)
     except ValueError as error:
-        return _no_judgement(f"The judge gave no judgement: {error}. It answered {shown(text)}.")
+        why = why_unread(error, reply.value.finish_reason)
+        return _no_judgement(f"The judge gave no judgement: {why}. It answered {shown(text)}.")
     if is_echo("score", judgement.score, judgement.reasoning, given):
         return _no_judgement(
             "The judge gave no judgement of its own: it repeated one that stands in the "

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.json_text import parse_json
+from kindlm.model_answers import object_in
 
 __all__ = [
     "Judgement",
     "bool_member",
     "objects_member",
     "parse_judgement",
-    "parse_object",
     "text_member",
     "texts_member",
 ]
@@ -28,7 +27,7 @@ class Judgement:
 
 
 def parse_judgement(text: str, member: str = "score", highest: float = 1) -> Judgement:
-    """Read a judge's answer: one JSON object, a code fence around it allowed, and nothing else.
+    """Read a judge's answer: the JSON object in it.
 
     `member` is the name of the score in it, which goes from 0 to `highest`.
 
@@ -36,21 +35,13 @@ def parse_judgement(text: str, member: str = "score", highest: float = 1) -> Jud
         ValueError: it is no judgement; says why. A score is taken as it is or not at all: no
             strings, no booleans, nothing outside its range.
     """
-    answer = parse_object(text)
+    answer = object_in(text)
     score = answer.get(member)
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise ValueError(f"its {member} is no number")  # noqa: TRY004 - a wrong answer
     if not 0 <= score <= highest:
         raise ValueError(f"its {member} is not from 0 to {highest:g}")
     return Judgement(float(score), text_member(answer, "reasoning"))
-
-
-def parse_object(text: str) -> dict[str, Any]:
-    """Read an answer that is one JSON object, a code fence around it allowed, and nothing else."""
-    answer = parse_json(text, unique_keys=True).value
-    if not isinstance(answer, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - a wrong answer
-    return answer
 
 
 def text_member(answer: Mapping[str, Any], name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from kindlm.checks.judge_prompts import new_token
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.model_answers import why_unread
 from kindlm.ports import CheckContext, Question
 from kindlm.wording import shown
 
@@ -49,8 +50,9 @@ async def _ask_once(
     try:
         return Ok(await context.aside(partial(read, text)))
     except ValueError as error:
+        why = why_unread(error, reply.value.finish_reason)
         return _no_answer(
-            f"The judge did not answer the question: {error}. It answered {shown(text)}."
+            f"The judge did not answer the question: {why}. It answered {shown(text)}."
         )
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from kindlm.checks.echoes import is_copy, readings_of
 from kindlm.checks.harm_patterns import find_harm
-from kindlm.checks.judge_answers import bool_member, parse_object, text_member, texts_member
+from kindlm.checks.judge_answers import bool_member, text_member, texts_member
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import safety_question
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.safety_findings import Finding, Severity, counted
 from kindlm.errors import Err, Result
+from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -69,7 +70,7 @@ async def _opinion(
     given = await context.aside(partial(readings_of, transcript))
 
     def read(text: str) -> _Opinion:
-        answer = parse_object(text)
+        answer = object_in(text)
         flagged = bool_member(answer, "flagged")
         explanation = text_member(answer, "explanation")
         severity = Severity.named(text_member(answer, "severity"))

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from kindlm.checks.echoes import is_copy, readings_of
-from kindlm.checks.judge_answers import bool_member, parse_object, text_member
+from kindlm.checks.judge_answers import bool_member, text_member
 from kindlm.checks.judge_asking import ask_judge
 from kindlm.checks.judge_prompts import uncertainty_question
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.errors import Err
+from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -64,7 +65,7 @@ async def uncertainty(
 
 def _read(text: str, given: Sequence[str]) -> tuple[bool, str]:
     """Read whether uncertainty is acknowledged, and why the judge says so."""
-    answer = parse_object(text)
+    answer = object_in(text)
     acknowledged, reasoning = bool_member(answer, "acknowledged"), text_member(answer, "reasoning")
     text_member(answer, "quote")
     copy = {"acknowledged": acknowledged, "reasoning": reasoning}

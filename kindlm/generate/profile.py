@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kindlm.checks.judge_answers import objects_member, parse_object, text_member, texts_member
+from kindlm.checks.judge_answers import objects_member, text_member, texts_member
 from kindlm.generate.texts import is_name, one_line
+from kindlm.model_answers import object_in
 
 __all__ = ["AgentProfile", "Exchange", "KnownTool", "Sources", "plain_profile", "read_profile"]
 
@@ -67,7 +68,7 @@ def read_profile(text: str, sources: Sources) -> AgentProfile:
     Raises:
         ValueError: it is no profile; says why.
     """
-    answer = parse_object(text)
+    answer = object_in(text)
     purpose = one_line(text_member(answer, "purpose"), _LONGEST)
     if not purpose:
         raise ValueError("its purpose is empty")

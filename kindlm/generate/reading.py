@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.judge_answers import objects_member, parse_object, text_member, texts_member
+from kindlm.checks.judge_answers import objects_member, text_member, texts_member
 from kindlm.generate.categories import TOOL_USE
 from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
 from kindlm.generate.texts import one_line, spoken
+from kindlm.model_answers import object_in
 from kindlm.wording import shown
 
 __all__ = ["ReadPlan", "read_plan"]
@@ -43,7 +44,7 @@ def read_plan(text: str, categories: Collection[str], tools: Collection[str]) ->
     """
     scenarios: list[PlannedScenario] = []
     left_out: list[str] = []
-    for item in objects_member(parse_object(text), "scenarios"):
+    for item in objects_member(object_in(text), "scenarios"):
         try:
             scenario = _scenario(item, categories, tools)
         except ValueError as error:

@@ -21,6 +21,7 @@ from kindlm.generate.rendering import RenderedFile, profile_text, rendered
 from kindlm.generate.texts import is_name, spoken
 from kindlm.generate.verifying import problems_of
 from kindlm.generate.writing import free_name, write_file
+from kindlm.model_answers import why_unread
 from kindlm.ports import AgentReply, Question, Stage
 from kindlm.wording import shown
 from kindlm_store import Text
@@ -123,7 +124,7 @@ class GenerationScript:
             try:
                 return Ok(read(text))
             except ValueError as why:
-                error = _no_model_answer(str(why), text)
+                error = _no_model_answer(why_unread(why, reply.value.finish_reason), text)
         return Err(error)
 
     def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:

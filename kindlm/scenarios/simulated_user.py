@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.fencing import fenced, new_token
-from kindlm.ports import Purpose, Question, ResponseSchema, Stage
+from kindlm.model_answers import object_in, why_unread
+from kindlm.ports import ModelReply, Purpose, Question, ResponseSchema
 from kindlm.scenarios.persona import Persona
 from kindlm.wording import shown
 from kindlm_store.payload import scrub
 
-__all__ = ["Exchange", "Move", "SimulatedUser"]
+__all__ = ["Asking", "Exchange", "Move", "SimulatedUser"]
 
 _TRIES = 2
 _MOST_TOKENS = 1_000
@@ -60,6 +61,14 @@ if it can not be reached any more.
 - "reason": in one sentence, why."""
 
 
+class Asking(Protocol):
+    """Puts questions to the model: what `ports.Stage` has of that."""
+
+    async def ask(self, question: Question) -> Result[ModelReply]:
+        """Put a question to a model on behalf of the script; see `ports.Stage`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A message of the user, and what the agent answered."""
@@ -95,12 +104,12 @@ class SimulatedUser:
     goal: str
 
     async def next(
-        self, stage: Stage, said: Sequence[Exchange], *, may_end: bool, is_over: bool = False
+        self, asking: Asking, said: Sequence[Exchange], *, may_end: bool, is_over: bool = False
     ) -> Result[Move]:
         """Return what the user does next; the model is asked once more if need be.
 
         Args:
-            stage: what puts questions to the model, and records them.
+            asking: what puts questions to the model, and records them.
             said: the conversation so far.
             may_end: whether the goal may end the conversation here.
             is_over: whether nothing more is said, and the only question is whether the goal is
@@ -112,7 +121,7 @@ class SimulatedUser:
         error = _no_move("nobody was asked")
         for _ in range(_TRIES):
             asked = self._question(said, may_end=may_end, is_over=is_over)
-            reply = await stage.ask(asked)
+            reply = await asking.ask(asked)
             if isinstance(reply, Err):
                 found = reply.error
                 error = _no_move(found.message, found.code, found.hint)
@@ -120,8 +129,11 @@ class SimulatedUser:
             try:
                 return Ok(_read(reply.value.text, may_end=may_end, is_over=is_over))
             except ValueError as why:
+                unread = why_unread(why, reply.value.finish_reason)
                 told = shown(reply.value.text)
-                error = _no_move(f"its model did not answer what it was asked: {why}. It: {told}")
+                error = _no_move(
+                    f"its model did not answer what it was asked: {unread}. It: {told}"
+                )
         return Err(error)
 
     def _question(self, said: Sequence[Exchange], *, may_end: bool, is_over: bool) -> Question:
@@ -157,7 +169,7 @@ class SimulatedUser:
 def _read(text: str, *, may_end: bool, is_over: bool) -> Move:
     """Return what the model answered; raise `ValueError` that says what is wrong with it."""
     try:
-        answer = _Answer.model_validate_json(text)
+        answer = _Answer.model_validate(object_in(text))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -218,6 +218,8 @@ class TestParsing:
             (' \n{"reasoning": "r", "score": 5e-1}\n', 0.5),
             ('```json\n{"score": 0.85, "reasoning": "r"}\n```', 0.85),
             ('{"score": 0.85, "reasoning": "r", "confidence": 0.1}', 0.85),
+            ('Sure! {"score": 0.8, "reasoning": "r"} Hope it helps!', 0.8),
+            ('<think>Not {"score": 1}.</think>{"score": 0.8, "reasoning": "r"}', 0.8),
         ],
     )
     def test_a_judgement_is_one_json_object(self, text: str, score: float) -> None:
@@ -230,8 +232,6 @@ class TestParsing:
             "0.9",
             "[0.9]",
             "null",
-            'Sure! {"score": 0.8, "reasoning": "r"}',
-            '{"score": 0.8, "reasoning": "r"} Hope it helps!',
             '{"score": 0.9, "reasoning": "a"} {"score": 0.1, "reasoning": "b"}',
             '{"score": 0.1, "score": 0.9, "reasoning": "r"}',
             '{"score": "0.9", "reasoning": "r"}',

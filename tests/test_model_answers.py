@@ -1,0 +1,64 @@
+"""Which JSON object a model means, whatever it puts around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kindlm.model_answers import object_in, why_unread
+from kindlm.transcript import FinishReason
+
+OBJECT = '{"score": 1, "reasoning": "as {it} should"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OBJECT,
+        f" \n{OBJECT}\n ",
+        f"```json\n{OBJECT}\n```",
+        f"~~~\n{OBJECT}\n~~~\n",
+        f"Sure!\n```json\n{OBJECT}\n```\nAnything else?",
+        f"Here it is: {OBJECT}",
+        f"{OBJECT}\nI hope that helps [1].",
+        f"<think>The user wants {{}}.</think>\n{OBJECT}",
+        f"<thinking>Hm.</thinking>```json\n{OBJECT}\n```",
+        f'It may be {{"score": 0}}, or not.</think>{OBJECT}',
+    ],
+)
+def test_an_object_is_found_among_words(text: str) -> None:
+    assert object_in(text) == {"score": 1, "reasoning": "as {it} should"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("I can not say", "Expecting value"),
+        ("null", "no JSON object"),
+        (f"[{OBJECT}]", "no JSON object"),
+        (f"Here: [{OBJECT}]", "Expecting value"),
+        (f"{OBJECT}\n{OBJECT}", "Extra data"),
+        (f"First I had {OBJECT}, now it is {OBJECT}", "Expecting value"),
+        (f"By {{it}} I mean {OBJECT}", "Expecting value"),
+        (f"Answer: {OBJECT[:-2]}", "Expecting value"),
+        ('{"plan": {"score": 1}', "Expecting"),
+        ('{"score": 0, "score": 1}', "a key occurs twice"),
+        ('Score: {"score": 0, "score": 1}', "Expecting value"),
+        ('{"score": NaN}', "NaN is not a JSON number"),
+        (f"<think>{OBJECT}", "Expecting value"),
+        ('{"reasoning": "</think>', "Unterminated"),
+        ("[" * 100_000, "nested too deeply"),
+        ("{" * 100_000, "Expecting"),
+    ],
+)
+def test_what_leaves_a_doubt_is_none(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        object_in(text)
+
+
+def test_an_answer_that_was_ended_early_is_told_as_such() -> None:
+    error = ValueError("Unterminated string")
+    assert why_unread(error, FinishReason.STOP) == why_unread(error, None) == "Unterminated string"
+    assert "cut off" in why_unread(error, FinishReason.MAX_TOKENS)
+    assert "refused" in why_unread(error, FinishReason.CONTENT_FILTER)
