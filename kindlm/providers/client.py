@@ -109,7 +109,8 @@ class WireClient:
         if not ours:
             return Err(self._failure(answer, culprits))
         # Another request may have been refused something else in the meantime.
-        self._refused[request.model] = self._refused.get(request.model, frozenset()) | ours
+        known = self._refused.get(request.model, frozenset())
+        self._refused[request.model] = known | sent.to_remember(ours)
         return Err(
             failures.of_refused_default(self._endpoint, answer.status, answer.text, sorted(ours))
         )

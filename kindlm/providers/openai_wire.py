@@ -37,6 +37,12 @@ _FINISH_REASONS = {
     "content_filter": FinishReason.CONTENT_FILTER,
 }
 
+_WITH_SCHEMA = "response_format.json_schema"
+"""What is remembered of a model that takes no schema for its answers."""
+
+_TOKENS_TO_THINK = 25_000
+"""As much as OpenAI advises to leave: https://platform.openai.com/docs/guides/reasoning."""
+
 _REASONING = re.compile(
     r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9]\d)(?!\d*(?:\.\d+)?-chat))(?![0-9a-z])"
 )
@@ -57,13 +63,13 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     _add_temperature(draft, params)
-    _add_token_limit(draft, params)
+    _add_token_limit(draft, params, _thoughts(request))
     draft.add("top_p", params.top_p)
     draft.add("stop", list(params.stop_sequences) or None)
     draft.add("seed", params.seed)
     draft.add("tools", [_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
-        draft.add_ours("response_format", _response_format(request.response_schema))
+        _add_response_format(draft, request.response_schema)
     return draft.finished()
 
 
@@ -80,7 +86,7 @@ def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireReply:
         text=_text(message),
         tool_calls=_tool_calls(message.get("tool_calls")),
         usage=_usage(body.get("usage")),
-        finish_reason=_finish_reason(choices[0].get("finish_reason")),
+        finish_reason=_ending(choices[0].get("finish_reason"), message),
         model=model if isinstance(model, str) else None,
     )
 
@@ -123,6 +129,19 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def _add_response_format(draft: Draft, wanted: ResponseSchema) -> None:
+    # Servers know both forms, JSON of any shape alone, or none: each is tried once.
+    if _WITH_SCHEMA in draft.refused:
+        if "response_format" not in draft.refused:
+            draft.warnings.append(
+                f"`response_format` was sent without a schema: {draft.model} does not take one"
+            )
+        draft.add_ours("response_format", {"type": "json_object"})
+    else:
+        draft.add_ours("response_format", _response_format(wanted))
+        draft.plainer["response_format"] = _WITH_SCHEMA
+
+
 def _response_format(wanted: ResponseSchema) -> dict[str, Any]:
     schema = dict(wanted.schema)
     named: dict[str, Any] = {"name": wanted.name, "schema": schema}
@@ -140,7 +159,17 @@ def _add_temperature(draft: Draft, params: ModelParams) -> None:
         draft.add_ours("temperature", params.temperature)
 
 
-def _add_token_limit(draft: Draft, params: ModelParams) -> None:
+def _thoughts(request: ModelRequest) -> int:
+    """Return how many tokens come on top of those of an answer, for a model to think.
+
+    They count against the limit, too. What users let a model write is theirs to say; our own
+    questions say how long an answer may be.
+    """
+    thinks = is_reasoning_model(request.model) and request.response_schema is not None
+    return _TOKENS_TO_THINK if thinks else 0
+
+
+def _add_token_limit(draft: Draft, params: ModelParams, thoughts: int) -> None:
     # The limit has an old and a new name. Servers know one of them or both, and which one is not
     # the user's business: a refused name is replaced by the other.
     names = ["max_tokens", "max_completion_tokens"]
@@ -150,7 +179,7 @@ def _add_token_limit(draft: Draft, params: ModelParams) -> None:
     if len(usable) == 1 and "max_tokens" in params.written:
         draft.add(usable[0], params.max_tokens)
     else:
-        draft.add_ours((usable or names)[0], params.max_tokens)
+        draft.add_ours((usable or names)[0], params.max_tokens + thoughts)
 
 
 def _text(message: Mapping[str, Any]) -> str:
@@ -194,6 +223,17 @@ def _usage(value: Any) -> Usage:
     return Usage(
         token_count(value.get("prompt_tokens")), token_count(value.get("completion_tokens"))
     )
+
+
+def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:
+    """Return why an answer ended; a refusal ends as regularly as an answer does."""
+    if (
+        isinstance(message.get("refusal"), str)
+        and message["refusal"]
+        and not message.get("content")
+    ):
+        return FinishReason.CONTENT_FILTER
+    return _finish_reason(value)
 
 
 def _finish_reason(value: Any) -> FinishReason | None:

@@ -32,6 +32,9 @@ _REFUSAL = re.compile(
     r"|extra inputs|only the default",
     re.IGNORECASE,
 )
+_TOO_MUCH = re.compile(r"too large|too high|supports at most", re.IGNORECASE)
+"""What is taken, but not so much of it."""
+
 _SCANNED_CHARACTERS = 4000
 
 
@@ -44,6 +47,8 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
     except ValueError:
         parsed = None
     param = _param(parsed)
+    if _TOO_MUCH.search((error_message(parsed) or "")[:_SCANNED_CHARACTERS]):
+        return frozenset()
     if param is not None:
         return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
     words = (error_message(parsed) or body)[:_SCANNED_CHARACTERS]

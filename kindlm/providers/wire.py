@@ -45,11 +45,18 @@ class WireRequest:
         warnings: what the user wrote and this format cannot say, or what was left out.
         ours: names in `body` that the user did not ask for: if a model refuses one of them, the
             request may be sent again without it.
+        plainer: those of `ours` that have a plainer form, each with what is remembered in place of
+            its name when this one is refused.
     """
 
     body: dict[str, Any]
     warnings: tuple[str, ...] = ()
     ours: frozenset[str] = frozenset()
+    plainer: Mapping[str, str] = field(default_factory=dict)
+
+    def to_remember(self, refused: frozenset[str]) -> frozenset[str]:
+        """Return what is to be known of a model that refused some of `ours`."""
+        return frozenset(self.plainer.get(name, name) for name in refused)
 
 
 @dataclass(slots=True)
@@ -61,6 +68,7 @@ class Draft:
     body: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     ours: set[str] = field(default_factory=set)
+    plainer: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, value: Any) -> None:
         """Send what the user asked for, whatever the model thinks of it; None is nothing."""
@@ -81,7 +89,7 @@ class Draft:
 
     def finished(self) -> WireRequest:
         """Return the request."""
-        return WireRequest(self.body, tuple(self.warnings), frozenset(self.ours))
+        return WireRequest(self.body, tuple(self.warnings), frozenset(self.ours), self.plainer)
 
 
 @dataclass(frozen=True, slots=True)

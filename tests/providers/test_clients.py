@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.ports import ModelReply
+from kindlm.ports import ModelReply, ResponseSchema
 from kindlm.providers import failures
 from kindlm.providers.failures import Endpoint
 from kindlm.suite import ModelParams
@@ -382,6 +382,27 @@ def test_a_refused_default_is_told_once_and_remembered(api, talking, http, make_
     }
     assert all("temperature" in reply.warnings[0] for reply in replies)
     assert other.warnings == ()
+
+
+def test_a_server_without_schemas_is_asked_for_any_json_from_then_on(
+    api, talking, http, make_request
+):
+    if api.type != "openai":
+        pytest.skip("only OpenAI's format has several ways")
+    no_schema = {"error": {"message": "This response_format type is unavailable now"}}
+    no_format = {"error": {"message": "Unknown field: response_format"}}
+    answers = [http(400, no_schema), http(200, api.reply), http(400, no_format)]
+    request = make_request(response_schema=ResponseSchema("verdict", {"type": "object"}))
+
+    async def run():
+        async with talking(api, *answers, http(200, api.reply)) as (client, server):
+            for _ in answers:
+                await client.complete(request)
+            success(await client.complete(request))
+            return [each.body for each in server.received]
+
+    formats = [body.get("response_format", {}).get("type") for body in asyncio.run(run())]
+    assert formats == ["json_schema", "json_object", "json_object", None]
 
 
 def test_a_refused_parameter_that_was_written_is_an_error(api, talking, http, make_request):

@@ -115,6 +115,40 @@ def test_a_refused_limit_goes_by_its_other_name_even_if_written(make_request, re
     assert name not in sent.ours
 
 
+def test_what_a_reasoning_model_thinks_comes_on_top_of_an_answer_to_us(make_request):
+    asked = {"model": "o3-mini", "response_schema": ResponseSchema("verdict", VERDICT)}
+    assert encode(make_request(USER, **asked)).body["max_completion_tokens"] == 1024 + 25_000
+    written = ModelParams(max_tokens=7, written=frozenset({"max_tokens"}))
+    assert (
+        encode(make_request(USER, params=written, model="o3-mini")).body["max_completion_tokens"]
+        == 7
+    )
+    others = {**asked, "model": "gpt-4o"}
+    assert encode(make_request(USER, **others)).body["max_tokens"] == 1024
+
+
+def test_a_server_that_takes_no_schema_is_asked_for_any_json(make_request):
+    """And one that takes neither, for nothing: the question says what is wanted."""
+    request = make_request(USER, response_schema=ResponseSchema("verdict", VERDICT))
+    refused: frozenset[str] = frozenset()
+    sent = []
+    for _ in range(3):
+        sent.append(encode(request, refused))
+        refused |= sent[-1].to_remember(sent[-1].ours & {"response_format"})
+    formats = [each.body.get("response_format", {}).get("type") for each in sent]
+    assert formats == ["json_schema", "json_object", None]
+    assert [len(each.warnings) for each in sent] == [0, 1, 1]
+    assert "response_format" not in sent[2].ours
+
+
+def test_a_refusal_is_told_as_one(make_request):
+    message = {"content": None, "refusal": "I can not help with that."}
+    body = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    assert decode(body, make_request(USER)).finish_reason is FinishReason.CONTENT_FILTER
+    body = {"choices": [{"message": {**message, "content": "{}"}, "finish_reason": "stop"}]}
+    assert decode(body, make_request(USER)).finish_reason is FinishReason.STOP
+
+
 def test_structured_output_is_strict_where_the_schema_allows(make_request):
     sent = encode(make_request(USER, response_schema=ResponseSchema("verdict", VERDICT)))
     assert sent.body["response_format"] == {

@@ -76,6 +76,12 @@ def test_which_parameter_is_refused(status, body, names):
     assert refused_parameters(status, json.dumps(body), SENT) == names
 
 
+def test_a_limit_that_is_too_large_is_no_refused_parameter():
+    message = "max_tokens is too large: 43000. This model supports at most 16384 completion tokens."
+    body = {"error": {"message": message, "param": "max_tokens", "code": "invalid_value"}}
+    assert refused_parameters(400, json.dumps(body), SENT) == frozenset()
+
+
 def test_a_refusal_may_be_plain_text():
     assert refused_parameters(400, "unknown field top_p", SENT) == {"top_p"}
 
