@@ -29,7 +29,9 @@ def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
 def schema(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The whole text is JSON, and fits the schema if there is one.
 
-    Params: `schema`, a JSON Schema or None; `schemaFile`, the name it is known by.
+    Params: `schema`, a JSON Schema or None; `schemaFile`, the name it is known by; `issues`, which
+    tells what else is wrong with a value that fits the schema: a schema can not say all that a
+    model can.
     """
     document: Any = expectation.params.get("schema")
     try:
@@ -47,6 +49,9 @@ def schema(expectation: Expectation, transcript: Transcript) -> list[CheckResult
         issues = schema_issues(document, parsed.value)
     except UndecidableSchemaError as error:
         return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))]
+    more = expectation.params.get("issues")
+    if not issues and more is not None:
+        issues = more(parsed.value)
     if not issues:
         return [passed(expectation, message=note)]
     name = expectation.params.get("schemaFile") or "the schema"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import re
 import traceback
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, Self, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol, Self
 
+from pydantic import BaseModel, ValidationError
+
+from kindlm.json_schema import SchemaIssue
 from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.scenarios.judging import asked_for, holds
 from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply
 from kindlm.scenarios.stopping import RequirementFailed, raise_unless_of_a_test
@@ -19,6 +26,8 @@ from kindlm.wording import sentence, shown
 __all__ = ["Checks", "Desk", "verdict"]
 
 _MOST_SHOWN = 60
+_MOST = 50
+"""How many places of an answer are told in which it does not fit."""
 
 
 class Desk(Protocol):
@@ -51,6 +60,10 @@ class Checks:
         self._weight = weight
         self._required = required
 
+    def __bool__(self) -> bool:
+        """Refuse: what they found is recorded, and may not be known yet."""
+        raise TypeError("checks are neither true nor false: t.require(reply).contains(…) stops")
+
     def contains(self, text: str) -> Self:
         """The answer contains a text, whatever its case."""
         return self._check("contains", _short(text), text=text)
@@ -63,27 +76,31 @@ class Checks:
         """A regular expression matches somewhere in the answer, as `re.search` does."""
         if isinstance(pattern, str):
             written, letters = pattern, ""
-        else:
+        elif isinstance(pattern, re.Pattern):
             written, letters = pattern.pattern, _letters(pattern.flags)
+        else:
+            raise TypeError(f"matches takes a pattern, not {pattern!r}")
         return self._check("matches", _short(written), pattern=written, flags=letters)
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
-        """The answer is JSON that fits a JSON Schema, or a pydantic model."""
+        """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators."""
         if isinstance(schema, Mapping):
-            name, document = "the schema", dict(schema)
-        elif hasattr(schema, "model_json_schema"):
-            name, document = schema.__name__, cast(Any, schema).model_json_schema()
-        else:
+            name = "the schema"
+            return self._check("schema", name, schema=dict(schema), schemaFile=name)
+        if not (inspect.isclass(schema) and issubclass(schema, BaseModel)):
             raise TypeError(f"json_schema takes a mapping or a pydantic model, not {schema!r}")
-        return self._check("schema", name, schema=document, schemaFile=name)
+        name, document = schema.__name__, schema.model_json_schema()
+        issues = partial(_issues, schema)
+        return self._check("schema", name, schema=document, schemaFile=name, issues=issues)
 
     def latency(self, max_ms: float) -> Self:
         """The answer took at most so many milliseconds."""
-        return self._check("latency", f"{max_ms:g} ms", maxMs=max_ms)
+        return self._check("latency", f"{_limit('max_ms', max_ms):g} ms", maxMs=max_ms)
 
     def token_usage(self, max_tokens: int) -> Self:
         """The answer took at most so many tokens, in and out; undecided if they are not known."""
-        return self._check("token_usage", f"{max_tokens:,} tokens", maxTokens=max_tokens)
+        most = _limit("max_tokens", max_tokens)
+        return self._check("token_usage", f"{most:,} tokens", maxTokens=max_tokens)
 
     def tool_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
         """The agent called a tool for this answer, with `arguments` among those of the call."""
@@ -102,18 +119,18 @@ class Checks:
         expectation = self._expectation("custom", name, {})
         try:
             found = function(self._reply)
+            is_so = None if inspect.isawaitable(found) else _decided(name, found)
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
             return self._concluded(expectation, _raised(name, error))
-        if inspect.isawaitable(found):
-            if self._required:
-                close = getattr(found, "close", None)
-                if close is not None:
-                    close()
-                raise TypeError("t.require can not wait for an async function: use t.check")
-            self._desk.conclude(expectation, _awaited(name, found))
-            return self
-        return self._concluded(expectation, _decided(name, found))
+        if is_so is not None:
+            return self._concluded(expectation, is_so)
+        if self._required:
+            if inspect.iscoroutine(found):
+                found.close()
+            raise TypeError("t.require can not wait for an async function: use t.check")
+        self._desk.conclude(expectation, _awaited(name, found))
+        return self
 
     def _check(self, kind: str, label: str, **params: Any) -> Self:
         expectation = self._expectation(kind, label, params)
@@ -144,8 +161,16 @@ class Checks:
         )
 
 
-def verdict(kind: str, label: str, *, passed: bool, message: str = "") -> CheckResult:
-    """Return what a test found out by itself."""
+def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
+    """Return what a test found out by itself; with None, that it could not find it out."""
+    if passed is None:
+        return CheckResult(
+            kind,
+            label,
+            Outcome.INCONCLUSIVE,
+            failure_code=FailureCode.ASSERTION_EVAL_ERROR,
+            message="The judge decided nothing.",
+        )
     codes = {
         "assert": FailureCode.ASSERT_FAILED,
         "custom": FailureCode.CUSTOM_CHECK_FAILED,
@@ -159,6 +184,21 @@ def verdict(kind: str, label: str, *, passed: bool, message: str = "") -> CheckR
         failure_code=None if passed else codes[kind],
         message="" if passed else sentence(message),
     )
+
+
+def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
+    """Return what the validators of a model say that fits its schema."""
+    try:
+        model.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return [SchemaIssue(_path(each["loc"]), sentence(each["msg"])) for each in found[:_MOST]]
+    return []
+
+
+def _path(place: Iterable[int | str]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return f"${''.join(parts)}"
 
 
 _FLAGS = (
@@ -175,16 +215,27 @@ def _letters(flags: int) -> str:
 
 
 def _call(tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    asked_for("tool", tool)
     return {"tool": tool} | ({} if arguments is None else {"argsMatch": dict(arguments)})
 
 
+def _limit(argument: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{argument} must be a number, not {value!r}")
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{argument} must be a number, at least 0, but is {value}")
+    return value
+
+
 def _short(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"a check of the text takes a text, not {text!r}")
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _decided(name: str, found: object) -> CheckResult:
     message = f"The check {shown(name)} said {shown(repr(found))}"
-    return verdict("custom", name, passed=bool(found), message=message)
+    return verdict("custom", name, passed=holds(found), message=message)
 
 
 async def _awaited(name: str, finding: Awaitable[Any]) -> CheckResult:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from kindlm.errors import Err
-from kindlm.ports import Stage
 from kindlm.scenarios.persona import Message, Persona
 from kindlm.scenarios.reply import Reply
-from kindlm.scenarios.simulated_user import Exchange, Move, SimulatedUser
+from kindlm.scenarios.simulated_user import Asking, Exchange, Move, SimulatedUser
 from kindlm.scenarios.stopping import SimulationError
 
 __all__ = ["Conversed", "Lines", "Stop", "Talk", "converse"]
@@ -43,6 +43,10 @@ class Conversed:
     replies: tuple[Reply, ...]
     ended: Ending
     reason: str
+
+    def __bool__(self) -> bool:
+        """Refuse: that there was a conversation says nothing of how it ended."""
+        raise TypeError("what came of a conversation is neither true nor false: .goal_reached is")
 
     @property
     def goal_reached(self) -> bool:
@@ -97,6 +101,15 @@ class _Rules:
         """Tell whether the goal may end the conversation before a message, counted from 0."""
         return turn >= max(self.least, len(self.script))
 
+    def stops(self, reply: Reply) -> bool:
+        """Tell whether the rule of the test ends the conversation with an answer."""
+        found = None if self.stop is None else self.stop(reply)
+        if inspect.isawaitable(found):
+            if inspect.iscoroutine(found):
+                found.close()
+            raise TypeError("stop must say at once whether the conversation ends: it is `async`")
+        return bool(found)
+
     def scripted(self, turn: int) -> str | None:
         """Return what is said whatever the model would say."""
         each = self.script[turn] if turn < len(self.script) else None
@@ -104,7 +117,7 @@ class _Rules:
 
 
 async def converse(
-    stage: Stage,
+    asking: Asking,
     talk: Talk,
     persona: Persona,
     *,
@@ -128,23 +141,23 @@ async def converse(
         text = rules.scripted(turn)
         if text is None:
             may_end = rules.may_end(turn)
-            move = await _move(user, stage, talk, may_end=may_end)
+            move = await _move(user, asking, talk, may_end=may_end)
             if move.done and may_end:
                 return ended("goal", move.reason)
             text = move.message
         messages.append(text)
         replies.append(await talk.send(text))
-        if stop is not None and stop(replies[-1]):
+        if rules.stops(replies[-1]):
             return ended("stop")
     # Whether the last answer brought what the user wanted is still to be asked.
-    move = await _move(user, stage, talk, may_end=True, is_over=True)
+    move = await _move(user, asking, talk, may_end=True, is_over=True)
     return ended("goal" if move.done else "limit", move.reason)
 
 
 async def _move(
-    user: SimulatedUser, stage: Stage, talk: Talk, *, may_end: bool, is_over: bool = False
+    user: SimulatedUser, asking: Asking, talk: Talk, *, may_end: bool, is_over: bool = False
 ) -> Move:
-    move = await user.next(stage, talk.said, may_end=may_end, is_over=is_over)
+    move = await user.next(asking, talk.said, may_end=may_end, is_over=is_over)
     if isinstance(move, Err):
         raise SimulationError(move.error)
     return move.value

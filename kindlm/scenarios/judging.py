@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from kindlm.suite import Expectation
 __all__ = [
     "Pending",
     "Verdict",
+    "asked_for",
     "factuality_of",
     "guardrails_of",
+    "holds",
     "judgement_of",
     "sentiment_of",
     "verdict_of",
@@ -38,6 +41,20 @@ class Verdict:
     passed: bool | None
     score: float | None
     reasoning: str
+
+    def __bool__(self) -> bool:
+        """Tell whether it is as expected; what was not decided is not."""
+        return self.passed is True
+
+
+def holds(found: object) -> bool | None:
+    """Tell whether a value is true; None if it is a verdict, or some, that decided nothing."""
+    if isinstance(found, Verdict):
+        return found.passed
+    if isinstance(found, tuple) and found and all(isinstance(each, Verdict) for each in found):
+        decided = [each.passed for each in found]
+        return False if False in decided else None if None in decided else True
+    return bool(found)
 
 
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -64,6 +81,10 @@ class Pending(Generic[V]):
         """Wait for the verdict."""
         return self._results().__await__()
 
+    def __bool__(self) -> bool:
+        """Refuse: nothing is known yet."""
+        raise TypeError("nobody waited for this verdict: write await t.judge(…), or (…).wait()")
+
     def wait(self) -> V:
         """Wait for the verdict in a scenario that is no `async` function.
 
@@ -88,31 +109,32 @@ def verdict_of(result: CheckResult) -> Verdict:
 
 def judgement_of(reply: Reply, criteria: str, threshold: float, scale: float) -> Expectation:
     """Return what is asked of a judge that scores; raise `ValueError` for a threshold off scale."""
-    if not scale > 0:
-        raise ValueError(f"scale must be more than 0, but is {scale}")
+    if not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale must be a number, more than 0, but is {scale}")
     if not 0 <= threshold <= scale:
         raise ValueError(f"threshold must be from 0 to {scale:g}, but is {threshold}")
     params = {"criteria": criteria, "minScore": threshold / scale, "scale": scale}
-    return Expectation("judge", criteria, params, turn=reply.turn)
+    return Expectation("judge", asked_for("criteria", criteria), params, turn=reply.turn)
 
 
 def sentiment_of(reply: Reply, tone: str) -> Expectation:
     """Return what is asked about the tone."""
-    return Expectation("sentiment", tone, {"tone": tone}, turn=reply.turn)
+    return Expectation("sentiment", asked_for("tone", tone), {"tone": tone}, turn=reply.turn)
 
 
 def factuality_of(reply: Reply, ground_truth: str, context: str | None) -> Expectation:
     """Return what is asked about facts."""
     params = {"groundTruth": ground_truth, "context": context}
-    return Expectation("factuality", ground_truth, params, turn=reply.turn)
+    label = asked_for("ground_truth", ground_truth)
+    return Expectation("factuality", label, params, turn=reply.turn)
 
 
 def guardrails_of(
     reply: Reply, must: str | Iterable[str], must_not: str | Iterable[str]
 ) -> list[Expectation]:
     """Return what is asked about each rule; raise `ValueError` if there is none."""
-    rules = [("must", rule) for rule in _listed(must)]
-    rules += [("mustNot", rule) for rule in _listed(must_not)]
+    rules = [("must", asked_for("must", rule)) for rule in _listed(must)]
+    rules += [("mustNot", asked_for("must_not", rule)) for rule in _listed(must_not)]
     if not rules:
         raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
     words = {"must": "must", "mustNot": "must not"}
@@ -124,3 +146,12 @@ def guardrails_of(
 
 def _listed(rules: str | Iterable[str]) -> list[str]:
     return [rules] if isinstance(rules, str) else list(rules)
+
+
+def asked_for(argument: str, text: str) -> str:
+    """Return a text that says what is asked for; raise `TypeError` or `ValueError` for none."""
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a text, not {text!r}")
+    if not text.strip():
+        raise ValueError(f"{argument} says nothing: it is empty")
+    return text

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from kindlm.errors import Result
 from kindlm.outcome import CheckResult
-from kindlm.ports import Stage
+from kindlm.ports import ModelReply, Question, Stage
 from kindlm.scenarios.stopping import TrialOver
 from kindlm.suite import Expectation
 
-__all__ = ["ThreadDesk"]
+__all__ = ["ThreadDesk", "at_once"]
 
 T = TypeVar("T")
 
@@ -23,6 +25,7 @@ class ThreadDesk:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._loop = asyncio.get_running_loop()
+        self._thread_of_loop = threading.get_ident()
         self._running: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
@@ -40,10 +43,22 @@ class ThreadDesk:
         """Record a number from 0 to 1; see `ports.Stage`."""
         self._do(lambda: self._stage.record_score(name, value))
 
+    async def ask(self, question: Question) -> Result[ModelReply]:
+        """Put a question to a model, and block until it is answered; see `ports.Stage`."""
+        return self.wait_for(self._stage.ask(question))
+
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine does, once it is done."""
+        """Return what a coroutine does, once it is done.
+
+        Raises:
+            RuntimeError: this is the thread of the event loop, which would wait for itself.
+        """
 
         async def kept() -> T:
+            # Here, and not where it was asked for: `end` runs in this thread, too.
+            if self._is_over:
+                work.close()
+                raise TrialOver
             task = asyncio.current_task()
             assert task is not None
             self._running.add(task)
@@ -52,13 +67,17 @@ class ThreadDesk:
             finally:
                 self._running.discard(task)
 
-        if self._is_over:
+        if threading.get_ident() == self._thread_of_loop:
             work.close()
-            raise TrialOver
+            raise RuntimeError(
+                "an async function used the trial of a scenario that is none: make the scenario"
+                " an `async def test_…(t: Trial)`"
+            )
         try:
             return asyncio.run_coroutine_threadsafe(kept(), self._loop).result()
         except BaseException:
             if self._is_over:
+                work.close()
                 raise TrialOver from None
             raise
 
@@ -73,3 +92,14 @@ class ThreadDesk:
             return work()
 
         return self.wait_for(done())
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine does that waits for nothing: whatever it awaits blocks instead."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("a coroutine that was to block waits for the event loop")

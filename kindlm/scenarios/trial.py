@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from asyncio import Future
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar, overload
+from typing import overload
 
-from kindlm.errors import Err, KindlmError
+from kindlm.errors import KindlmError
 from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import Checks, verdict
@@ -19,56 +21,30 @@ from kindlm.scenarios.judging import (
     Wait,
     factuality_of,
     guardrails_of,
+    holds,
     judgement_of,
     sentiment_of,
     verdict_of,
 )
-from kindlm.scenarios.persona import Message, Persona
+from kindlm.scenarios.persona import Persona
 from kindlm.scenarios.place import Place
-from kindlm.scenarios.reply import Reply, reply_of
-from kindlm.scenarios.simulated_user import Exchange
-from kindlm.scenarios.stopping import AgentError, RequirementFailed, SimulationError
-from kindlm.scenarios.thread_desk import ThreadDesk
+from kindlm.scenarios.reply import Reply
+from kindlm.scenarios.stopping import RequirementFailed, SimulationError
+from kindlm.scenarios.thread_desk import ThreadDesk, at_once
+from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, SyncAgentUnderTest
 from kindlm.suite import Expectation
 
-__all__ = ["AgentUnderTest", "SyncAgentUnderTest", "SyncTrial", "Trial"]
-
-T = TypeVar("T")
-
-
-class AgentUnderTest:
-    """The agent that a scenario talks to; every trial has a conversation of its own."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._said: list[Exchange] = []
-
-    @property
-    def said(self) -> Sequence[Exchange]:
-        """What was said so far."""
-        return self._said
-
-    async def send(self, message: str | Message) -> Reply:
-        """Send a message of the user, once, and return what the agent answers.
-
-        Raises:
-            AgentError: the agent gave no answer, also when it was asked again; the trial is then
-                errored.
-        """
-        text = message if isinstance(message, str) else message.text
-        answer = await self._stage.send(text)
-        if isinstance(answer, Err):
-            raise AgentError(answer.error.message)
-        self._said.append(Exchange(text, answer.value.text))
-        return reply_of(answer.value, self._stage.turns)
+__all__ = ["SyncTrial", "Trial"]
 
 
 class _Checking:
     """What trials of all kinds have: checks, requirements and scores."""
 
-    def __init__(self, desk: Stage | ThreadDesk, place: Place) -> None:
+    def __init__(self, desk: Stage | ThreadDesk, talked: AgentUnderTest, place: Place) -> None:
         self._desk = desk
+        self._talked = talked
         self._place = place
+        self._converses = False
         self.checked = 0
         self.error: KindlmError | None = None
 
@@ -88,16 +64,26 @@ class _Checking:
     def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None:
         """End the scenario unless something holds: `t.require(reply).contains("A1")`.
 
-        What is no answer of the agent has to be true: `t.require(order_id, "no order id")`.
+        What is no answer of the agent has to be true: `t.require(order_id, "no order id")`. That
+        may be a verdict: `t.require(await t.judge(reply, "Is it polite?"))`.
+
+        Raises:
+            TypeError: for what is always true, such as a check that was not waited for.
         """
         if isinstance(what, Reply):
             return self._checks(what, weight, required=True)
+        if inspect.isawaitable(what):
+            if inspect.iscoroutine(what):
+                what.close()
+            raise TypeError("t.require can not wait: write t.require(await …), or (… .wait())")
+        if inspect.isroutine(what):
+            raise TypeError(f"t.require was given the function {what!r}: call it")
+        is_so = holds(what)
         label = message or "required"
-        found = verdict("assert", label, passed=bool(what), message=message or "It does not hold")
-        where = self._place()
-        expectation = Expectation("assert", label, {}, where, weight=_checked(weight))
+        found = verdict("assert", label, passed=is_so, message=message or "It does not hold")
+        expectation = Expectation("assert", label, {}, self._place(), weight=_checked(weight))
         self._counting().conclude(expectation, found)
-        if not what:
+        if not is_so:
             raise RequirementFailed(label)
         return None
 
@@ -114,16 +100,19 @@ class _Checking:
 
         It sees the conversation until this answer, and never the threshold.
         """
+        reply = self._talked.answered(reply)
         return self._asked(judgement_of(reply, criteria, threshold, scale), weight)
 
     def sentiment(self, reply: Reply, tone: str, *, weight: float = 1.0) -> Pending[Verdict]:
         """A judge finds that the answer has a tone, such as "empathetic"."""
+        reply = self._talked.answered(reply)
         return self._asked(sentiment_of(reply, tone), weight)
 
     def factuality(
         self, reply: Reply, ground_truth: str, *, context: str | None = None, weight: float = 1.0
     ) -> Pending[Verdict]:
         """A judge finds nothing in the answer that contradicts what is true."""
+        reply = self._talked.answered(reply)
         return self._asked(factuality_of(reply, ground_truth, context), weight)
 
     def guardrail(
@@ -138,6 +127,7 @@ class _Checking:
 
         Those of `must` come first.
         """
+        reply = self._talked.answered(reply)
         asked = [self._ask(each, weight) for each in guardrails_of(reply, must, must_not)]
         return Pending(asked, lambda found: tuple(map(verdict_of, found)), self._wait)
 
@@ -163,12 +153,31 @@ class _Checking:
         return self._counting().evaluate(placed)
 
     def _checks(self, reply: Reply, weight: float, *, required: bool) -> Checks:
+        reply = self._talked.answered(reply)
         return Checks(
             _Counted(self), reply, self._place, weight=_checked(weight), required=required
         )
 
     def _counting(self) -> _Counted:
         return _Counted(self)
+
+    @contextmanager
+    def _conversing(self) -> Iterator[None]:
+        """Keep what makes the trial errored; raise `RuntimeError` while another one goes on.
+
+        Two users in one conversation would answer one another, in an order that is another one
+        each time.
+        """
+        if self._converses:
+            raise RuntimeError("another t.converse of this trial goes on: let it end first")
+        self._converses = True
+        try:
+            yield
+        except SimulationError as error:
+            self.error = error.error
+            raise
+        finally:
+            self._converses = False
 
 
 def _checked(weight: float) -> float:
@@ -198,9 +207,9 @@ class Trial(_Checking):
     """What an `async` scenario works with: the agent, and checks of what it answers."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
-        super().__init__(stage, place)
-        self._stage = stage
         self.agent = AgentUnderTest(stage)
+        super().__init__(stage, self.agent, place)
+        self._stage = stage
 
     async def converse(
         self,
@@ -229,7 +238,7 @@ class Trial(_Checking):
             SimulationError: the model gave no message, also when it was asked again. After both,
                 the trial is errored.
         """
-        try:
+        with self._conversing():
             return await converse(
                 self._stage,
                 self.agent,
@@ -239,26 +248,6 @@ class Trial(_Checking):
                 script=script,
                 stop=stop,
             )
-        except SimulationError as error:
-            self.error = error.error
-            raise
-
-
-class SyncAgentUnderTest:
-    """The agent that a scenario talks to which is no `async` function."""
-
-    def __init__(self, agent: AgentUnderTest, thread: ThreadDesk) -> None:
-        self._agent = agent
-        self._thread = thread
-
-    def send(self, message: str | Message) -> Reply:
-        """Send a message of the user, once, and return what the agent answers.
-
-        Raises:
-            AgentError: the agent gave no answer, also when it was asked again; the trial is then
-                errored.
-        """
-        return self._thread.wait_for(self._agent.send(message))
 
 
 class SyncTrial(_Checking):
@@ -266,9 +255,9 @@ class SyncTrial(_Checking):
 
     def __init__(self, stage: Stage, place: Place) -> None:
         self._thread = ThreadDesk(stage)
-        super().__init__(self._thread, place)
-        self._trial = Trial(stage, place)
-        self.agent = SyncAgentUnderTest(self._trial.agent, self._thread)
+        agent = AgentUnderTest(stage)
+        super().__init__(self._thread, agent, place)
+        self.agent = SyncAgentUnderTest(agent, self._thread)
 
     def converse(
         self,
@@ -279,15 +268,20 @@ class SyncTrial(_Checking):
         script: Lines = (),
         stop: Stop | None = None,
     ) -> Conversed:
-        """Let a model play a person who talks to the agent; see `Trial.converse`.
-
-        `stop` is called in another thread than the scenario.
-        """
-        work = self._trial.converse(persona, goal=goal, turns=turns, script=script, stop=stop)
-        try:
-            return self._thread.wait_for(work)
-        finally:
-            self.error = self._trial.error
+        """Let a model play a person who talks to the agent; see `Trial.converse`."""
+        with self._conversing():
+            # In this thread, in which `stop` may use the trial as the rest of the scenario does.
+            return at_once(
+                converse(
+                    self._thread,
+                    AgentInThread(self._talked, self._thread),
+                    persona,
+                    goal=goal,
+                    turns=turns,
+                    script=script,
+                    stop=stop,
+                )
+            )
 
     @property
     def _wait(self) -> Wait | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from scenario_project import Project
+
+from kindlm.cli.app import run
 
 USED = {
     "message": '```json\n{"id": 1, "name": "Order A-1234"}\n```',
@@ -18,7 +21,7 @@ USED = {
 
 HEAD = """
 import re
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 class Order(BaseModel):
     id: int
@@ -26,6 +29,20 @@ class Order(BaseModel):
 
 class Other(BaseModel):
     id: str
+
+class Even(Order):
+    @field_validator("id")
+    @classmethod
+    def is_even(cls, value):
+        if value % 2:
+            raise ValueError(f"{value} is odd")
+        return value
+
+class Broken(Order):
+    @field_validator("id")
+    @classmethod
+    def breaks(cls, value):
+        return 1 / 0
 
 async def later(found):
     return found
@@ -86,6 +103,7 @@ FAILING = (
     '.matches("order")',
     '.json_schema({"type": "array"})',
     ".json_schema(Other)",
+    ".json_schema(Even)",
     ".latency(0)",
     ".token_usage(30)",
     '.tool_called("delete")',
@@ -110,6 +128,20 @@ def test_is_not_decided(project: Project) -> None:
     found = outcomes_of(project, UNDECIDED, {"message": "hi"})
     assert found == dict.fromkeys(UNDECIDED, "inconclusive")
     assert set(project.statuses().values()) == {"errored"}
+
+
+def test_validators_of_a_model_that_break_decide_nothing(project: Project) -> None:
+    found = outcomes_of(project, [".json_schema(Broken)"], USED)
+    assert found == {".json_schema(Broken)": "inconclusive"}
+
+
+def test_what_validators_of_a_model_say_is_told(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes_of(project, [".json_schema(Even)"], USED)
+    assert "$.id: Value error, 1 is odd" in capsys.readouterr().out
+    assert run(["rescore"]) == 1
+    assert "$.id: Value error, 1 is odd" in capsys.readouterr().out
 
 
 def test_a_check_looks_at_its_answer_alone(project: Project) -> None:
@@ -143,9 +175,31 @@ async def test_it(t: Trial) -> None:
     assert labels == ["said", "said #2", "turn 2: said", "turn 2: said #2"]
 
 
-def test_a_schema_that_is_none_is_an_error_of_the_test(project: Project) -> None:
-    assert outcomes_of(project, ['.json_schema("text")', ".json_schema(int)"], USED) == {}
+NONSENSE = {
+    '.json_schema("text")': "pydantic model",
+    ".json_schema(int)": "pydantic model",
+    ".contains(None)": "takes a text",
+    ".not_contains(1)": "takes a text",
+    ".matches(None)": "matches takes a pattern",
+    '.latency("5")': "max_ms must be a number",
+    '.latency(float("inf"))': "max_ms must be a number",
+    ".latency(-1)": "max_ms must be a number",
+    '.token_usage(float("nan"))': "max_tokens must be a number",
+    ".token_usage(True)": "max_tokens must be a number",
+    '.tool_called("")': "tool says nothing",
+    ".tool_not_called(None)": "tool must be a text",
+    ".contains('hi') or 1": "neither true nor false",
+}
+
+
+def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None:
+    assert outcomes_of(project, NONSENSE, USED) == {".contains('hi') or 1": "failed"}
     assert set(project.statuses().values()) == {"errored"}
+    errors = project.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref ORDER BY e.number"
+    )
+    for (error,), told in zip(errors, NONSENSE.values(), strict=True):
+        assert told in error
 
 
 def test_a_required_check_can_not_be_waited_for(project: Project) -> None:

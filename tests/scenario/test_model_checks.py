@@ -164,6 +164,11 @@ def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None
     checks = (
         't.judge(reply, "polite?", threshold=6, scale=5)',
         't.judge(reply, "polite?", scale=0)',
+        't.judge(reply, "polite?", scale=float("inf"))',
+        't.judge(reply, " ")',
+        't.sentiment(reply, "")',
+        't.factuality(reply, "")',
+        't.guardrail(reply, must=[""])',
         "t.guardrail(reply)",
         't.check(reply, weight=0).contains("x")',
         't.score("x", float("nan"))',
@@ -176,3 +181,88 @@ def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None
     errors = project.rows("SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref")
     assert len(errors) == len(checks)
     assert all("ValueError" in error for (error,) in errors)
+
+
+VERDICTS = """
+@scenario("x")
+async def test_verdict(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.require(await t.judge(reply, "polite?"), "it is polite")
+    await t.agent.send("never")
+
+@scenario("x")
+async def test_verdicts(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.require(await t.guardrail(reply, must=["apologise"], must_not=["shout"]), "the rules")
+    await t.agent.send("never")
+
+@scenario("x")
+async def test_assert(t: Trial) -> None:
+    assert await t.judge(await t.agent.send("hi"), "polite?")
+    await t.agent.send("never")
+
+@scenario("x")
+async def test_custom(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).custom("c", lambda reply: t.judge(reply, "polite?"))
+
+@scenario("x")
+def test_thread(t: SyncTrial) -> None:
+    t.require(t.judge(t.agent.send("hi"), "polite?").wait(), "it is polite")
+    t.agent.send("never")
+"""
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "status"),
+    [(BAD, "failed", "failed"), ({"judge": {}, "guardrail": {}}, "inconclusive", "errored")],
+)
+def test_a_verdict_that_is_required_ends_the_scenario(
+    project: Project, answers: dict[str, dict[str, Any]], outcome: str, status: str
+) -> None:
+    project.agent.judge = lambda data: answers["judge" if "criteria" in data else "guardrail"]
+    assert project.test(tests=VERDICTS) == 1
+    assert "never" not in project.agent.said
+    found = {(kind, label): found for kind, label, found, _ in project.checks()}
+    assert found["assert", "it is polite"] == found["assert", "the rules"] == outcome
+    assert found["custom", "c"] == outcome
+    statuses = {**project.statuses()}
+    assert statuses.pop("test_assert") == "failed"
+    assert set(statuses.values()) == {status}
+
+
+UNASKED = {
+    't.require(t.judge(reply, "polite?"))': "can not wait",
+    't.require(t.agent.send("never"))': "can not wait",
+    'assert t.judge(reply, "polite?")': "nobody waited",
+    't.require(t.check(reply).contains("hi"))': "neither true nor false",
+    'assert t.check(reply).contains("hi")': "neither true nor false",
+    "t.require(reply.mentions)": "call it",
+    't.require(await t.converse(Persona(role="x"), goal="g", turns=(1, 1), script=["hi"]))': (
+        "goal_reached"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+def test_what_is_always_true_is_nothing_to_require(project: Project, kind: str) -> None:
+    project.agent.judge = lambda data: (
+        {"message": "", "done": False, "reason": "no"}
+        if "goal" in data
+        else {"score": 5, "reasoning": "good"}
+    )
+    functions = "".join(
+        scenario_with(check).replace("test_it", f"test_{at}") for at, check in enumerate(UNASKED)
+    )
+    if kind == "def":
+        functions = functions.replace("async def", "def").replace("await ", "")
+        functions = functions.replace("Trial", "SyncTrial").replace('t.agent.send("never")', "[]")
+    project.test(tests=functions)
+    assert "never" not in project.agent.said
+    errors = dict(
+        project.rows(
+            "SELECT e.test, x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+        )
+    )
+    for at, told in enumerate(UNASKED.values()):
+        if kind == "async def" or at != 1:
+            assert told in errors[f"tests/test_it.py::test_{at}"]

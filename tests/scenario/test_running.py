@@ -11,6 +11,14 @@ from scenario_project import LoopbackAgent, Project
 
 from kindlm.cli.app import run
 
+GOOD = """
+from kindlm import *
+
+@scenario("good")
+async def test_good(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+
 HANGS = """
 @scenario("hangs", timeout=0.4)
 {kind} test_it(t) -> None:
@@ -42,6 +50,16 @@ def test_a_timeout_cuts_a_trial_off_and_no_other(project: Project, kind: str, wa
     [(error,)] = project.rows("SELECT error_code FROM executions WHERE status = 'errored'")
     assert error == "PROVIDER_TIMEOUT"
     assert [label for _, label, *_ in project.checks()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("timeout", ['float("inf")', 'float("nan")', "0", "-1"])
+def test_a_timeout_is_a_number_of_seconds(
+    project: Project, capsys: pytest.CaptureFixture[str], timeout: str
+) -> None:
+    project.write("tests/test_good.py", GOOD)
+    project.test(tests=f'\n@scenario("x", timeout={timeout})\nasync def test_it(t: Trial): pass\n')
+    assert "timeout must be a number of seconds" in capsys.readouterr().err
+    assert project.statuses() == {"test_good": "passed"}
 
 
 def test_a_function_that_never_ends_holds_up_nothing(project: Project) -> None:
@@ -285,6 +303,18 @@ async def test_undecided(t: Trial) -> None:
     assert project.rows("SELECT label, score FROM assertions WHERE kind = 'score'") == [
         ("of its own", 0.4)
     ]
+
+
+@pytest.mark.parametrize("weight", ["1e308", "5e-324"])
+def test_weights_of_any_size_give_a_score(project: Project, weight: str) -> None:
+    project.test(
+        tests=f"""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi"), weight={weight}).contains("hi").contains("bye")
+"""
+    )
+    assert project.rows("SELECT status, score FROM executions") == [("failed", 0.5)]
 
 
 def test_weights_change_no_verdict(project: Project) -> None:

@@ -244,7 +244,7 @@ async def stop(reply):
 
 
 def test_one_user_at_a_time_is_in_a_conversation(project: Project) -> None:
-    project.agent.judge = user("a", "b")
+    project.agent.judge = lambda _: {"message": "one more", "done": False, "reason": "not yet"}
     tests = f"""
 import asyncio
 
@@ -256,7 +256,7 @@ async def test_it(t: Trial) -> None:
 @scenario("x")
 async def test_other(t: Trial) -> None:
     for goal in ("one", "two"):
-        t.check((await t.converse(karen, goal=goal)).last).contains("said")
+        t.check((await t.converse(karen, goal=goal, turns=(1, 1))).last).contains("said")
 """
     project.test(tests=tests)
     assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
