@@ -7,6 +7,7 @@ from benchmarks.diff import diff
 from benchmarks.figures import Benchmark
 from benchmarks.history import history
 from benchmarks.recorder import recorder
+from benchmarks.scenarios import scenarios
 from benchmarks.server import server
 from benchmarks.startup import startup
 from benchmarks.store import store
@@ -19,6 +20,7 @@ BENCHMARKS = (
     Benchmark("overhead", overhead),
     Benchmark("efficiency", efficiency),
     Benchmark("scale", scale),
+    Benchmark("scenarios", scenarios),
     Benchmark("startup", startup),
     Benchmark("storage", storage),
     Benchmark("recorder", recorder),

@@ -1,4 +1,4 @@
-"""Projects to run kindlm in: suites of any number of simple tests, one call and three checks each.
+"""Projects to run kindlm in: any number of simple tests, three checks for each call.
 
 More tests than a file may hold are rows of a CSV file.
 """
@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CHECKS", "KEY", "write_project", "write_tests"]
+__all__ = [
+    "CHECKS",
+    "KEY",
+    "SCENARIO_TURNS",
+    "write_agent_project",
+    "write_project",
+    "write_scenarios",
+    "write_tests",
+]
 
 KEY = "sk-benchmark-0123456789abcdef"
 """Given as OPENAI_API_KEY: never leaves the machine, since the base URL is a loopback address."""
 
 CHECKS = 3
-"""Assertions of each test."""
+"""Assertions of each answer."""
+
+SCENARIO_TURNS = 2
+"""Messages that each scenario sends."""
 
 _HEAD = """\
 kindlm: 1
@@ -29,6 +40,35 @@ defaults: {{ concurrency: {concurrency} }}
 tests:
 """
 
+_AGENT_HEAD = """\
+kindlm: 1
+project: benchmark
+suite: {{ name: simple }}
+agents: [{{ id: shop, adapter: http, endpoint: "{url}/chat" }}]
+prompts: {{ ask: {{ user: "Where is my order {{{{order}}}}? I wait for it since last week." }} }}
+defaults: {{ concurrency: {concurrency} }}
+tests:
+"""
+
+_SCENARIOS = """\
+import pytest
+from kindlm import Trial, scenario
+
+
+@scenario("order")
+@pytest.mark.parametrize("order", range({tests}))
+async def test_order(t: Trial, order: int) -> None:
+    for _ in range({turns}):
+        reply = await t.agent.send(f"Where is my order {{order}}? I wait for it since last week.")
+        t.check(reply).contains("shipped").not_contains("refund").matches("^.{{,500}}$")
+"""
+
+_SCENARIO_CONFIG = """\
+project = "benchmark"
+agent = {{ type = "http", url = "{url}/chat" }}
+eval = {{ parallelism = {concurrency} }}
+"""
+
 _EXPECT = """\
     expect:
       output: { contains: ["shipped"], notContains: ["refund"], maxLength: 500 }
@@ -37,10 +77,23 @@ _EXPECT = """\
 
 def write_project(folder: Path, *, tests: int, url: str, concurrency: int = 32) -> Path:
     """Write a suite whose tests are rows of a file beside it; return its path."""
-    lines = ["id,order", *(f"{number},A{number:06}" for number in range(1, tests + 1))]
-    folder.joinpath("orders.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    one = f"  - name: order\n    prompt: ask\n    varsFrom: orders.csv\n{_EXPECT}"
-    return _write(folder, _HEAD.format(url=url, concurrency=concurrency) + one)
+    head = _HEAD.format(url=url, concurrency=concurrency)
+    return _write(folder, head + _write_rows(folder, tests))
+
+
+def write_agent_project(folder: Path, *, tests: int, url: str, concurrency: int = 32) -> Path:
+    """Write a suite like that of `write_project` that asks an agent; return its path."""
+    head = _AGENT_HEAD.format(url=url, concurrency=concurrency)
+    return _write(folder, head + _write_rows(folder, tests))
+
+
+def write_scenarios(folder: Path, *, tests: int, url: str, concurrency: int = 32) -> Path:
+    """Write scenarios that ask the same agent, `SCENARIO_TURNS` times each; return their path."""
+    config = _SCENARIO_CONFIG.format(url=url, concurrency=concurrency)
+    folder.joinpath("kindlm.toml").write_text(config, encoding="utf-8")
+    path = folder / "test_orders.py"
+    path.write_text(_SCENARIOS.format(tests=tests, turns=SCENARIO_TURNS), encoding="utf-8")
+    return path
 
 
 def write_tests(folder: Path, *, tests: int) -> Path:
@@ -50,6 +103,12 @@ def write_tests(folder: Path, *, tests: int) -> Path:
         for number in range(1, tests + 1)
     )
     return _write(folder, _HEAD.format(url="http://127.0.0.1:9", concurrency=32) + body)
+
+
+def _write_rows(folder: Path, tests: int) -> str:
+    lines = ["id,order", *(f"{number},A{number:06}" for number in range(1, tests + 1))]
+    folder.joinpath("orders.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return f"  - name: order\n    prompt: ask\n    varsFrom: orders.csv\n{_EXPECT}"
 
 
 def _write(folder: Path, text: str) -> Path:

@@ -14,10 +14,10 @@ from typing import Any, Self
 import httpx
 
 from kindlm.agents import failures
-from kindlm.agents.http_pool import shared_pool
+from kindlm.agents.http_connections import shared_client
 from kindlm.agents.http_target import HttpTarget
 from kindlm.errors import Err, ErrorCode, Ok, Result
-from kindlm.http_client import UNREACHABLE, ClientPool
+from kindlm.http_client import UNREACHABLE
 
 __all__ = ["EVENT_STREAM", "MAX_BODY_BYTES", "HttpExchange", "HttpReply"]
 
@@ -58,14 +58,14 @@ class HttpExchange:
         self._target = target
         self._cookies = httpx.Cookies()
         self._stack = AsyncExitStack()
-        self._pool: ClientPool | None = None
+        self._client: httpx.AsyncClient | None = None
         written = {name.lower(): value for name, value in target.headers.items()}
         ours = {} if accept is None else {"accept": accept}
         self._headers = _DEFAULT_HEADERS | ours | written
 
     async def __aenter__(self) -> Self:
         """Take a share in the connections; they are made with the first message."""
-        self._pool = await self._stack.enter_async_context(shared_pool())
+        self._client = await self._stack.enter_async_context(shared_client())
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -100,11 +100,10 @@ class HttpExchange:
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms))
 
     async def _post(self, body: Any, url: str) -> _Answer:
-        assert self._pool is not None, "use it as `async with`"
+        assert self._client is not None, "use it as `async with`"
         # Plain ASCII, so that lone surrogates, which models do write, survive the way.
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
-        with self._pool.borrow() as client:
-            return await self._exchange(client, url, content)
+        return await self._exchange(self._client, url, content)
 
     async def _exchange(self, client: httpx.AsyncClient, to: str, content: bytes) -> _Answer:
         url: httpx.URL | str = to

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.http_client import UNREACHABLE, ClientPool
+from kindlm.http_client import UNREACHABLE, open_client
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.failures import Endpoint
@@ -88,24 +88,23 @@ class _Transport:
         self._headers = {"Content-Type": "application/json"}
         if endpoint.key:
             self._headers["Authorization"] = f"Bearer {endpoint.key}"
-        self._pool = ClientPool()
+        self._client = open_client()
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer whatever its status; see `client.Transport`."""
         url = self._base_url + path
-        with self._pool.borrow() as client:
-            try:
-                sending = client.stream("POST", url, content=body, headers=self._headers)
-                async with sending as response:
-                    content = await _content(response)
-            except UNREACHABLE as error:
-                raise NoAnswer from error
+        try:
+            sending = self._client.stream("POST", url, content=body, headers=self._headers)
+            async with sending as response:
+                content = await _content(response)
+        except UNREACHABLE as error:
+            raise NoAnswer from error
         text = content.decode(response.encoding or "utf-8", "replace")
         return HttpAnswer(response.status_code, response.headers, text)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._pool.aclose()
+        await self._client.aclose()
 
 
 async def _content(response: httpx.Response) -> bytes:

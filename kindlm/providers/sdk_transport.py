@@ -20,11 +20,11 @@ import logging
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
-from urllib.request import getproxies
 
 import aiohttp
 import httpx2
 
+from kindlm.http_client import has_proxies
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer
 from kindlm.providers.request_form import RequestForm, form_of
 
@@ -81,7 +81,7 @@ class SdkTransport:
         self._sdk = connect(http_client)
         self._options = {"headers": headers}
         self._failure = failure
-        self._direct = not _has_proxies()
+        self._direct = not has_proxies()
         self._forms: dict[str, RequestForm | None] = {}
         self._asking = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
@@ -157,11 +157,6 @@ def silence_sdk_logs() -> None:
 def tls_context() -> ssl.SSLContext:
     """Load certificates once, as the SDKs would for each of their clients; that takes 25 ms."""
     return httpx2.create_ssl_context()
-
-
-def _has_proxies() -> bool:
-    # Where the SDKs' own HTTP clients look.
-    return not getproxies().keys().isdisjoint({"http", "https", "all"})
 
 
 def _open_session() -> aiohttp.ClientSession:

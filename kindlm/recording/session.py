@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from kindlm.agents.http_connections import kept_connections
 from kindlm.agents.python_processes import PythonProcesses
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
@@ -124,6 +125,7 @@ class _Session:
         async with (
             serve_suites(request, self.stop, self.reader, tell) as served,
             PythonProcesses(request.environ, request.root, redact) as processes,
+            kept_connections(),
         ):
             self.recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
             baselines = RecordedBaselines(self.reader, _chosen_baselines(request, self.before))

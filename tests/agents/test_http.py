@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from kindlm.agents.http_connections import kept_connections
 from kindlm.errors import ErrorCode
 from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
@@ -84,6 +85,19 @@ def test_conversations_share_no_cookies(make, ask, peer, http, success):
     assert "cookie" not in first.headers
     assert "cookie" not in second.headers
     assert third.headers["cookie"] == "session=7"
+
+
+def test_a_run_keeps_connections_between_conversations(make, ask, peer, http):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            async with kept_connections():
+                for _ in range(3):
+                    async with make(AgentTarget("shop", "http", server.url)) as agent:
+                        await agent.send(ask())
+            await asyncio.wait_for(server.left.wait(), 10)
+            return server.connections
+
+    assert asyncio.run(run()) == 1
 
 
 def test_connections_are_shared_while_in_use_and_closed_after(make, ask, peer, http):
