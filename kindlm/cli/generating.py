@@ -79,7 +79,7 @@ def write_tests(options: GenOptions) -> int:
     llm = or_fail(_llm(options, loaded))
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
-    script = GenerationScript(order, redact)
+    script = GenerationScript(order, llm.model, redact)
     request = RunRequest(
         suites=(with_script(suite, script),),
         skipped=(),

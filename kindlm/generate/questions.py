@@ -6,19 +6,16 @@ an agent may answer with anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindlm.fencing import fenced
+from kindlm.generate.answer_size import PROFILE_TOKENS, plan_tokens
 from kindlm.generate.categories import CATEGORIES
 from kindlm.generate.profile import AgentProfile, Sources, plain_profile
 from kindlm.ports import Purpose, Question, ResponseSchema
 
 __all__ = ["plan_question", "profile_question"]
-
-_PROFILE_TOKENS = 2_000
-_PLAN_TOKENS = 1_000
-_TOKENS_OF_SCENARIO = 600
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -76,12 +73,13 @@ The user message holds one JSON object between two lines that mark where it begi
 members are:
 - "agent": what is known of it: its purpose, its tools, its constraints and its tone.
 - "categories": what to plan scenarios about; of each category, as many as "count" says.
+- "planned": the titles of scenarios that there are already, maybe none.
 
 {_DATA}
 
 Answer with one JSON object and nothing else: {{"scenarios": [...]}}. Each scenario has:
 - "category": the name of its category.
-- "title": what happens in it, in a few words. No two are alike.
+- "title": what happens in it, in a few words. No two are alike, and none is like one of "planned".
 - "why": in one sentence, what could go wrong that it would find.
 - "user": who talks to the agent: "role", "tone" and "backstory", in a few words each.
 - "turns": what the user says, message by message, each with what is expected of the answer:
@@ -119,26 +117,34 @@ def profile_question(sources: Sources, token: str, seed: int | None) -> Question
         fenced(data, token),
         ResponseSchema("kindlm_agent_profile", _PROFILE),
         boundary=f"-{token}",
-        max_tokens=_PROFILE_TOKENS,
+        max_tokens=PROFILE_TOKENS,
         seed=seed,
     )
 
 
 def plan_question(
-    profile: AgentProfile, counts: Mapping[str, int], token: str, seed: int | None
+    profile: AgentProfile,
+    counts: Mapping[str, int],
+    token: str,
+    seed: int | None,
+    planned: Sequence[str] = (),
 ) -> Question:
-    """Return the question for scenarios, so many of each category."""
+    """Return the question for scenarios, so many of each category, beside those of some titles."""
     categories = [
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]
-    data = {"agent": plain_profile(profile), "categories": categories}
+    data = {
+        "agent": plain_profile(profile),
+        "categories": categories,
+        "planned": list(planned),
+    }
     return Question(
         Purpose.GENERATE,
         _PLAN_SYSTEM,
         fenced(data, token),
         ResponseSchema("kindlm_test_plan", _plan_schema(list(counts))),
         boundary=f"-{token}",
-        max_tokens=_PLAN_TOKENS + _TOKENS_OF_SCENARIO * sum(counts.values()),
+        max_tokens=plan_tokens(sum(counts.values())),
         seed=seed,
     )
 

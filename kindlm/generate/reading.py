@@ -27,24 +27,40 @@ _MOST_RULES = 5
 class ReadPlan:
     """The scenarios of a plan that can be written, and why others can not."""
 
-    scenarios: tuple[PlannedScenario, ...]
-    left_out: tuple[str, ...]
+    scenarios: tuple[PlannedScenario, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def titles(self) -> list[str]:
+        """What the scenarios are called."""
+        return [scenario.title for scenario in self.scenarios]
 
 
-def read_plan(text: str, categories: Collection[str], tools: Collection[str]) -> ReadPlan:
+def read_plan(
+    text: str,
+    categories: Collection[str],
+    tools: Collection[str],
+    before: ReadPlan = ReadPlan(),
+) -> ReadPlan:
     """Read a model's answer.
 
     Args:
         text: the answer.
         categories: those that were asked for.
         tools: those that the agent has.
+        before: what was planned already; what is read is added to it.
 
     Raises:
         ValueError: it is no plan at all; says why.
     """
-    scenarios: list[PlannedScenario] = []
-    left_out: list[str] = []
-    for item in objects_member(object_in(text), "scenarios"):
+    scenarios, left_out = list(before.scenarios), list(before.left_out)
+    items = object_in(text).get("scenarios")
+    if not isinstance(items, list):
+        raise ValueError("its scenarios is no list")  # noqa: TRY004 - a wrong answer
+    for item in items:
+        if not isinstance(item, dict):
+            left_out.append(f"{shown(item, 60)}: it is no object")
+            continue
         try:
             scenario = _scenario(item, categories, tools)
         except ValueError as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.fencing import new_token
+from kindlm.generate.answer_size import in_calls
 from kindlm.generate.categories import TOOL_USE, wanted
 from kindlm.generate.order import Generated, Order, WrittenFile
 from kindlm.generate.plan import in_turn
@@ -23,7 +26,8 @@ from kindlm.generate.verifying import problems_of
 from kindlm.generate.writing import free_name, write_file
 from kindlm.model_answers import why_unread
 from kindlm.ports import AgentReply, Question, Stage
-from kindlm.wording import shown
+from kindlm.transcript import FinishReason
+from kindlm.wording import count, shown
 from kindlm_store import Text
 
 __all__ = ["GenerationScript"]
@@ -47,10 +51,12 @@ class GenerationScript:
 
     `generated` is what came of it, None unless files were written. `redact` takes secrets out of
     texts: an agent may repeat the key that it was called with, and files are read by others.
+    `model` is the name of the one that plans.
     """
 
-    def __init__(self, order: Order, redact: Callable[[str], str]) -> None:
+    def __init__(self, order: Order, model: str, redact: Callable[[str], str]) -> None:
         self._order = order
+        self._model = model
         self._redact = redact
         self.generated: Generated | None = None
 
@@ -104,12 +110,21 @@ class GenerationScript:
         categories = [name for name in order.categories if tools or name != TOOL_USE]
         if not categories:
             return Err(_no_tools())
-        counts = wanted(order.count, categories)
-        return await self._answer(
-            stage,
-            lambda token: plan_question(profile, counts, token, order.seed),
-            lambda text: read_plan(text, counts, tools),
-        )
+        plan = ReadPlan()
+        for counts in in_calls(wanted(order.count, categories), self._model):
+            answer = await self._answer(
+                stage,
+                partial(_plan_question, profile, counts, plan, order.seed),
+                partial(_add, plan, counts, tools),
+            )
+            if isinstance(answer, Ok):
+                plan = answer.value
+            elif plan.scenarios:
+                # What was paid for already is not lost with a part of it.
+                return Ok(replace(plan, left_out=(*plan.left_out, _lost(counts, answer.error))))
+            else:
+                return answer
+        return Ok(plan)
 
     async def _answer(
         self, stage: Stage, question: Callable[[str], Question], read: Callable[[str], T]
@@ -120,11 +135,14 @@ class GenerationScript:
             reply = await stage.ask(question(new_token()))
             if isinstance(reply, Err):
                 return reply
-            text = self._redact(reply.value.text)
+            text, ending = self._redact(reply.value.text), reply.value.finish_reason
             try:
                 return Ok(read(text))
             except ValueError as why:
-                error = _no_model_answer(why_unread(why, reply.value.finish_reason), text)
+                error = _no_model_answer(why_unread(why, ending), text)
+            if ending is FinishReason.MAX_TOKENS:
+                # It would be cut off at the same place.
+                break
         return Err(error)
 
     def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:
@@ -155,6 +173,20 @@ class GenerationScript:
             )
         )
         return WrittenFile(path, file.scenario)
+
+
+def _plan_question(
+    profile: AgentProfile, counts: dict[str, int], plan: ReadPlan, seed: int | None, token: str
+) -> Question:
+    return plan_question(profile, counts, token, seed, plan.titles)
+
+
+def _add(plan: ReadPlan, counts: dict[str, int], tools: Sequence[str], text: str) -> ReadPlan:
+    return read_plan(text, counts, tools, plan)
+
+
+def _lost(counts: dict[str, int], error: KindlmError) -> str:
+    return f"{count(sum(counts.values()), 'scenario')} of {', '.join(counts)}: {error.message}"
 
 
 def _as_json(profile: AgentProfile) -> str:

@@ -6,14 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planned_shop import DESCRIPTION, RECORDED, rude_agent
-from scenario_project import Project, serving_agent
+from scenario_project import Ended, Project, serving_agent
 
 from kindlm.cli.app import run
-from kindlm.generate.categories import CATEGORIES
+from kindlm.generate.answer_size import in_calls, plan_tokens
+from kindlm.generate.categories import CATEGORIES, wanted
 from kindlm.generate.script import PROBES
 
 FOLDER = Path("tests/generated")
@@ -218,6 +221,7 @@ def test_an_agent_that_does_not_answer_ends_it_before_a_model_is_paid(
     ("answer", "said"),
     [
         ("no JSON", "did not answer what it was asked"),
+        ("", "it is empty"),
         ({"scenarios": "none"}, "its scenarios is no list"),
         ({"scenarios": []}, "held no scenario"),
     ],
@@ -326,3 +330,95 @@ def test_a_key_that_is_repeated_gets_into_no_file_and_to_no_model(
         assert MODEL_KEY not in flat
     assert "[redacted]" in (FOLDER / "agent-profile.yaml").read_text("utf-8")
     assert any("redacted" in name for name in written(".py" if form == "python" else ".yaml"))
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "calls"),
+    [
+        ("gpt-4o-mini", 10, [14]),
+        ("gpt-4o-mini", 70, [30, 30, 10]),
+        ("openai/gpt-5", 30, [30]),
+        ("claude-3-5-haiku-latest", 10, [14]),
+        ("claude-sonnet-4-5", 28, [28]),
+        ("claude-3-haiku-20240307", 10, [6, 6, 2]),
+        ("gpt-4-turbo", 7, [6, 6, 2]),
+        ("something", 21, [14, 7]),
+    ],
+)
+def test_no_answer_is_asked_for_that_is_longer_than_the_model_can_give(
+    model: str, count: int, calls: list[int]
+) -> None:
+    counts = wanted(count, tuple(CATEGORIES))
+    found = list(in_calls(counts, model))
+    assert [sum(each.values()) for each in found] == calls
+    assert sum(map(Counter, found), Counter()) == Counter(counts)
+    limit = {6: 4_096, 14: 8_192}.get(calls[0], 16_384)
+    assert max(map(plan_tokens, calls)) <= limit
+
+
+def titled(data: dict[str, Any]) -> dict[str, Any]:
+    """Plan what is asked for, each under a title that no other has."""
+    if "categories" not in data:
+        return RECORDED["profile"]
+    scenarios = []
+    for wish in data["categories"]:
+        like = [each for each in RECORDED["plan"]["scenarios"] if each["category"] == wish["name"]]
+        for number in range(wish["count"]):
+            title = f"{wish['name']} {len(data['planned'])} {number}"
+            scenarios.append({**like[0], "title": title})
+    return {"scenarios": scenarios}
+
+
+def test_a_long_plan_is_asked_for_in_parts_that_know_of_each_other(project: Project) -> None:
+    project.agent.judge = titled
+    assert generate("--count", "21") == 0
+    first, second = (each for each in project.agent.questions if "categories" in each)
+    assert first["planned"] == []
+    assert len(second["planned"]) == 14
+    assert sum(each["count"] for each in second["categories"]) == 7
+    assert len(written()) == 21
+
+
+def test_what_was_planned_is_kept_when_the_next_part_is_lost(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.agent.judge = lambda data: titled(data) if not data.get("planned") else "no JSON"
+    assert generate("--count", "21") == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "Left out: 7 scenarios of tool-use, tone: The model did not answer" in told
+    assert len(written()) == 14
+
+
+def test_an_entry_that_is_none_is_left_out_and_the_rest_is_kept(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = {"scenarios": [None, "text", 5, [], *RECORDED["plan"]["scenarios"]]}
+    project.agent.judge = lambda data: plan if "categories" in data else RECORDED["profile"]
+    assert generate() == 0
+    assert len(written()) == 10
+    told = capsys.readouterr().err
+    for shown in ("null", '"text"', "5", "[]"):
+        assert f"Left out: {shown}: it is no object" in told
+
+
+@pytest.mark.parametrize(
+    ("ending", "refusal", "said", "tries"),
+    [
+        ("length", None, "it was cut off at the limit of its tokens", 1),
+        ("content_filter", None, "it was refused, or withheld by a filter", 2),
+        ("stop", "I can not help with that.", "it was refused, or withheld by a filter", 2),
+    ],
+)
+def test_an_answer_that_was_ended_early_is_told_as_such(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    ending: str,
+    refusal: str | None,
+    said: str,
+    tries: int,
+) -> None:
+    text = None if refusal else '{"purpose": "Helps cus'
+    project.agent.judge = lambda _: Ended(text, ending, refusal)
+    assert generate() == 1
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert len(project.agent.questions) == tries

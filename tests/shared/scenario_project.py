@@ -14,7 +14,17 @@ from typing import Any
 
 from kindlm.cli.app import run
 
-Judge = Callable[[dict[str, Any]], dict[str, Any] | str | int]
+
+@dataclass(frozen=True)
+class Ended:
+    """An answer of a model that came to no regular end."""
+
+    text: str | None
+    reason: str
+    refusal: str | None = None
+
+
+Judge = Callable[[dict[str, Any]], dict[str, Any] | str | int | Ended]
 """Makes the answer to a question by its data; a text as it is, a number is a failure."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any] | int]
@@ -55,16 +65,20 @@ def judged(agent: LoopbackAgent, request: dict[str, Any]) -> tuple[int, dict[str
     answer = agent.judge(data)
     if isinstance(answer, int):
         return answer, {"error": {"message": "overloaded"}}
-    text = answer if isinstance(answer, str) else json.dumps(answer)
-    message = {"role": "assistant", "content": text}
+    ended = answer if isinstance(answer, Ended) else Ended(_text(answer), "stop")
+    message = {"role": "assistant", "content": ended.text, "refusal": ended.refusal}
     return 200, {
         "id": "1",
         "object": "chat.completion",
         "created": 0,
         "model": "judge-1",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": ended.reason}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
     }
+
+
+def _text(answer: dict[str, Any] | str) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer)
 
 
 @contextmanager
