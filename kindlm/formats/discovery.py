@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,11 +229,11 @@ def _raise(error: OSError) -> None:
 
 
 def _not_there(path: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"There is no {str(path)!r}.",
-        "Check the path, or write a first suite: kindlm init",
-    )
+    file, _, test = str(path).partition("::")
+    hint = "Check the path, or write a first suite: kindlm init"
+    if test and Path(file).is_file():
+        hint = f"Name the file, and a part of the test's name: {shlex.join((file, '-t', test))}"
+    return KindlmError(ErrorCode.CONFIG_NOT_FOUND, f"There is no {str(path)!r}.", hint)
 
 
 def _no_suite(path: Path) -> KindlmError:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from inspect import iscoroutinefunction, unwrap
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +115,7 @@ class ScenarioItems:
         test = self._tests.get(pyfuncitem)
         if test is None or self._live is None:
             return None
-        function = _within(pyfuncitem.stash[_FUNCTION])
+        function = pyfuncitem.stash[_FUNCTION]
         script = test.script(function, pyfuncitem.funcargs)
         ran = self._run(pyfuncitem, lambda case: replace(case, script=script))
         _tell_outcome(self._live, ran)
@@ -201,38 +199,6 @@ def _tell_outcome(live: LiveRun, ran: Ran) -> None:
         pytest.skip("nothing of it ran")
     if ran.status is not Status.PASSED:
         pytest.fail(failure_report(live, ran), pytrace=False)
-
-
-def _within(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose `pytest.fail` is a failed check, as an `assert` is.
-
-    To skip is too late in there: the scenario has begun.
-    """
-
-    def told(error: BaseException) -> Exception:
-        if isinstance(error, pytest.fail.Exception):
-            return AssertionError(str(error)).with_traceback(error.__traceback__)
-        late = "pytest.skip inside of a scenario: skip it by a mark, or in a fixture"
-        return RuntimeError(late).with_traceback(error.__traceback__)
-
-    if iscoroutinefunction(unwrap(function)):
-
-        @wraps(function)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return await function(*args, **kwargs)
-            except (pytest.fail.Exception, pytest.skip.Exception) as error:
-                raise told(error) from None
-    else:
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except (pytest.fail.Exception, pytest.skip.Exception) as error:
-                raise told(error) from None
-
-    return call
 
 
 def _setup_failed(excinfo: pytest.ExceptionInfo[BaseException]) -> KindlmError:

@@ -36,15 +36,21 @@ def pack_in(path: Path) -> str | None:
 def discover_pack(pack: str) -> Result[Discovery]:
     """Return the files with scenarios of a pack, by the names that their suites have."""
     name, _, wanted = pack.removeprefix(_MARK).partition("/")
-    known = {each.name: each for each in entry_points(group=_GROUP)}
-    if name not in known:
-        return Err(_unknown(name, sorted(known)))
-    place = _place(known[name])
+    installed = entry_points(group=_GROUP)
+    known = [each for each in installed if each.name == name]
+    # A package may be found twice, in two folders of packages.
+    packages = sorted({_package(each) for each in known})
+    if not known:
+        return Err(_unknown(name, sorted({each.name for each in installed})))
+    if len(packages) > 1:
+        return Err(_ambiguous(name, packages))
+    place = _place(known[0])
     if place is None:
-        return Err(_missing(known[name]))
+        return Err(_missing(known[0]))
     found = discover(place)
     if isinstance(found, Err):
-        return found
+        is_module = place.is_file() and found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+        return Err(_no_scenarios(pack, place)) if is_module else found
     files = [
         file
         for file in _files(f"{_MARK}{name}", place, found.value)
@@ -88,11 +94,23 @@ def _unknown(name: str, known: list[str]) -> KindlmError:
     )
 
 
+def _ambiguous(name: str, packages: list[str]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Several packages have a pack {shown(name)}: {', '.join(packages)}.",
+        "Remove all of them but one.",
+    )
+
+
+def _package(entry: EntryPoint) -> str:
+    return "a package" if entry.dist is None else entry.dist.name
+
+
 def _missing(entry: EntryPoint) -> KindlmError:
-    package = "a package" if entry.dist is None else entry.dist.name
+    where = f"{shown(entry.name)} of {_package(entry)}"
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"The pack {shown(entry.name)} of {package} is not there: no module {entry.module}.",
+        f"The pack {where} is not there: no module {entry.module}.",
         "Install that package anew.",
     )
 

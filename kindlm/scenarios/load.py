@@ -60,7 +60,7 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         skipped = Diagnostic(_skipped_file(file, imported.value), "warning", "", None)
         found = FoundScenarios((), (skipped,))
     else:
-        found = find_scenarios(imported.value, data.value, str(file.resolve()))
+        found = find_scenarios(imported.value, data.value, str(file))
         found = _prepared(found, prepared_by_conftest(file, around.root))
     return compiled_suite(file, path, found, around, digest_of(data.value))
 

@@ -71,7 +71,7 @@ class FunctionScript:
         """Record the asserts that ended the scenario, and return what else it raised."""
         raised = []
         for each in _leaves(error):
-            if isinstance(each, AssertionError) or _is_failure_of_pytest(each):
+            if isinstance(each, AssertionError) or _is_of_pytest(each, "Failed"):
                 self._record_assert(stage, each)
             elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
                 raised.append(each)  # those are recorded where they happened
@@ -87,6 +87,12 @@ class FunctionScript:
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
         place = f"line {where.line} of {self.file.name}" if where.line else self.file.name
+        if _is_of_pytest(error, "Skipped"):
+            return KindlmError(
+                ErrorCode.ASSERTION_EVAL_ERROR,
+                f"To skip from inside of a scenario is too late ({place}): it has begun.",
+                "Skip it by a mark, or in a fixture.",
+            )
         return KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"The scenario raised {type(error).__name__}: {shown(str(error))} ({place}).",
@@ -111,10 +117,10 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _is_failure_of_pytest(error: BaseException) -> bool:
-    """Tell whether `pytest.fail` raised something; pytest need not be there."""
+def _is_of_pytest(error: BaseException, outcome: str) -> bool:
+    """Tell whether `pytest.fail` or `pytest.skip` raised something; pytest need not be there."""
     names = {kind.__name__ for kind in type(error).__mro__}
-    return {"OutcomeException", "Failed"} <= names
+    return {"OutcomeException", outcome} <= names
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:

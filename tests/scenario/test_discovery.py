@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -531,3 +532,60 @@ def test_what_a_file_prints_is_not_taken_for_the_report(
     project.write("tests/test_it.py", ONE + "\nprint('noise')\n")
     assert run(["test", "tests", "-q", "--reporter", "json"]) == 0
     json.loads(capsys.readouterr().out)
+
+
+def test_a_test_that_is_named_as_for_pytest_is_told_how_to_select_it(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", ONE)
+    assert run(["test", "tests/test_it.py::test_other"]) == 1
+    assert "tests/test_it.py -t test_other" in capsys.readouterr().err
+    assert run(["test", "tests/test_it.py", "-t", "test_other", "-q"]) == 0
+    assert project.agent.said == ["other"]
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+def test_a_scenario_that_skips_itself_from_inside_is_errored(
+    project: Project, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    text = f"""from kindlm import *
+import pytest
+
+@scenario("x")
+{kind} test_x(t) -> None:
+    t.require(True)
+    pytest.skip("no wish")
+"""
+    project.write("tests/test_it.py", text)
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert project.statuses() == {"test_x": "errored"}
+    assert "too late (line 7 of test_it.py)" in told
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 1
+    assert project.statuses() == {"test_x": "errored"}
+    assert "too late (line 7 of test_it.py)" in done.stdout
+
+
+def test_a_run_under_pytest_has_the_same_tests(project: Project) -> None:
+    project.write("tests/shared.py", "from kindlm import *" + SHARED)
+    # What can be read only once, pytest has read.
+    project.test(tests=COLLECTED.replace('(name for name in ("x", "y"))', '["x", "y"]'))
+    whole = project.statuses()
+    # What pytest is asked for decides what is run, and not which tests there are.
+    for chosen in ("tests", "tests/test_it.py::test_fixture[2]"):
+        run_inside(project.root, "--kindlm", chosen)
+        planned = project.rows(
+            "SELECT p.test, p.selected FROM planned_tests p JOIN suites s ON s.id = p.suite"
+            " WHERE s.run = (SELECT id FROM runs ORDER BY started_at DESC)"
+        )
+        assert {name.partition("::")[2] for name, _ in planned} == set(whole)
+        assert sum(selected for _, selected in planned) == (1 if "::" in chosen else len(whole))
+
+
+def test_two_tests_of_one_name_are_an_error_under_pytest_too(project: Project) -> None:
+    project.write("tests/test_it.py", ONE.replace("test_other", "test_refund"))
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 1
+    assert "two test_refund, in line 4 and in line 8" in done.stdout
+    assert project.agent.said == []

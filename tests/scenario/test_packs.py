@@ -25,9 +25,13 @@ def installed(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     project.write("site/shop-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: shop\nVersion: 1")
     project.write(
         "site/shop-1.dist-info/entry_points.txt",
-        "[kindlm.packs]\nshop = shop_pack\nlost = no_such_module\nempty = shop_pack.empty\n",
+        "[kindlm.packs]\nshop = shop_pack\nlost = no_such_module\nempty = shop_pack.empty\n"
+        "one = shop_pack.one\nbroken = shop_pack.broken\nother = shop_pack.other\n",
     )
     project.write("site/shop_pack/empty/__init__.py", "")
+    project.write("site/shop_pack/one.py", "from kindlm import *" + TEST)
+    project.write("site/shop_pack/broken.py", "from kindlm import *\n1 / 0\n")
+    project.write("site/shop_pack/other.py", "1 / 0\n")
     monkeypatch.syspath_prepend(str(project.root / "site"))
     return project
 
@@ -67,19 +71,53 @@ def test_a_pack_that_is_not_there_lists_those_that_are(
     assert run(["test", "pack:shpo"]) == 1
     text = told(capsys)
     assert 'no pack "shpo"' in text
-    assert "customer-support, empty, lost, shop" in text
+    assert "broken, customer-support, empty, lost, one, other, shop" in text
     assert 'Did you mean "shop"?' in text
 
 
 @pytest.mark.parametrize(
     ("pack", "why"),
-    [("lost", "no_such_module"), ("empty", "no scenarios"), ("shop/test_x.py", "no scenarios")],
+    [
+        ("lost", "no_such_module"),
+        ("empty", 'no scenarios in "pack:empty"'),
+        ("other", 'no scenarios in "pack:other"'),
+        ("shop/test_x.py", 'no scenarios in "pack:shop/test_x.py"'),
+        ("broken", "ZeroDivisionError"),
+    ],
 )
+@pytest.mark.parametrize("command", ["test", "validate"])
 def test_a_pack_without_scenarios_says_so(
-    installed: Project, capsys: pytest.CaptureFixture[str], pack: str, why: str
+    installed: Project, capsys: pytest.CaptureFixture[str], command: str, pack: str, why: str
 ) -> None:
-    assert run(["test", f"pack:{pack}"]) == 1
+    assert run([command, f"pack:{pack}"]) == 1
     assert why in told(capsys)
+
+
+def test_a_pack_can_be_one_module(installed: Project) -> None:
+    assert run(["test", "pack:one", "--quiet"]) == 0
+    assert installed.tests() == {"pack:one/one.py::test_it": "passed"}
+
+
+def test_a_pack_is_validated_by_its_name(
+    installed: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["validate", "pack:shop"]) == 0
+    assert "2 files, 2 tests: no problems" in capsys.readouterr().out
+    assert installed.agent.said == []
+
+
+def test_a_pack_of_two_packages_is_an_error(
+    installed: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed.write(
+        "site/mine-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1"
+    )
+    installed.write(
+        "site/mine-1.dist-info/entry_points.txt", "[kindlm.packs]\ncustomer-support = shop_pack\n"
+    )
+    assert run(["test", "pack:customer-support"]) == 1
+    assert 'Several packages have a pack "customer-support": kindlm, mine.' in told(capsys)
+    assert installed.agent.said == []
 
 
 def support(request: dict[str, Any]) -> dict[str, Any]:
