@@ -8,6 +8,7 @@ from typing import Any
 
 from kindlm.checks.judge_answers import objects_member, text_member, texts_member
 from kindlm.generate.texts import is_name, one_line
+from kindlm.generate.tool_names import names_tool
 from kindlm.model_answers import object_in
 
 __all__ = ["AgentProfile", "Exchange", "KnownTool", "Sources", "plain_profile", "read_profile"]
@@ -39,9 +40,9 @@ class Sources:
 
         What an agent says of its tools is no evidence of them.
         """
-        written = f"{self.description or ''}\n{self.system_prompt or ''}"
         called = {tool for exchange in self.exchanges for tool in exchange.tools}
-        return name in called or name in written
+        written = (self.description or "", self.system_prompt or "")
+        return name in called or any(names_tool(text, name) for text in written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,7 +385,7 @@ def test_what_was_planned_is_kept_when_the_next_part_is_lost(
     project.agent.judge = lambda data: titled(data) if not data.get("planned") else "no JSON"
     assert generate("--count", "21") == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert "Left out: 7 scenarios of tool-use, tone: The model did not answer" in told
+    assert "Left out: 7 scenarios of multi-turn, tool-use, tone: The model did not answer" in told
     assert len(written()) == 14
 
 
