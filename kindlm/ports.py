@@ -52,6 +52,7 @@ __all__ = [
     "Checker",
     "ClientFactory",
     "Clock",
+    "ConversationSpoilt",
     "Embed",
     "Embedder",
     "EmbedderFactory",
@@ -323,6 +324,14 @@ class AgentReply:
     reported: Mapping[str, float] = field(default_factory=dict)
 
 
+class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it
+    """Tells, at the end of a conversation, that its answers can't be trusted: `error` says why."""
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 class Agent(Protocol):
     """An agent under test; one instance holds one conversation, as `async with`."""
 
@@ -331,7 +340,10 @@ class Agent(Protocol):
         ...
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it; nothing stays open or running, however the conversation ended."""
+        """Close it; nothing stays open or running, however the conversation ended.
+
+        Raises `ConversationSpoilt` if it turns out only now that answers were none.
+        """
         ...
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:

@@ -37,7 +37,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.sandbox import SandboxError, StartedProgram
 from kindlm.agents.subprocess_options import ProgramSettings
 from kindlm.errors import Err, KindlmError, Ok, Result
-from kindlm.ports import AgentReply, AgentRequest
+from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.strict_json import parse_json
 
 __all__ = ["LineAgent"]
@@ -52,7 +52,6 @@ _NO_TEXT = (
     "nothing in the answer is known to be its text, so that all of it was taken: say where it is "
     "with `responsePath`"
 )
-_MORE = "the program printed more than one line for one message: only the first is its answer"
 _FORM = {
     "message": "{{message}}",
     "messages": "{{messages}}",
@@ -84,10 +83,16 @@ class LineAgent:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Let the program end by itself, then end it with all that it started."""
+        """Let the program end by itself, then end it with all that it started.
+
+        Raises `ConversationSpoilt` if it printed more lines than it was given messages: which of
+        them answers which message, nobody knows.
+        """
         try:
             if self._program is not None and self._is_idle:
                 await self._program.leave()
+                if self._program.has_more and exception[:1] in ((), (None,)):
+                    raise ConversationSpoilt(self._unasked())
         except (TooMuchOutput, SandboxError) as error:
             _log.warning("%s failed while it was being left: %s", self._who.title, error)
         finally:
@@ -109,7 +114,7 @@ class LineAgent:
         elif self._program is None:
             return Err(self._error("has ended"))
         elif self._program.has_more:
-            return Err(self._error("printed something that it was not asked for", hint=_ONE_LINE))
+            return Err(self._unasked())
         self._is_idle = False
         begun = time.perf_counter()
         try:
@@ -150,7 +155,7 @@ class LineAgent:
         if told.is_whole:
             notes.append(_NO_TEXT)
         if self._program is not None and self._program.has_more:
-            notes.append(_MORE)
+            return Err(self._unasked())
         return Ok(agent_reply(told, raw, latency_ms, tuple(notes)))
 
     def _read(self, raw: str) -> Told:
@@ -165,6 +170,9 @@ class LineAgent:
 
     def _said(self) -> str:
         return "" if self._program is None else self._program.log
+
+    def _unasked(self) -> KindlmError:
+        return self._error("printed something that it was not asked for", hint=_ONE_LINE)
 
     def _error(self, what: str, hint: str | None = None) -> KindlmError:
         error = of_program(self._who, self._settings.words, what, self._said())

@@ -27,7 +27,15 @@ from kindlm.engine.retry import call_with_retries
 from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
-from kindlm.ports import Agent, AgentReply, AgentRequest, Clock, Pricing, Recorder
+from kindlm.ports import (
+    Agent,
+    AgentReply,
+    AgentRequest,
+    Clock,
+    ConversationSpoilt,
+    Pricing,
+    Recorder,
+)
 from kindlm.suite import AgentTarget, Case, Command, Suite
 from kindlm.transcript import Cost, CostSource, Message, Role, Step, Transcript
 from kindlm_store.payload import scrub
@@ -96,7 +104,7 @@ class AgentConversation:
     async def hold(self) -> None:
         """Hold the conversation to its end; its first messages are recorded already."""
         contexts = iter(self._case.contexts)
-        async with self._agent:
+        async with self:
             await self._say(self._case.prompt.user, next(contexts, None))
             for message in follow_ups(self._case):
                 if self._error is not None:
@@ -104,13 +112,16 @@ class AgentConversation:
                 await self.say(message, next(contexts, None))
 
     async def __aenter__(self) -> Self:
-        """Open the conversation, for one whose messages are not known beforehand."""
+        """Open the conversation."""
         await self._agent.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it."""
-        await self._agent.__aexit__(*exception)
+        """Close it; only then some agents show that they did not answer what they were asked."""
+        try:
+            await self._agent.__aexit__(*exception)
+        except ConversationSpoilt as spoilt:
+            self._error = self._error or spoilt.error
 
     async def say(
         self, message: Message, context: Mapping[str, Any] | None = None

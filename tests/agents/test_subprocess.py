@@ -12,7 +12,8 @@ import pytest
 from processes import assert_ended, started_pids
 
 from kindlm.agents.registry import make_agent
-from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.errors import Err, ErrorCode
+from kindlm.ports import ConversationSpoilt
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
 
@@ -180,19 +181,35 @@ def test_a_line_that_is_no_object_is_an_error_that_says_what_to_print(
     assert len(error.message) < 600
 
 
-def test_a_second_line_for_one_message_is_told_of_and_not_taken_for_the_next_answer(talk):
+def test_a_second_line_that_came_with_an_answer_is_an_error(talk, failure):
     program = """
         import sys
         sys.stdin.readline()
         print('{"text": "thinking"}\\n{"text": "done"}', flush=True)
         sys.stdin.read()
     """
-    first, second = talk(program, "a", "b")
-    assert isinstance(first, Ok)
-    assert first.value.text == "thinking"
-    assert "more than one line" in first.value.warnings[0]
-    assert isinstance(second, Err)
-    assert "not asked for" in second.error.message
+    (result,) = talk(program, "a")
+    assert "not asked for" in failure(result).message
+
+
+@pytest.mark.parametrize("late", ["first", "last"])
+def test_a_line_too_many_spoils_the_conversation_whenever_it_comes(talk, failure, late):
+    # What comes late is taken for the next answer: then the last one is left over.
+    program = f"""
+        import json, sys
+        for line in sys.stdin:
+            message = json.loads(line)["message"]
+            if message != "first" and "{late}" == "first":
+                print(json.dumps({{"text": "late"}}))
+            print(json.dumps({{"text": message}}), flush=True)
+        if "{late}" == "last":
+            print(json.dumps({{"text": "too late"}}))
+    """
+    try:
+        error = failure(talk(program, "first", "second")[-1])  # it was seen at once
+    except ConversationSpoilt as spoilt:
+        error = spoilt.error
+    assert "not asked for" in error.message
 
 
 def test_what_it_printed_as_errors_is_in_the_error(talk, failure):

@@ -324,3 +324,22 @@ def test_a_sandbox_that_can_not_be_meant_is_an_error(
     configured(project, f"[sandbox]\n{table}")
     assert run(["test", "tests"]) == 1
     assert "sandbox." in capsys.readouterr().err
+
+
+def test_a_program_that_prints_a_line_too_many_answers_nothing(project: Project) -> None:
+    project.write(
+        "agent.py",
+        """
+import sys
+for line in sys.stdin:
+    print('{"text": "hi"}', flush=True)
+print('{"text": "and more"}')
+""",
+    )
+    project.write("kindlm.toml", PROGRAM.replace('"cat"', '"python", "agent.py"'))
+    assert project.test(tests=TEST) == 1
+    assert project.statuses() == {"test_it": "errored"}
+    [(error,)] = project.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+    )
+    assert "not asked for" in error
