@@ -248,7 +248,8 @@ class Case:
     `confidence`, the intervals of its repeats that are shown hold what they are of. `written`
     is the case before values of the environment were put in, if there were any. A case with a
     `script` has no prompt: the script says it all. `title` is another name that it is selected by.
-    `timeout_ms` is the time for one execution, that of the suite by default.
+    `timeout_ms` is the time for one execution, that of the suite by default. With a `fault` it can
+    not be run, and its executions are errored: the others of its suite can.
     """
 
     name: str
@@ -272,6 +273,7 @@ class Case:
     script: Script | None = None
     title: str | None = None
     timeout_ms: int | None = None
+    fault: KindlmError | None = None
     written: Case | None = None
 
 

@@ -312,6 +312,8 @@ class _Attempt:
 
     def _talk_to_agent(self) -> Result[AgentConversation]:
         case, doers = self._case, self._doers
+        if case.fault is not None:
+            return Err(case.fault)
         target = case.command or case.agent or self._suite.agents[self._execution.target]
         recorded = None if self._answers is None else self._answers.agent()
         agent = doers.agents(target) if recorded is None else Ok(recorded)

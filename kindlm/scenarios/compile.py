@@ -12,7 +12,9 @@ from typing import Any
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
 from kindlm.config.credentials import hide_headers, hide_in_options
+from kindlm.errors import KindlmError
 from kindlm.scenarios.configuration import (
+    PROVIDERS,
     LlmTable,
     LoadedConfiguration,
     ProjectConfiguration,
@@ -43,10 +45,14 @@ def compile_scenarios(
     identity: SuiteIdentity,
     scenarios: list[Scenario],
     agents: Mapping[str, AgentTarget],
+    faults: Mapping[str, KindlmError],
     loaded: LoadedConfiguration,
     digest: str,
 ) -> Suite:
-    """Return the suite of a file; `agents` are those of its scenarios, by their names."""
+    """Return the suite of a file.
+
+    `agents` are those of its scenarios, by their names; `faults` keep some from being run.
+    """
     config = loaded.config
     assert config is not None, "a configuration is checked before anything is compiled"
     providers, models = language_model(config.llm)
@@ -60,7 +66,10 @@ def compile_scenarios(
         config_text=text,
         providers=providers,
         models=models,
-        cases=tuple(_case(identity, scenario, agents[scenario.name]) for scenario in scenarios),
+        cases=tuple(
+            _case(identity, scenario, agents[scenario.name], faults.get(scenario.name))
+            for scenario in scenarios
+        ),
         gates=(),
         judge_model=next(iter(models), None),
         concurrency=config.eval.parallelism,
@@ -70,7 +79,9 @@ def compile_scenarios(
     )
 
 
-def _case(identity: SuiteIdentity, scenario: Scenario, agent: AgentTarget) -> Case:
+def _case(
+    identity: SuiteIdentity, scenario: Scenario, agent: AgentTarget, fault: KindlmError | None
+) -> Case:
     spec = scenario.spec
     return Case(
         name=f"{identity.path}::{scenario.name}",
@@ -85,6 +96,7 @@ def _case(identity: SuiteIdentity, scenario: Scenario, agent: AgentTarget) -> Ca
         script=scenario.script,
         title=spec.name,
         timeout_ms=None if spec.timeout is None else _milliseconds(spec.timeout),
+        fault=fault,
     )
 
 
@@ -98,7 +110,7 @@ def language_model(
     """Return the provider and the model of `[llm]` as the engine takes them, by their names."""
     if llm is None:
         return {}, {}
-    known = llm.provider.lower() in _TYPES
+    known = llm.provider.lower() in PROVIDERS
     kind = llm.provider.lower() if known else "openai"
     provider = ProviderSettings(
         name=llm.provider,
@@ -110,7 +122,6 @@ def language_model(
     return {llm.provider: provider}, {JUDGE: model}
 
 
-_TYPES = ("openai", "anthropic", "ollama")
 _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 

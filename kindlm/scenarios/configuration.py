@@ -37,6 +37,7 @@ __all__ = [
     "SandboxTable",
     "agent_config",
     "load_configuration",
+    "own_agent",
     "provider_fault",
 ]
 
@@ -207,7 +208,23 @@ def agent_config(
     return AgentConfig.model_validate(named)
 
 
-def check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Reporter) -> None:
+def own_agent(
+    table: Mapping[str, Any],
+    environ: Mapping[str, str],
+    reporter: Reporter,
+    sandbox: SandboxTable,
+) -> AgentConfig | None:
+    """Return the agent that a scenario names, as `agent_config` does, with its variables."""
+    whole = {AGENT: dict(table)}
+    if _missing(whole, environ, reporter):
+        return None
+    found = agent_config(_expanded(whole, environ)[AGENT], reporter, sandbox)
+    if found is not None:
+        _check_address(found, environ, reporter)
+    return None if reporter.has_errors else found
+
+
+def _check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Reporter) -> None:
     """Report an address that begins with a variable whose value makes no URL of it."""
     endpoint = agent.endpoint or ""
     if not endpoint.startswith("{{env.") or agent.adapter == "python":
@@ -251,7 +268,7 @@ def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedC
     if config is not None and config.agent is not None:
         agent = agent_config(config.agent, reporter, config.sandbox)
         if agent is not None:
-            check_address(agent, environ, reporter)
+            _check_address(agent, environ, reporter)
     fault = provider_fault(config.llm) if config is not None and config.llm is not None else None
     if fault is not None:
         message, hint = fault

@@ -29,7 +29,7 @@ class Scenario:
     """A scenario as it was found: its test name without the file, and how it is run.
 
     `hint` says why it can only be run by pytest. `is_skipped` tells that a mark keeps it from being
-    run at all.
+    run at all. `agent_where` is where its own agent stands, if that is known.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Scenario:
     hint: str | None = None
     is_skipped: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    agent_where: SourceLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)

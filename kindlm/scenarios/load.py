@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from kindlm.config.compile_targets import compile_agent
-from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import read_document
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
-from kindlm.scenarios.compile import (
-    SuiteIdentity,
-    compile_scenarios,
-    compiled_agent,
-    digest_of,
-)
-from kindlm.scenarios.configuration import LoadedConfiguration, SandboxTable, agent_config
+from kindlm.scenarios.chosen_agents import choose_agents
+from kindlm.scenarios.compile import SuiteIdentity, compile_scenarios, digest_of
+from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.importing import SkippedFile, import_file
 from kindlm.scenarios.preparation import prepared_by_conftest
 from kindlm.scenarios.yaml_form import read_scenarios
-from kindlm.suite import AgentTarget
 
 __all__ = ["Surroundings", "compiled_suite", "load_scenarios"]
 
@@ -86,13 +78,16 @@ def compiled_suite(
         return LoadedSuite(file, None, path, len(scenarios), found.problems)
     if loaded.config is None:
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
-    agents, errors = _agents(scenarios, around)
-    if errors:
-        return _unusable(file, path, len(scenarios), errors)
+    chosen = choose_agents(scenarios, loaded, around.root, around.environ)
+    if len(chosen.faults) == len(scenarios) > 0:
+        return _unusable(file, path, len(scenarios), chosen.errors)
     identity = SuiteIdentity(path, around.project)
-    suite = compile_scenarios(identity, list(scenarios), agents, loaded, digest)
+    suite = compile_scenarios(
+        identity, list(scenarios), chosen.agents, chosen.faults, loaded, digest
+    )
     referenced = () if loaded.file is None else (loaded.file,)
-    told = (*loaded.diagnostics, *found.problems, *_hints(scenarios))
+    faults = (Diagnostic(error, "error", "agent", None) for error in chosen.errors)
+    told = (*loaded.diagnostics, *found.problems, *faults, *_hints(scenarios))
     return LoadedSuite(file, suite, path, len(scenarios), told, referenced)
 
 
@@ -108,56 +103,9 @@ def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
             yield Diagnostic(_only_pytest(name, each), "warning", name, None)
 
 
-def _agents(
-    scenarios: Sequence[Scenario], around: Surroundings
-) -> tuple[dict[str, AgentTarget], list[KindlmError]]:
-    """Return the agent of each scenario: its own, else that of the configuration."""
-    default = compiled_agent(around.configuration, around.root)
-    agents: dict[str, AgentTarget] = {}
-    errors: list[KindlmError] = []
-    for each in scenarios:
-        own = each.spec.agent
-        if own is None and default is not None:
-            agents[each.name] = default
-        elif own is None:
-            errors.append(_no_agent(each))
-        else:
-            found = _own_agent(own, each, around)
-            if isinstance(found, AgentTarget):
-                agents[each.name] = found
-            else:
-                errors.append(found)
-    return agents, errors[:1] if len({e.message for e in errors}) == 1 else errors
-
-
-def _own_agent(
-    own: str | Mapping[str, Any], scenario: Scenario, around: Surroundings
-) -> AgentTarget | KindlmError:
-    table = {"type": "http", "url": own} if isinstance(own, str) else own
-    reporter = Reporter(scenario.where.file, read_document(b""))
-    sandbox = around.configuration.config.sandbox if around.configuration.config else SandboxTable()
-    config = agent_config(table, reporter, sandbox)
-    if config is None:
-        first = reporter.diagnostics[0].error
-        message = f"agent of @scenario: {first.message}"
-        return KindlmError(first.code, message, first.hint, scenario.where, first.details)
-    return compile_agent(config, Path(scenario.where.file).parent)
-
-
 def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
     found = tuple(Diagnostic(error, "error", "", None) for error in errors)
     return LoadedSuite(file, None, path, tests, found)
-
-
-def _no_agent(scenario: Scenario) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "There is no agent to test",
-        'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with'
-        ' @scenario(…, agent="http://…")',
-        scenario.where,
-        {"reason": "no_agent"},
-    )
 
 
 def _only_pytest(name: str, scenario: Scenario) -> KindlmError:

@@ -135,7 +135,8 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     )
     where = reporter.where(())
     script = YamlScript(_persona(config.persona), tuple(turns), where)
-    return Scenario(config.name, spec, where, script)
+    agent_where = reporter.where(("agent",)) if config.agent is not None else None
+    return Scenario(config.name, spec, where, script, agent_where=agent_where)
 
 
 def _persona(config: PersonaConfig | None) -> Persona:
