@@ -17,6 +17,7 @@ import contextlib
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from kindlm.agents.local_sandbox import LOG_BYTES
@@ -28,8 +29,9 @@ from kindlm.agents.subprocess_options import ProgramSettings
 if TYPE_CHECKING:
     from daytona import AsyncDaytona, AsyncSandbox
 
-__all__ = ["DaytonaProgram", "DaytonaSandbox", "daytona_sandbox"]
+__all__ = ["DaytonaProgram", "DaytonaSandbox", "daytona_sandbox", "what_is_lacking"]
 
+_KEY = "DAYTONA_API_KEY"
 _CREATE_S = 60.0
 _DELETE_S = 30.0
 _SESSION = "kindlm"
@@ -37,20 +39,25 @@ _STARTED = "kindlm: the program is started"
 """Printed as an error before the program is started: from then on it can be given lines."""
 
 
+def what_is_lacking(environ: Mapping[str, str]) -> str | None:
+    """Return why no sandbox can be made, before anything is asked of Daytona; None if one may."""
+    if find_spec("daytona") is None:
+        return "the package daytona is not installed: pip install 'kindlm[daytona]'"
+    if not environ.get(_KEY):
+        return f"the environment variable {_KEY} is not set"
+    return None
+
+
 @asynccontextmanager
 async def daytona_sandbox(
     settings: ProgramSettings, environ: Mapping[str, str]
 ) -> AsyncIterator[DaytonaSandbox]:
     """Make a sandbox, and delete it; raise `NoSandboxError` if none can be made."""
-    try:
-        from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams, DaytonaConfig
-    except ImportError:
-        raise NoSandboxError(
-            "the package daytona is not installed: pip install 'kindlm[daytona]'"
-        ) from None
-    key = environ.get("DAYTONA_API_KEY")
-    if not key:
-        raise NoSandboxError("the environment variable DAYTONA_API_KEY is not set")
+    if (lacking := what_is_lacking(environ)) is not None:
+        raise NoSandboxError(lacking)
+    from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams, DaytonaConfig
+
+    key = environ[_KEY]
     config = DaytonaConfig(
         api_key=key,
         api_url=environ.get("DAYTONA_API_URL"),

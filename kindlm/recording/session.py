@@ -47,6 +47,7 @@ from kindlm.recording.run_events import (
     suite_skipped,
     suite_started,
 )
+from kindlm.recording.sandboxes import unsandboxed
 from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.serving import Served, serve_suites
 from kindlm.recording.watcher import Watcher
@@ -121,6 +122,9 @@ class _Session:
     async def work_off(self) -> bool:
         """Start what is served and run what is planned; tell whether all of it is done."""
         request, tell = self.request, self.watcher.tell
+        if request.derived is None:
+            for warning in unsandboxed(request.suites, request.environ):
+                tell(warning)
         redact = Redactor(run_secrets(request))
         async with (
             serve_suites(request, self.stop, self.reader, tell) as served,

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -343,3 +344,29 @@ print('{"text": "and more"}')
         "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
     )
     assert "not asked for" in error
+
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    print(json.dumps({"text": json.loads(line)["message"]}), flush=True)
+"""
+
+
+def test_that_there_is_no_sandbox_is_told_when_the_test_passes(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DAYTONA_API_KEY", raising=False)
+    project.write("agent.py", ECHO)
+    program = PROGRAM.replace('"cat"', '"python", "agent.py"')
+    project.write("kindlm.toml", f'{program}[sandbox]\ntype = "daytona"\n')
+    assert project.test(tests=TEST) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 0
+    for output in (told, done.stdout):
+        assert 'The agent "agent" runs on this machine, in no sandbox of Daytona.' in output
+        assert "No sandbox can be made:" in output
+    project.write("kindlm.toml", program)
+    assert project.test() == 0
+    assert "Daytona" not in capsys.readouterr().err
