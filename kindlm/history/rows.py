@@ -161,9 +161,9 @@ class TestView:
 class ExecutionView:
     """One execution, as its last attempt left it, or an earlier one if that was asked for.
 
-    `status` is None if it never finished. `file` is where its test is written, as paths of suites are. `source` is the execution that held
-    the conversation: itself, unless that was in another run.
-    What the answers cost there is `cost_then_usd`.
+    `status` is None if it never finished. `file` is where its test is written, as paths of suites
+    are. `source` is the execution that held the conversation: itself, unless that was in another
+    run. What the answers cost there is `cost_then_usd`.
     """
 
     id: str

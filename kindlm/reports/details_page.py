@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kindlm.history.masking import Mask, mask_of
+from kindlm.history.attempts import mask_of_attempts, read_attempts
+from kindlm.history.masking import Mask
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.rows import AssertionView, CallView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
@@ -48,8 +49,8 @@ def write_details(view: RunView, page: Page) -> None:
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
-    calls, assertions = view.calls(execution), view.assertions(execution)
-    mask = mask_of(execution, assertions, view.tool_calls(execution))
+    calls, attempts = view.calls(execution), read_attempts(view, execution)
+    mask = mask_of_attempts(attempts)
     figures = [count(len(calls), "call")]
     if execution.attempt > 1:
         figures.insert(0, f"attempt {execution.attempt}")
@@ -68,8 +69,11 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
     with_bodies = execution.status in (Status.FAILED, Status.ERRORED)
     for call in calls:
         _write_call(call, page, mask, with_body=with_bodies)
-    for assertion in assertions:
-        _write_assertion(assertion, page)
+    for attempt in attempts:
+        if len(attempts) > 1:
+            page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
+        for assertion in attempt.assertions:
+            _write_assertion(assertion, page)
 
 
 def _write_repeats(test: TestView, repeats: RepeatStatistics, page: Page) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from kindlm.history.masking import Mask, mask_of, masked, source_text
+from kindlm.history.attempts import AttemptView, mask_of_attempts, read_attempts
+from kindlm.history.masking import Mask, masked, source_text
 from kindlm.history.rows import (
     AssertionView,
     CallView,
@@ -35,20 +36,33 @@ _CONTEXT = 40
 def render_execution(
     view: RunView, execution: ExecutionView, out: TextIO, options: ReportOptions
 ) -> None:
-    """Write the transcript of an execution, every attempt of it, and its assertions.
+    """Write what was said in every attempt at an execution, and what was found there.
 
     With `verbose`, also the bodies as received, what judges were asked, traces and timing.
     """
     suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
-    assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
-    mask = mask_of(execution, assertions, tool_calls)
+    ended = {attempt.number: attempt for attempt in read_attempts(view, execution)}
+    mask = mask_of_attempts(ended.values())
     page = Page(out, options)
     _write_head(suite, execution, page)
-    _Conversation(view, execution, page, mask, verbose=options.verbose).write()
-    _write_error(execution, page, mask, verbose=options.verbose)
-    shown = _Assertions(execution, tool_calls, page, mask, verbose=options.verbose)
-    shown.write(assertions)
+    conversation = _Conversation(view, execution, page, mask, verbose=options.verbose)
+    numbers = sorted({*conversation.attempts, *ended})
+    for number in numbers:
+        of = f" of attempt {number}" if len(numbers) > 1 else ""
+        conversation.write(number, of)
+        if number in ended:
+            _write_found(ended[number], of, page, mask, verbose=options.verbose)
+        else:
+            page.heading(f"Attempt {number} was cut off")
     _write_reviews(view.reviews(execution), page)
+
+
+def _write_found(attempt: AttemptView, of: str, page: Page, mask: Mask, *, verbose: bool) -> None:
+    """Write what came of an attempt: its error, and its assertions."""
+    execution = attempt.execution
+    _write_error(execution, of, page, mask, verbose=verbose)
+    shown = _Assertions(execution, attempt.tool_calls, page, mask, verbose=verbose)
+    shown.write(attempt.assertions, of)
 
 
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
@@ -102,16 +116,18 @@ class _Conversation:
         self._mask = mask
         self._verbose = verbose
 
-    def write(self) -> None:
-        attempts = sorted({call.attempt for call in self._calls}) or [0]
-        for attempt in attempts:
-            title = "Transcript" if len(attempts) == 1 else f"Transcript of attempt {attempt}"
-            self._page.heading(title)
-            for message in self._first:
-                self._message(message)
-            for call in self._calls:
-                if call.attempt == attempt:
-                    self._call(call)
+    @property
+    def attempts(self) -> set[int]:
+        """The attempts in which something was said."""
+        return {call.attempt for call in self._calls}
+
+    def write(self, attempt: int, of: str) -> None:
+        self._page.heading(f"Transcript{of}")
+        for message in self._first:
+            self._message(message)
+        for call in self._calls:
+            if call.attempt == attempt:
+                self._call(call)
 
     def _message(self, message: dict[str, Any]) -> None:
         role = f"{message['role']} (prefill)" if message.get("prefill") else message["role"]
@@ -188,10 +204,12 @@ class _Conversation:
             self._page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
 
 
-def _write_error(execution: ExecutionView, page: Page, mask: Mask, *, verbose: bool) -> None:
+def _write_error(
+    execution: ExecutionView, of: str, page: Page, mask: Mask, *, verbose: bool
+) -> None:
     if execution.error_code is None:
         return
-    page.heading("Error")
+    page.heading(f"Error{of}")
     message = visible(bounded(mask.text(execution.error or ""), _VALUE, lines=40))
     code = (f"{execution.error_code} ({execution.error_number})", "magenta")
     page.line(code, f": {message}", indent=2, hang=2)
@@ -232,8 +250,8 @@ class _Assertions:
         self._mask = mask
         self._verbose = verbose
 
-    def write(self, assertions: Sequence[AssertionView]) -> None:
-        self._page.heading("Assertions")
+    def write(self, assertions: Sequence[AssertionView], of: str) -> None:
+        self._page.heading(f"Assertions{of}")
         if not assertions:
             self._page.line("None was evaluated.", indent=2)
         for assertion in assertions:

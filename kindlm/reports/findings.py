@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.attempts import AttemptView, mask_of_attempts, read_attempts
+from kindlm.history.masking import Mask, masked
 from kindlm.history.rows import AssertionView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 
-__all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of"]
+__all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of", "retried_findings_of"]
 
 
 @dataclass(slots=True)
@@ -44,14 +46,34 @@ class Findings:
 
 def findings_of(view: RunView, test: TestView) -> Findings:
     """Return what went wrong in a test; texts are masked, not yet made safe to print."""
+    return _findings(
+        (attempts[-1], mask_of_attempts(attempts))
+        for execution in view.executions(test)
+        if execution.status in (Status.FAILED, Status.ERRORED)
+        for attempts in [read_attempts(view, execution)]
+    )
+
+
+def retried_findings_of(view: RunView, test: TestView) -> Findings:
+    """Return what went wrong in attempts at a test after which executions were run again.
+
+    An execution stands there once for each such attempt.
+    """
+    return _findings(
+        (attempt, mask_of_attempts(attempts))
+        for execution in view.executions(test)
+        if execution.attempt > 1
+        for attempts in [read_attempts(view, execution)]
+        for attempt in attempts[:-1]
+    )
+
+
+def _findings(attempts: Iterable[tuple[AttemptView, Mask]]) -> Findings:
     assertions: dict[tuple[str | None, ...], FailedAssertion] = {}
     errors: dict[tuple[str | None, ...], FailedExecution] = {}
     warnings: dict[str, None] = {}
-    for execution in view.executions(test):
-        if execution.status not in (Status.FAILED, Status.ERRORED):
-            continue
-        evaluated, tool_calls = view.assertions(execution), view.tool_calls(execution)
-        mask = mask_of(execution, evaluated, tool_calls)
+    for attempt, mask in attempts:
+        execution = attempt.execution
         warnings |= dict.fromkeys(mask.text(warning) for warning in execution.warnings)
         if execution.error_code is not None:
             message = mask.text(execution.error or "")
@@ -59,8 +81,8 @@ def findings_of(view: RunView, test: TestView) -> Findings:
                 (execution.error_code, message), FailedExecution(execution, message)
             )
             error.executions.append(execution.id)
-        tools = tuple(call.tool for call in tool_calls)
-        for assertion in evaluated:
+        tools = tuple(call.tool for call in attempt.tool_calls)
+        for assertion in attempt.assertions:
             if not assertion.is_wrong:
                 continue
             key = (assertion.kind, assertion.label, assertion.failure_code, assertion.message)

@@ -12,8 +12,9 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
+from kindlm.history.attempts import AttemptView, mask_of_attempts, read_attempts
 from kindlm.history.groups import Group, Shard, ShardRun
-from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.masking import Mask, masked
 from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import (
     AssertionView,
@@ -240,16 +241,14 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
 
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
-    assertions, tool_calls = view.assertions(execution), view.tool_calls(execution)
-    mask = mask_of(execution, assertions, tool_calls)
+    attempts = read_attempts(view, execution)
+    mask = mask_of_attempts(attempts)
     return {
         "id": execution.id,
         "repeat": execution.repeat,
         # One that a stopped run never finished counts as skipped, everywhere.
         "status": execution.status or Status.SKIPPED,
-        "error": _error(execution, mask),
-        "output": mask.text(execution.output),
-        "toolCalls": [_tool_call(call, mask) for call in tool_calls],
+        **_found(attempts[-1], mask),
         "turns": execution.answers,
         "latencyMs": execution.latency_ms,
         "costUsd": execution.cost_usd,
@@ -258,8 +257,27 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
         "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},
         "finishReason": execution.finish_reason,
         "warnings": [mask.text(warning) for warning in execution.warnings],
-        "assertions": [_assertion(masked(assertion, mask)) for assertion in assertions],
+        "retriedAttempts": [
+            {
+                "attempt": attempt.number,
+                "status": attempt.execution.status,
+                **_found(attempt, mask),
+                "latencyMs": attempt.execution.latency_ms,
+                "costUsd": attempt.execution.cost_usd,
+            }
+            for attempt in attempts[:-1]
+        ],
         "reviews": [_review(review) for review in view.reviews(execution)],
+    }
+
+
+def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
+    """Return what came of an attempt at an execution."""
+    return {
+        "error": _error(attempt.execution, mask),
+        "output": mask.text(attempt.execution.output),
+        "toolCalls": [_tool_call(call, mask) for call in attempt.tool_calls],
+        "assertions": [_assertion(masked(found, mask)) for found in attempt.assertions],
     }
 
 

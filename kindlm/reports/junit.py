@@ -5,6 +5,7 @@ A `testsuite` for each suite and target, a `testcase` for each test; its repeats
 is a run that did not come to its end: what ran of it may all have passed.
 What people said of executions is a property of their `testsuite`: the schema of Jenkins
 (`junit-10.xsd` of its xUnit plugin) knows no properties of a `testcase`, nor its file and line.
+It knows the elements with which Maven Surefire tells of tests that were run again: those are here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import comparison
-from kindlm.reports.findings import FailedAssertion, FailedExecution, Findings, findings_of
+from kindlm.reports.findings import (
+    FailedAssertion,
+    FailedExecution,
+    Findings,
+    findings_of,
+    retried_findings_of,
+)
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.unsettled import Unsettled, unsettled
 from kindlm.reports.untrusted import bounded
@@ -143,7 +150,7 @@ def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
 
 def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -> None:
     attributes = {"name": test.name, "classname": classname, "time": _time(_seconds(test))}
-    if test.status is Status.PASSED and test.counts.total == 1:
+    if test.status is Status.PASSED and test.counts.total == 1 and not test.passed_later:
         xml.leaf("testcase", attributes)
         return
     with xml.element("testcase", attributes):
@@ -155,6 +162,7 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
             _write_failures(test, findings_of(view, test), xml)
         elif test.status is Status.ERRORED:
             _write_errors(test, findings_of(view, test), xml)
+        _write_retried(test, retried_findings_of(view, test), xml)
         xml.leaf("system-out", {}, _repeats(view, test))
 
 
@@ -183,13 +191,26 @@ def _write_failures(test: TestView, findings: Findings, xml: XmlWriter) -> None:
 def _write_errors(test: TestView, findings: Findings, xml: XmlWriter) -> None:
     undecided = [f for f in findings.assertions if f.assertion.outcome is Outcome.INCONCLUSIVE]
     for error in findings.errors:
-        code = error.first.error_code or ""
-        attributes = {"message": _with_times(error.message, error.executions), "type": code}
-        xml.leaf("error", attributes, _error_details(error))
+        xml.leaf("error", _error_attributes(error), _error_details(error))
     for finding in undecided:
         xml.leaf("error", _assertion_attributes(finding), _details(test, finding))
     if not (findings.errors or undecided):
         xml.leaf("error", {"message": "no reason was recorded", "type": "UNKNOWN_ERROR"})
+
+
+def _write_retried(test: TestView, findings: Findings, xml: XmlWriter) -> None:
+    """Write what went wrong before executions were run again, in the elements of Surefire.
+
+    They are `flaky…` in a test that passes after all, else `rerun…`; none of them fails a test.
+    """
+    kind = "flaky" if test.status is Status.PASSED else "rerun"
+    for finding in findings.assertions:
+        outcome = "Failure" if finding.assertion.outcome is Outcome.FAILED else "Error"
+        with xml.element(f"{kind}{outcome}", _assertion_attributes(finding)):
+            xml.leaf("stackTrace", {}, _details(test, finding))
+    for error in findings.errors:
+        with xml.element(f"{kind}Error", _error_attributes(error)):
+            xml.leaf("stackTrace", {}, _error_details(error))
 
 
 def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
@@ -198,6 +219,11 @@ def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
         "message": _with_times(assertion_name(assertion), finding.executions),
         "type": assertion.failure_code or assertion.kind,
     }
+
+
+def _error_attributes(error: FailedExecution) -> dict[str, str]:
+    message = _with_times(error.message, error.executions)
+    return {"message": message, "type": error.first.error_code or ""}
 
 
 def _details(test: TestView, finding: FailedAssertion) -> str:

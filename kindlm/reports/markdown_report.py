@@ -21,7 +21,13 @@ from kindlm.reports.assertion_text import assertion_fields, assertion_name, plac
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.text import headline_of, notes_of, run_text
 from kindlm.reports.figures import comparison, cost, duration, money, percent
-from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
+from kindlm.reports.findings import (
+    FailedAssertion,
+    FailedExecution,
+    Findings,
+    findings_of,
+    retried_findings_of,
+)
 from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
@@ -189,7 +195,7 @@ def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Ite
 def _failing(view: RunView) -> Iterator[str]:
     """Yield what went wrong, test by test: first in those that failed, then in those that passed.
 
-    A test passes in spite of a failure if its pass rate allows it.
+    A test passes in spite of a failure if its pass rate allows it, or if it did when run again.
     """
     told = left_out = 0
     for passed, title in ((False, "What went wrong"), (True, "Passed, with failures")):
@@ -197,7 +203,10 @@ def _failing(view: RunView) -> Iterator[str]:
         for suite in view.suites:
             for test in view.tests(suite.id):
                 failures = test.counts.failed or test.counts.errored or test.broken_limits
-                if not failures or (test.status is Status.PASSED) is not passed:
+                if (
+                    not (failures or test.passed_later)
+                    or (test.status is Status.PASSED) is not passed
+                ):
                     continue
                 if told == _DETAILED:
                     left_out += 1
@@ -218,6 +227,14 @@ def _test(view: RunView, test: TestView) -> Iterator[str]:
     for sentence in test.broken_limits:
         yield f"- {plain(sentence)}.\n"
     findings = findings_of(view, test)
+    yield from _found(test, findings)
+    if test.passed_later:
+        yield f"\nRun again, and passed then ({count(test.passed_later, 'execution')}):\n\n"
+        yield from _found(test, retried_findings_of(view, test))
+    yield "\n</details>\n"
+
+
+def _found(test: TestView, findings: Findings) -> Iterator[str]:
     told = [_error(error) for error in findings.errors]
     told += [_assertion(test, finding) for finding in findings.assertions]
     for lines in told[:_FINDINGS]:
@@ -226,7 +243,6 @@ def _test(view: RunView, test: TestView) -> Iterator[str]:
         yield f"- … and {count(len(told) - _FINDINGS, 'more finding')}\n"
     for warning in findings.warnings[:_FINDINGS]:
         yield f"- Warning: {code(warning)}\n"
-    yield "\n</details>\n"
 
 
 def _error(error: FailedExecution) -> Iterator[str]:
@@ -268,6 +284,7 @@ def _list(view: RunView) -> Iterator[str]:
     for test in islice(view.tests(), _LISTED):
         counts = test.counts
         passed = f"{counts.passed}/{counts.tested}" if counts.tested else "not run"
+        passed += ", flaky" if test.flaky else ""
         time = "" if test.latency_ms is None else duration(test.latency_ms)
         spent = "" if test.cost_usd is None else plain(money(test.cost_usd))
         name = f"{cell(test.name)} · {cell(test.target)}"

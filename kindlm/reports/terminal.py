@@ -109,16 +109,19 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -
         targets = [one_line(target) for target in view.targets(suite)]
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
-            _write_test(test, page, width)
+            _write_test(test, page, width, file=suite.path)
     else:
         pending = "pending" if view.status == "running" else "not run"
         shown = f" {count(suite.tests.total, 'test')}: {tally(suite.tests, pending)}"
         page.line(mark(suite.status), shown, indent=2, hang=2)
 
 
-def _write_test(test: TestView, page: Page, target_width: int) -> None:
-    """Write one line: name, target, repeats passed, mean time, cost as far as they are known."""
-    name, target = one_line(test.name), one_line(test.target)
+def _write_test(test: TestView, page: Page, target_width: int, file: str) -> None:
+    """Write one line: name, target, repeats passed, mean time, cost as far as they are known.
+
+    Names of scenarios begin with their file, which stands above them.
+    """
+    name, target = one_line(test.name.removeprefix(f"{file}::")), one_line(test.target)
     figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
     time = "" if test.latency_ms is None else duration(test.latency_ms)
     cost = "" if test.cost_usd is None else money(test.cost_usd)

@@ -154,3 +154,28 @@ def test_a_result_that_only_advises_says_so(history: Any, make: Any) -> None:
     run.execution(status=Status.PASSED, assertions=(advice, make.passed()))
     text = rendered(run.finish(), "1")
     assert_in_order(text, "✗ contains says goodbye (advisory)", "✓ contains contains hi")
+
+
+def test_personal_data_of_one_attempt_is_redacted_in_all(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    found = {"source": "output", "start": 9, "end": 24, "name": "email", "excerpt": "a**@***.com"}
+    leak = make.failed("pii", "pii", "PII_DETECTED", evidence=[found])
+    run.execution(output="Write to ann@example.com.", assertions=(leak,), retried=True)
+    run.execution(number=1, attempt=2, output="Not ann@example.com.", assertions=(make.passed(),))
+    text = rendered(run.finish(), "1")
+    assert "ann@example.com" not in text
+    assert_in_order(text, "Transcript of attempt 1", "PII_DETECTED", "Transcript of attempt 2")
+
+
+def test_an_attempt_that_was_cut_off_is_told_as_that(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(finished=False)
+    run.execution(number=1, attempt=2, assertions=(make.passed(),))
+    assert_in_order(
+        rendered(run.finish(), "1"),
+        "Attempt 1 was cut off",
+        "Transcript of attempt 2",
+        "Assertions of attempt 2",
+    )

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from kindlm.reports.xml_text import escaped
 
+# What Maven Surefire and Jenkins tell of tests that were run again; GitLab passes over it.
+RERUN = ["flakyFailure", "flakyError", "rerunFailure", "rerunError"]
+
 # Which attributes an element must have, which it may have, and its children in their order: what
 # the schemas of Jenkins (junit-10.xsd) and GitLab have in common.
 SCHEMA: dict[str, tuple[set[str], set[str], list[str]]] = {
@@ -27,8 +30,10 @@ SCHEMA: dict[str, tuple[set[str], set[str], list[str]]] = {
     "testcase": (
         {"name", "classname"},
         {"time"},
-        ["skipped", "error", "failure", "system-out"],
+        ["skipped", "error", "failure", *RERUN, "system-out"],
     ),
+    **dict.fromkeys(RERUN, ({"type"}, {"message"}, ["stackTrace"])),
+    "stackTrace": (set(), set(), []),
     "skipped": (set(), {"message"}, []),
     "error": ({"message", "type"}, set(), []),
     "failure": ({"message", "type"}, set(), []),
@@ -212,6 +217,31 @@ def test_markup_in_content_stays_content(history: Any, make: Any, write: Any) ->
     in_one_line = hostile.replace("\x1b", "\\x1b").replace("\n", "\\n")
     assert case[0].get("message") == f"contains {in_one_line}"
     assert case[0].text == f"{shown}\nkindlm.yaml:42"
+
+
+def test_what_was_run_again_fails_no_test_that_passed_then(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("flaky"), make.planned("bad"), make.planned("good")])
+    error = ("PROVIDER_TIMEOUT", 302, "It took too long.", "Wait.")
+    run.execution("flaky", assertions=(make.failed(label="hi"),), retried=True)
+    run.execution("flaky", number=1, attempt=2, output=None, error=error, retried=True)
+    run.execution("flaky", number=1, attempt=3, assertions=(make.passed(label="hi"),))
+    run.execution("bad", number=2, assertions=(make.failed(label="hi"),), retried=True)
+    run.execution("bad", number=2, attempt=2, assertions=(make.failed(label="ho"),))
+    run.execution("good", number=3, assertions=(make.passed(),))
+    root = valid(write(run.finish(), "junit"))
+    told = {
+        case.get("name"): [(child.tag, child.get("message")) for child in case][:-1]
+        for case in root.iter("testcase")
+        if case.get("classname") == "support"
+    }
+    assert told == {
+        "flaky": [("flakyFailure", "contains hi"), ("flakyError", "It took too long.")],
+        "bad": [("failure", "contains ho"), ("rerunFailure", "contains hi")],
+        "good": [],
+    }
 
 
 texts = st.text(alphabet=st.characters(), max_size=30)

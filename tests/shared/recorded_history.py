@@ -138,8 +138,12 @@ class RunWriter:
         source: str | None = None,
         provider: str = "openai",
         score: float | None = None,
+        retried: bool = False,
     ) -> str:
-        """Record one attempt of an execution; return its id."""
+        """Record one attempt of an execution; return its id.
+
+        One that was `retried` is followed by another attempt, of the same `number`.
+        """
         if number is None:
             self._executions += 1
             number = self._executions
@@ -199,6 +203,7 @@ class RunWriter:
                     finish_reason=None if output is None else FinishReason.STOP,
                     warnings=list(warnings),
                     score=score,
+                    retried=retried,
                 ),
                 subject,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,16 +80,20 @@ def attempts_of(
     first: Sequence[dict[str, Any]],
     calls: Sequence[CallView],
     tools: Sequence[ToolCallView],
+    ended: Iterable[int],
     mask: Mask,
 ) -> tuple[Attempt, ...]:
-    """Return the attempts of an execution, masked; one without calls has at least its messages."""
+    """Return the attempts of an execution, masked; one without calls has at least its messages.
+
+    `ended` are the numbers of those that ended: in some of them nobody may have been called.
+    """
     # A command is sent no message: that of the record is empty.
     said = tuple(
         _said(message, mask)
         for message in first
         if message["text"] != "" or not any(call.provider == "command" for call in calls)
     )
-    numbers = sorted({call.attempt for call in calls}) or [1]
+    numbers = sorted({*(call.attempt for call in calls), *ended})
     return tuple(
         Attempt(
             number,

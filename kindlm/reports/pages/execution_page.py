@@ -8,9 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.costs import Paid, paid_for_execution
 from kindlm.history.execution_place import Span, read_place, read_requests, read_spans
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.masking import masked
 from kindlm.history.rows import AssertionView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
@@ -19,6 +20,7 @@ from kindlm.reports.figures import cost, duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.conversation import Called, attempts_of, highlighted, pretty
 from kindlm.reports.pages.document import Document
+from kindlm.reports.pages.earlier_attempts import earlier_attempts
 from kindlm.reports.pages.evidence import excerpts_of
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
@@ -41,9 +43,9 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
     execution = view.execution(wanted)
     if execution is None:
         return None
-    assertions, tools = view.assertions(execution), view.tool_calls(execution)
-    mask = mask_of(execution, assertions, tools)
-    shown = [masked(assertion, mask) for assertion in assertions]
+    attempts = read_attempts(view, execution)
+    tools, mask = attempts[-1].tool_calls, mask_of_attempts(attempts)
+    shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
     requests = read_requests(db, execution.id)
     decided = (Outcome.PASSED, Outcome.SKIPPED)
     return Document(
@@ -64,8 +66,10 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
                 view.first_messages(execution),
                 view.calls(execution),
                 view.all_tool_calls(execution),
+                [attempt.number for attempt in attempts],
                 mask,
             ),
+            "earlier": earlier_attempts(attempts, mask),
             "output": execution.output,
             "waterfall": _waterfall(read_spans(db, execution.id)),
             "reviews": view.reviews(execution),

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
 
+from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.costs import paid_for_execution
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.masking import masked
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.pages.conversation import attempts_of
 from kindlm.reports.pages.document import Document, render_fragment, render_part
+from kindlm.reports.pages.earlier_attempts import earlier_attempts
 from kindlm.reports.pages.evidence import excerpts_of
 from kindlm.reports.pages.links import Links, NoLinks
 from kindlm.reports.pages.run_page import SIGNS, STATUS_MOODS, run_document
@@ -154,8 +156,9 @@ class _Pieces:
 
     def _piece(self, execution: ExecutionView, *, opened: bool) -> Markup:
         view = self.view
-        assertions, tools = view.assertions(execution), view.tool_calls(execution)
-        mask = mask_of(execution, assertions, tools)
+        attempts = read_attempts(view, execution)
+        assertions, tools = attempts[-1].assertions, attempts[-1].tool_calls
+        mask = mask_of_attempts(attempts)
         status = execution.status.value if execution.status else "not finished"
         return render_fragment(
             "report_execution.html",
@@ -176,8 +179,10 @@ class _Pieces:
                     view.first_messages(execution),
                     view.calls(execution),
                     view.all_tool_calls(execution),
+                    [attempt.number for attempt in attempts],
                     mask,
                 ),
+                "earlier": earlier_attempts(attempts, mask),
                 "once": self._once,
             },
         )
