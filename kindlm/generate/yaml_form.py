@@ -20,6 +20,7 @@ def yaml_text(scenario: PlannedScenario, agent: str | None) -> str:
     lines = [
         _ORIGIN,
         *keyed("name: ", scenario.title, ""),
+        *keyed("description: ", scenario.why, ""),
         f"tags: [{scenario.category}, generated]",
         *(keyed("agent: ", agent, "") if agent is not None else ()),
         "persona:",

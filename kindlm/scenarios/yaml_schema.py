@@ -145,6 +145,8 @@ class ScenarioConfig(_Mapping):
     """A scenario."""
 
     name: Text
+    description: Maybe[str] = None
+    """What it is good for, for those who read it."""
     persona: Maybe[PersonaConfig] = None
     turns: list[TurnConfig] = Field(min_length=1)
     assertions: list[ChecksConfig] = []

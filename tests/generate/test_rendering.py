@@ -143,7 +143,8 @@ def test_what_a_user_says_is_what_the_file_says(item: dict[str, object]) -> None
         assert said | rules | {scenario.title} <= literals
         document = yaml.safe_load(yaml_text(scenario, None))
         assert [turn["says"] for turn in document["turns"]] == [t.says for t in scenario.turns]
-        assert set(document) == {"name", "tags", "persona", "turns"}
+        assert set(document) == {"name", "description", "tags", "persona", "turns"}
+        assert document["description"] == scenario.why
         for turn, plan in zip(document["turns"], scenario.turns, strict=True):
             expected = [{"judge": rule} for rule in plan.right]
             expected += [{"guardrail": {"must_not": list(plan.wrong)}}] if plan.wrong else []
