@@ -31,6 +31,7 @@ from kindlm.cli.reporters import (
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded, no_selection
 from kindlm.config import Diagnostic
+from kindlm.engine.cutting_off import leaving_nothing
 from kindlm.engine.execution import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
@@ -212,7 +213,8 @@ def record_run(
         try:
             # What an agent in Python prints must not run into a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
-                asyncio.run(_run(request, run, log, view, console, held, fail_fast=fail_fast))
+                work = _run(request, run, log, view, console, held, fail_fast=fail_fast)
+                asyncio.run(leaving_nothing(work))
         finally:
             # However it ended: what was not written must not be lost with the process.
             if log.failure:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
 
-__all__ = ["cut_off"]
+__all__ = ["cut_off", "leaving_nothing"]
+
+T = TypeVar("T")
 
 _GRACE_S = 2.0
 """What is cut off may close what it has opened; then nobody waits for it any more."""
@@ -23,3 +25,15 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in unending:
         # The event loop would wait for it, for ever, before it closes.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented for such a use
+
+
+async def leaving_nothing(work: Awaitable[T]) -> T:
+    """Return what the whole work of an event loop gives, and end the tasks that it left behind.
+
+    Functions of tests may start some and not wait for them.
+    """
+    try:
+        return await work
+    finally:
+        this = asyncio.current_task()
+        await cut_off(task for task in asyncio.all_tasks() if task is not this)

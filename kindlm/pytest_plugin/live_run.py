@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kindlm.config import Diagnostic
+from kindlm.engine.cutting_off import leaving_nothing
 from kindlm.engine.execution import Finished
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError
@@ -195,7 +196,7 @@ class LiveRun:
                 self._log = log
                 try:
                     with suppress(WriteFailedError):
-                        asyncio.run(self._session(log))
+                        asyncio.run(leaving_nothing(self._session(log)))
                 finally:
                     if log.failure:
                         self.failure = log.failure

@@ -180,6 +180,27 @@ async def test_it(t: Trial) -> None:
     assert project.statuses() == {"test_it": "errored"}
 
 
+def test_a_task_that_is_left_behind_and_never_ends_holds_up_no_end(project: Project) -> None:
+    code = project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    async def forever() -> None:
+        while True:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                pass
+
+    test_it.kept = asyncio.create_task(forever())
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert code == 0
+
+
 def test_what_is_left_behind_records_nothing_more(project: Project) -> None:
     project.test(
         tests="""
