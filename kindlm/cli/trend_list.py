@@ -14,6 +14,7 @@ from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
 
 __all__ = ["trends_json", "trends_text"]
 
@@ -100,6 +101,9 @@ def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
         parts.append(f"{percent(found.within)} of pairs of repeats came out differently")
     if found.between is not None:
         parts.append(f"{percent(found.between)} of runs did not come out like the run before")
+    if later := trend.passed_later.passed:
+        of = count(trend.passed_later.n, "execution")
+        parts.append(f"{later:,} of {of} passed only when run again")
     if parts:
         yield "flaky", ", ".join(parts)
 
@@ -116,7 +120,7 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         one_line(point.label or ""),
         when.strftime("%Y-%m-%d %H:%M"),
         str(point.status),
-        f"{counts.passed}/{counts.tested}" if counts.tested else "-",
+        _passed(point),
         "" if point.judge is None else score(point.judge),
         "" if point.latency_ms is None else duration(point.latency_ms),
         "" if point.cost_usd is None else money(point.cost_usd),
@@ -126,6 +130,12 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
     )
 
 
+def _passed(point: TrendPoint) -> str:
+    if not point.counts.tested:
+        return "-"
+    return f"{point.counts.passed}/{point.counts.tested}{' flaky' if point.flaky else ''}"
+
+
 def _trend(trend: Trend) -> dict[str, Any]:
     test, flaky = trend.test, trend.flakiness
     return {
@@ -133,7 +143,11 @@ def _trend(trend: Trend) -> dict[str, Any]:
         "suite": test.suite,
         "test": test.name,
         "target": test.target,
-        "flakiness": {"within": flaky.within, "between": flaky.between},
+        "flakiness": {
+            "within": flaky.within,
+            "between": flaky.between,
+            "passedLater": trend.passed_later.passed,
+        },
         "runs": [_point(point) for point in trend.points],
     }
 
@@ -152,7 +166,11 @@ def _point(point: TrendPoint) -> dict[str, Any]:
             "errored": point.counts.errored,
             "skipped": point.counts.untested,
         },
-        "ownExecutions": {"passed": point.own.passed, "tested": point.own.n},
+        "ownExecutions": {
+            "passed": point.own.passed,
+            "passedLater": point.passed_later,
+            "tested": point.own.n,
+        },
         "passRate": point.counts.pass_rate,
         "judgeAvg": point.judge,
         "weightedScoreAvg": point.weighted,

@@ -11,7 +11,7 @@ from itertools import pairwise
 from kindlm.history.costs import paid_for_test
 from kindlm.history.score_limits import LimitedScores
 from kindlm.history.statistics import Counts, Flakiness, flakiness
-from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.history.verdict import StatusCounts, is_flaky, test_status
 from kindlm.outcome import Status
 from kindlm.projections.naming import RUN_LABEL
 from kindlm.suite import ScoreLimits
@@ -54,7 +54,10 @@ SELECT coalesce(sum(status = 'passed'), 0) AS passed, coalesce(sum(status = 'fai
        coalesce(sum(status = 'skipped'), 0) AS skipped, coalesce(sum(status IS NULL), 0) AS pending,
        avg(CASE WHEN answers > 0 THEN latency_ms END) AS latency_ms,
        coalesce(sum(status = 'passed' AND NOT is_taken), 0) AS own_passed,
-       coalesce(sum(status IN ('passed', 'failed', 'errored') AND NOT is_taken), 0) AS own_tested
+       coalesce(sum(status IN ('passed', 'failed', 'errored') AND NOT is_taken), 0) AS own_tested,
+       coalesce(sum(status = 'passed' AND NOT is_taken AND EXISTS (
+         SELECT 1 FROM retried_attempts r WHERE r.execution = id
+       )), 0) AS passed_later
   FROM (SELECT e.*, coalesce((
                  SELECT min(c.recorded_in IS NOT NULL)
                    FROM provider_calls c
@@ -121,7 +124,8 @@ class TrendPoint:
     scores, `latency_ms` the mean of its executions, `cost_usd` all that was paid for them, None if
     a part is unknown. `models` are those that answered, as they were reported. `scores` are its
     weighted scores where these have limits. `own` counts the executions that were not answered from
-    the history alone. `changes` says what is another one than in the run before.
+    the history alone, `passed_later` those of them that passed only when they were run again.
+    `changes` says what is another one than in the run before.
     """
 
     run: str
@@ -143,12 +147,23 @@ class TrendPoint:
     models: tuple[str, ...]
     scores: LimitedScores | None
     own: Counts
+    passed_later: int
     changes: tuple[str, ...] = ()
 
     @property
     def status(self) -> Status:
         """How the test came out in the run."""
         return test_status(self.counts, self.pass_rate_min, self.scores)
+
+    @property
+    def at_once(self) -> Counts:
+        """Of its own executions, those that passed at the first attempt."""
+        return Counts(self.own.passed - self.passed_later, self.own.n)
+
+    @property
+    def flaky(self) -> bool:
+        """Whether it passed in some repeats or attempts, and in others did not."""
+        return is_flaky(self.counts, self.passed_later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +193,18 @@ class Trend:
         """How much the test disagrees with itself, in and between runs that were carried out.
 
         Runs that were rescored or replayed say nothing new of the tested model, nor does what was
-        answered from the history.
+        answered from the history. What passed only when it was run again counts as not passed.
         """
-        return flakiness([point.own for point in reversed(self.counted) if point.mode == "live"])
+        live = [point for point in reversed(self.counted) if point.mode == "live"]
+        return flakiness([point.at_once for point in live])
+
+    @property
+    def passed_later(self) -> Counts:
+        """How many of all executions passed only when they were run again."""
+        points = self.counted
+        return Counts(
+            sum(point.passed_later for point in points), sum(point.own.n for point in points)
+        )
 
 
 def find_tests(
@@ -251,6 +275,7 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> Tren
         models=tuple(found[0] for found in db.execute(_MODELS, key)),
         scores=_scores(db, row, key),
         own=Counts(counts["own_passed"], counts["own_tested"]),
+        passed_later=counts["passed_later"],
     )
 
 

@@ -82,7 +82,7 @@ def test_programs_get_all_of_it(runs: Any, record: Any) -> None:
 
     (test,) = report["tests"]
     assert (test["project"], test["suite"], test["target"]) == ("shop", "support", "gpt")
-    assert test["flakiness"] == {"within": 0.5, "between": 1.0}
+    assert test["flakiness"] == {"within": 0.5, "between": 1.0, "passedLater": 0}
     newer, older = test["runs"]
     assert (newer["id"], newer["status"], newer["passRate"]) == ("run2", "failed", 0.5)
     assert newer["executions"] == {"passed": 1, "failed": 1, "errored": 0, "skipped": 0}
@@ -135,7 +135,7 @@ def test_what_was_rescored_says_nothing_of_flakiness(runs: Any, record: Any) -> 
 
     (test,) = json.loads(runs("-t", "greets", "--format", "json").out)["tests"]
 
-    assert test["flakiness"] == {"within": 0.0, "between": None}
+    assert test["flakiness"] == {"within": 0.0, "between": None, "passedLater": 0}
     assert "rescored" in runs("-t", "greets").out
 
 

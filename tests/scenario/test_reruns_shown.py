@@ -147,3 +147,16 @@ def test_the_report_in_one_file_tells_why_a_test_is_flaky(
     text = text_of(shown(capsys, "report", "latest", "--format", "html"))
     assert "1/1 flaky" in text
     assert "CONTAINS_FAILED" in text[text.index("attempt 1: failed") : text.index("attempt 2")]
+
+
+def test_what_passed_only_when_run_again_is_flaky_over_time(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(project, "good")
+    record(project, "bad", "good")
+    told = json.loads(shown(capsys, "runs", "--test", "test_it", "--format", "json"))
+    (test,) = told["tests"]
+    assert test["flakiness"] == {"within": None, "between": 1.0, "passedLater": 1}
+    text = shown(capsys, "runs", "--test", "test_it")
+    assert "1 of 2 executions passed only when run again" in text
+    assert "1/1 flaky" in text

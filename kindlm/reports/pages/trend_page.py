@@ -80,6 +80,8 @@ def _facts(found: Trend) -> Iterator[tuple[str, str]]:
         yield "Pairs of repeats that differ", percent(flaky.within)
     if flaky.between is not None:
         yield "Runs unlike the one before", percent(flaky.between)
+    if later := found.passed_later.passed:
+        yield "Passed only when run again", count(later, "execution")
     if left := len(found.points) - len(found.counted):
         yield "Not counted", count(left, "run")
 
