@@ -94,6 +94,8 @@ class AssistantsAgent:
         self._assistant = assistant
         self._thread: str | None = None
         self._said = 0
+        self._posted = 0
+        self._may_be_posted = False
         self._run: str | None = None
         self._usage = Usage(0, 0)
         self._simulated: dict[str, ToolUse] = {}
@@ -110,7 +112,8 @@ class AssistantsAgent:
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
 
-        A run that was lost sight of is found again when the message is sent a second time.
+        Sent a second time, it is not added again if it is there, and a run that was lost sight of
+        is found again.
         """
         assistant = (request.context or {}).get("assistant_id") or self._assistant
         if not isinstance(assistant, str) or not assistant:
@@ -163,10 +166,20 @@ class AssistantsAgent:
             self._thread = _id(await self._api.post("/threads", {}))
         users = sum(message.role is Role.USER for message in request.messages)
         if self._said < users:
-            message = {"role": "user", "content": last_user_text(request)}
-            await self._api.post(path("threads", self._thread, "messages"), message)
+            messages = path("threads", self._thread, "messages")
+            if not (self._may_be_posted and await self._has_new_message(messages)):
+                self._may_be_posted = True
+                message = {"role": "user", "content": last_user_text(request)}
+                await self._api.post(messages, message)
+            self._may_be_posted = False
+            self._posted += 1
             self._said = users
         return self._thread
+
+    async def _has_new_message(self, messages: str) -> bool:
+        """Tell whether a message is there although the answer to it was lost."""
+        listed = await self._api.list(messages, order="desc")
+        return len([1 for message in listed if message.get("role") == "user"]) > self._posted
 
     async def _answer_tools(
         self, request: AgentRequest, run: Mapping[str, Any], thread: str
@@ -226,7 +239,9 @@ class AssistantsAgent:
             ErrorCode.PROVIDER_API_ERROR,
             f"{self._who.title} asks for the answers of its functions ({names}),"
             " and the test simulates no tools",
-            "Say what they answer: `tools` of the test, or `mocks.tool_mocks` of an EvalView case",
+            "Say what they answer: `tools` of a test in kindlm.yaml, or `mocks.tool_mocks` of an "
+            "EvalView case. Scenarios simulate none: there, put the assistant behind a server or a "
+            "function of yours that answers its functions",
             body=json.dumps(run),
         )
 
@@ -290,6 +305,7 @@ def _no_assistant(who: failures.Who) -> KindlmError:
     return failures.bad_option(
         who,
         "nothing says which assistant it is",
-        "Set OPENAI_ASSISTANT_ID, or name it: assistant_id in adapter_config or the context of an"
-        " EvalView case, `assistantId` in kindlm.yaml",
+        "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id` of the"
+        " agent in kindlm.toml or of a scenario, in adapter_config or in the context of an EvalView"
+        " case",
     )

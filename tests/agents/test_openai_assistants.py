@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,55 @@ class TestConversations:
         assert failure(first).details["retryable"]
         assert success(second).text == "found"
         assert lines(app).count("POST /threads/thread_1/runs") == 1
+
+
+class _Losing(AssistantsApp):
+    """Takes messages, and loses its answer to the one with a number."""
+
+    def __init__(self, lost, *runs):
+        super().__init__(*runs)
+        self.lost = lost
+        self.taken = 0
+
+    def handle(self, request):
+        answer = super().handle(request)
+        if self.requests[-1].line == "POST /threads/thread_1/messages":
+            self.taken += 1
+            if self.taken == self.lost:
+                return replace(answer, cut="before")
+        return answer
+
+
+class TestLostAnswers:
+    @pytest.mark.parametrize("lost", [1, 2])
+    def test_a_message_that_arrived_is_not_sent_again(self, talk, success, failure, ask, lost):
+        app = _Losing(lost, ScriptedRun("first"), ScriptedRun("second"))
+        requests = [ask(ONE), ask(ONE, OK, TWO)]
+        requests.insert(lost, requests[lost - 1])
+        results = talk(app, *requests)
+        assert failure(results.pop(lost - 1)).details["retryable"]
+        assert [success(result).text for result in results] == ["first", "second"]
+        assert app.taken == 2
+
+    def test_a_message_that_did_not_arrive_is_sent_again(self, talk, success, failure, ask):
+        app = AssistantsApp(ScriptedRun("first"))
+        line = "POST /threads/thread_1/messages"
+        app.answers[line] = HttpAnswer(503, b"{}")
+        handle = app.handle
+
+        def once(request):
+            answer = handle(request)
+            if app.requests[-1].line == line:
+                app.answers.pop(line, None)
+            return answer
+
+        app.handle = once
+        first, second = talk(app, ask(ONE), ask(ONE))
+        assert failure(first).details["retryable"]
+        assert success(second).text == "first"
+        assert [request.body["content"] for request in app.requests if request.line == line] == [
+            "one", "one"
+        ]  # fmt: skip
 
 
 class TestWhichAssistant:
