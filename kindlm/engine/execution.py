@@ -27,6 +27,7 @@ from kindlm.engine.conversation import (
     first_messages,
 )
 from kindlm.engine.deadline import Deadline
+from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.permits import Permits
 from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
@@ -211,7 +212,7 @@ class _Attempt:
         """Converse and check, and record how it ended; None if it was cut off."""
         self._recorder.record(self._start())
         try:
-            error = await self._guarded()
+            error = in_words_of(self._suite, await self._guarded())
         except asyncio.CancelledError:
             if self._permit.takes_back():
                 return None
@@ -219,6 +220,8 @@ class _Attempt:
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
         is_held = self._held is not None
         ended = _finish(self._conversation, status, error, is_held=is_held)
+        told = [said_in_words_of(self._suite, warning) for warning in ended.warnings]
+        ended = ended.model_copy(update={"warnings": told})
         if self._trial is not None:
             ended = ended.model_copy(update={"score": self._trial.score})
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()

@@ -370,3 +370,11 @@ def test_that_there_is_no_sandbox_is_told_when_the_test_passes(
     project.write("kindlm.toml", program)
     assert project.test() == 0
     assert "Daytona" not in capsys.readouterr().err
+
+
+def test_what_failed_is_told_with_the_keys_of_this_file(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.agent.answer = lambda _: 404
+    assert "Check the path of the agent's `url`" in shown(project, capsys)
+    assert project.rows("SELECT hint FROM executions") == [("Check the path of the agent's `url`",)]

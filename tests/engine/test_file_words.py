@@ -1,0 +1,59 @@
+"""What failed is told with the keys of the file that the user has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from suites import make_suite
+
+from kindlm.agents import failures as of_agents
+from kindlm.engine.file_words import in_words_of, said_in_words_of
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.providers import failures as of_providers
+
+WHO = of_agents.Who("shop")
+LLM = of_providers.Endpoint("openai", "http://127.0.0.1:1", "OPENAI_API_KEY")
+GONE = OSError("connection refused")
+
+FAILURES = [
+    of_agents.of_timeout(WHO, 1),
+    of_agents.of_network(WHO, "http://127.0.0.1:1", GONE),
+    of_agents.of_reply(WHO, "no text", "{}"),
+    of_agents.of_page(WHO, "<html>", 200),
+    *(of_agents.of_status(WHO, status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
+    of_agents.bad_option(WHO, "its `endpoint` is no http or https URL", "Add `oneShot: true`"),
+    of_providers.of_timeout(LLM, 1),
+    of_providers.of_network(LLM, GONE),
+    of_providers.of_excess(LLM, 1),
+    of_providers.of_reply(LLM, 200, "", "no text"),
+    *(of_providers.of_status(LLM, status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
+]
+OF_KINDLM_YAML = re.compile(r"[a-z]+[A-Z]|`endpoint`|defaults\.|providers\.|kindlm\.yaml|: true")
+
+
+@pytest.mark.parametrize("front_end", ["scenario", "generation"])
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: error.message)
+def test_scenarios_are_told_of_what_kindlm_toml_has(error: KindlmError, front_end: str) -> None:
+    found = in_words_of(make_suite(front_end=front_end), error)
+    assert found is not None
+    shown = re.sub(r"[A-Z]\w*AI|EvalView", "", f"{found.hint} {found.message}")
+    assert OF_KINDLM_YAML.search(shown) is None
+    assert found.hint is None or len(found.hint) > 10
+
+
+def test_suites_are_told_of_what_kindlm_yaml_has() -> None:
+    assert [in_words_of(make_suite(), error) for error in FAILURES] == FAILURES
+
+
+def test_a_generation_is_not_told_of_options_that_it_lacks() -> None:
+    generation = make_suite(front_end="generation")
+    told = [in_words_of(generation, error) for error in FAILURES]
+    assert not any("--concurrency" in (each.hint or "") for each in told if each)
+    hint = "Raise defaults.timeoutMs, or check whether the provider is slow"
+    assert said_in_words_of(generation, hint) == "Check whether the provider is slow"
+
+
+def test_what_others_said_is_quoted_as_it_is() -> None:
+    error = KindlmError(ErrorCode.PROVIDER_API_ERROR, "It said: set `timeoutMs`")
+    assert in_words_of(make_suite(front_end="scenario"), error) == error
