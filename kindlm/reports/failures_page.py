@@ -50,13 +50,15 @@ def _write_test(
     counts = test.counts
     how = Status.ERRORED if counts.errored and not counts.failed else Status.FAILED
     number = counts.failed or counts.errored
+    # Names of scenarios begin with the name of their suite, which is their file.
+    where = "" if test.name.startswith(f"{suite.name}::") else f"{one_line(suite.name)}, "
     page.blank()
     page.line(
         mark(test.status),
         " ",
         (one_line(test.name), "bold"),
         f" · {one_line(test.target)}",
-        (f"  {one_line(suite.name)}, {number} of {counts.tested} {how.value}", "dim"),
+        (f"  {where}{number} of {counts.tested} {how.value}", "dim"),
         indent=2,
         hang=2,
     )

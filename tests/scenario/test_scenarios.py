@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from scenario_project import Project
 
+from kindlm.cli.app import run
+
 
 def test_a_scenario_talks_to_the_agent_and_is_checked(project: Project) -> None:
     code = project.test(
@@ -434,3 +436,22 @@ def test_it(t: SyncTrial) -> None:
     )
     assert "make the scenario an `async def test_" in message
     assert project.statuses() == {"test_it": "errored"}
+
+
+def test_a_file_is_named_once_above_its_tests(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write(
+        "tests/test_it.py",
+        "from kindlm import *"
+        """
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("bye")
+""",
+    )
+    assert run(["test", "tests"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    heading = told.index("tests/test_it.py")
+    assert told[heading + 1].split()[:3] == ["✗", "test_it", "agent"]
+    assert "  ✗ tests/test_it.py::test_it · agent  1 of 1 failed" in told
