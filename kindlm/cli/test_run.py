@@ -104,7 +104,9 @@ def run_tests(options: TestOptions) -> int:
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
         return record_and_report(request, unfinished.run, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
-        fail([_nothing_selected(options.shard)], console)
+        has_tests = any(suite.cases for suite in request.suites)
+        error = _nothing_selected(options.shard) if has_tests else _no_tests(request.suites)
+        fail([error], console)
     if options.dry_run:
         return _show_plan(request, options, console)
     if options.shard and request.group is None and options.warnings:
@@ -406,6 +408,14 @@ def _run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"Run {run} goes on already: {by} holds it.",
         "Wait until it has ended, or end it; then: kindlm test --resume",
+    )
+
+
+def _no_tests(suites: Sequence[Suite]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Nothing was tested: there are no tests in {', '.join(suite.path for suite in suites)}.",
+        "Write one: a function test_… under @scenario. What skips itself has none.",
     )
 
 

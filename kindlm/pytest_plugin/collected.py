@@ -117,7 +117,7 @@ def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str:
     owner = node.getparent(pytest.Class)
     written = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
     bound = owner is not None and not isinstance(written, staticmethod)
-    return arguments_of(function, list(node.iter_markers()), bound=bound).trial
+    return arguments_of(function, list(node.iter_markers()), bound=bound).trial or ""
 
 
 def collect(

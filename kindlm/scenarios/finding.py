@@ -125,7 +125,12 @@ def find_scenarios(module: ModuleType, source: bytes, file: str) -> FoundScenari
             problems += _overlooked(test)
             continue
         try:
-            scenarios += _cases(test)
+            marks = [*marks_of(test.function), *test.place.marks]
+            taken = arguments_of(test.function, marks, bound=test.is_bound)
+            if taken.trial is None:
+                problems.append(Diagnostic(_without_trial(test), "error", test.name, None))
+            else:
+                scenarios += _cases(test, marks, taken, taken.trial)
         except Exception as error:  # noqa: BLE001 - whatever the user's values raise
             problems.append(Diagnostic(_unreadable(test, error), "error", test.name, None))
     return FoundScenarios(tuple(scenarios), tuple(problems))
@@ -160,15 +165,13 @@ def _is_function(value: object) -> bool:
     return hasattr(inspect.unwrap(inner), "__code__") if callable(inner) else False
 
 
-def _cases(test: _Test) -> Iterator[Scenario]:
+def _cases(test: _Test, marks: Sequence[Any], taken: Arguments, trial: str) -> Iterator[Scenario]:
     spec = spec_of(test.function)
     assert spec is not None
-    marks = [*marks_of(test.function), *test.place.marks]
-    taken = arguments_of(test.function, marks, bound=test.is_bound)
     hint = _constructed(test.place) or _needs(taken, marks) or test.place.hint
     file = Path(test.where.file)
     for case in taken.cases() or [Parameters()]:
-        script = FunctionScript(test.find, file, test.where, taken.trial, case.arguments)
+        script = FunctionScript(test.find, file, test.where, trial, case.arguments)
         own = [*case.marks, *marks]
         skipped = case.is_empty or is_skipped(own)
         text = None if skipped else open_condition(own)
@@ -214,6 +217,16 @@ def _overlooked(test: _Test) -> list[Diagnostic]:
         {"reason": "no_scenario"},
     )
     return [Diagnostic(error, "warning", test.name, None)]
+
+
+def _without_trial(test: _Test) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The scenario {test.name} takes no trial",
+        "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",
+        test.where,
+        {"reason": "no_trial"},
+    )
 
 
 def _unreadable(test: _Test, error: Exception) -> KindlmError:

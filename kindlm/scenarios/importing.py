@@ -38,7 +38,7 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     folder of the outermost package. Modules from there are its own: another folder may have a
     module of the same name.
     """
-    file = file.resolve()
+    named, file = file, file.resolve()
     folder, name = _root_and_name(file)
     for each in _brought.pop(file, ()):
         sys.modules.pop(each, None)
@@ -52,7 +52,7 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     except BaseException as error:  # noqa: BLE001 - whatever the user's file raises
         if _skips_itself(error):
             return Ok(SkippedFile(str(error) or "no reason", _line(file, error)))
-        return Err(_not_imported(file, error))
+        return Err(_not_imported(SourceLocation(str(named), _line(file, error)), error))
     finally:
         _brought[file] = {each for each in set(sys.modules) - before if _is_beside(each, folder)}
 
@@ -161,12 +161,12 @@ def _line(file: Path, error: BaseException) -> int | None:
     return next((f.lineno for f in reversed(frames) if f.filename == str(file)), None)
 
 
-def _not_imported(file: Path, error: BaseException) -> KindlmError:
+def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
         f"The file can not be imported: {type(error).__name__}: {error}",
         "Mend it: its tests did not run.",
-        SourceLocation(str(file), _line(file, error)),
+        where,
         {"reason": "import"},
         trace="".join(traceback.format_exception(error)),
     )

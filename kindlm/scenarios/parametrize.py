@@ -41,10 +41,10 @@ class Parameters:
 class Arguments:
     """What a test takes: `trial` is the argument for it, `needs` why only pytest can give others.
 
-    `sets` are the marks with its parameters.
+    It has no argument for a trial where `trial` is None. `sets` are the marks with its parameters.
     """
 
-    trial: str
+    trial: str | None
     needs: str | None
     sets: tuple[Mapping[str, Any], ...] = ()
 
@@ -79,12 +79,8 @@ def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: b
         # It can be meant for a fixture that stands behind others.
         *(name for name in given if name not in names),
     ]
-    needs = None
-    if trial not in names:
-        needs = "it takes no trial: give it an argument t: Trial"
-    elif fixtures:
-        needs = f"it needs the fixture {fixtures[0]}: run pytest --kindlm"
-    return Arguments(trial, needs, sets)
+    needs = f"it needs the fixture {fixtures[0]}: run pytest --kindlm" if fixtures else None
+    return Arguments(trial if trial in names else None, needs, sets)
 
 
 def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str:

@@ -376,6 +376,31 @@ def test_a_test_that_takes_a_trial_and_is_no_scenario_is_told(
     assert "@scenario(" in told
 
 
+def test_a_scenario_that_takes_no_trial_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_one.py", ONE)
+    text = 'from kindlm import *\n\n@scenario("x")\nasync def test_x() -> None: ...\n'
+    project.write("tests/test_it.py", text)
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert len(project.agent.said) == 2
+    assert "test_x takes no trial" in told
+    assert "test_it.py:3" in told
+
+
+@pytest.mark.parametrize(
+    "text", ["", "import pytest\npytest.skip('no wish', allow_module_level=True)\n"]
+)
+def test_files_without_tests_are_told_as_such(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    project.write("tests/test_it.py", f"from kindlm import *\n{text}")
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert "there are no tests in tests/test_it.py" in told
+
+
 @pytest.mark.parametrize("values", ["[(1,)]", "[(1, 2)], ids=lambda value: 1 / 0"])
 def test_parameters_that_are_wrong_are_told_at_their_test(
     project: Project, capsys: pytest.CaptureFixture[str], values: str
