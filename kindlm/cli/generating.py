@@ -20,11 +20,13 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.events import RunOptions
 from kindlm.generate.categories import parse_categories
 from kindlm.generate.order import Form, Generated, Order
-from kindlm.generate.script import GenerationScript
+from kindlm.generate.script import GenerationScript, not_written
 from kindlm.generate.suite import generation_suite, with_script
 from kindlm.generate.texts import spoken
+from kindlm.generate.writing import check_folder
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
+from kindlm.providers.registry import check_settings
 from kindlm.recording.project import Project, find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import suite_secrets
@@ -79,7 +81,13 @@ def write_tests(options: GenOptions) -> int:
     llm = or_fail(_llm(options, loaded))
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
-    script = GenerationScript(order, llm.model, redact)
+    for settings in suite.providers.values():
+        or_fail(check_settings(settings, environ))
+    try:
+        check_folder(order.folder)
+    except OSError as error:
+        fail([not_written(error)], console)
+    script = GenerationScript(order, llm.model, redact, lambda line: note(line, console))
     request = RunRequest(
         suites=(with_script(suite, script),),
         skipped=(),
@@ -91,7 +99,6 @@ def write_tests(options: GenOptions) -> int:
         generating=True,
     )
     run = new_run_id()
-    note(f"Planning {count(options.count, 'test')} with {llm.model}…", console)
     record_run(request, run, console, progress=False)
     code = _told(request, run, script, order, console)
     if code == 0:
@@ -218,7 +225,7 @@ def _tell_next(order: Order, loaded: LoadedConfiguration, llm: LlmTable, console
             f'"{llm.provider}" and model = "{llm.model}".',
             console,
         )
-    sys.stdout.write(f"\nRun them: kindlm test {shlex.quote(_shown(order.folder))}\n")
+    sys.stdout.write(f"\nRun them: kindlm test {shlex.quote(_argument(order.folder))}\n")
 
 
 def _errors(view: RunView) -> Iterator[KindlmError]:
@@ -235,6 +242,12 @@ def _cost(view: RunView) -> str:
     if paid.total_usd is None:
         return "; what it cost is not known"
     return f": it cost {money(paid.total_usd)}{' or more' if paid.unknown else ''}"
+
+
+def _argument(path: Path) -> str:
+    """Return a path as it can stand where options can, too."""
+    text = _shown(path)
+    return f"./{text}" if text.startswith("-") else text
 
 
 def _shown(path: Path) -> str:

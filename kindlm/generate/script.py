@@ -21,16 +21,17 @@ from kindlm.generate.profile import AgentProfile, Exchange, Sources, plain_profi
 from kindlm.generate.questions import plan_question, profile_question
 from kindlm.generate.reading import ReadPlan, read_plan
 from kindlm.generate.rendering import RenderedFile, profile_text, rendered
+from kindlm.generate.suite import ANSWER_MS
 from kindlm.generate.texts import is_name, spoken
 from kindlm.generate.verifying import problems_of
-from kindlm.generate.writing import free_name, write_file
+from kindlm.generate.writing import write_file
 from kindlm.model_answers import why_unread
 from kindlm.ports import AgentReply, Question, Stage
 from kindlm.transcript import FinishReason
 from kindlm.wording import count, shown
 from kindlm_store import Text
 
-__all__ = ["GenerationScript"]
+__all__ = ["PROBES", "GenerationScript", "not_written"]
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ PROBES = (
 
 _LONGEST_ANSWER = 4_000
 _TRIES = 2
-_PROFILE_FILE = ("agent-profile", ".yaml")
+_PROFILE_FILE = "agent-profile.yaml"
 
 
 class GenerationScript:
@@ -51,12 +52,19 @@ class GenerationScript:
 
     `generated` is what came of it, None unless files were written. `redact` takes secrets out of
     texts: an agent may repeat the key that it was called with, and files are read by others.
-    `model` is the name of the one that plans.
+    `model` is the name of the one that plans; `tell` shows what is being done, which may take long.
     """
 
-    def __init__(self, order: Order, model: str, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        order: Order,
+        model: str,
+        redact: Callable[[str], str],
+        tell: Callable[[str], None],
+    ) -> None:
         self._order = order
         self._model = model
+        self._tell = tell
         self._redact = redact
         self.generated: Generated | None = None
 
@@ -75,12 +83,17 @@ class GenerationScript:
         try:
             return self._write(stage, profile.value, plan.value)
         except OSError as error:
-            return _not_written(error)
+            return not_written(error)
 
     async def _sources(self, stage: Stage) -> Result[Sources]:
         """Return what is known of the agent, after asking it."""
         order = self._order
         exchanges: list[Exchange] = []
+        if order.agent is not None:
+            limit = (order.agent.timeout_ms or ANSWER_MS) / 1000
+            self._tell(
+                f"Asking the agent {len(PROBES)} things; {limit:g} s at most for each answer…"
+            )
         for message in PROBES if order.agent is not None else ():
             answer = await stage.send(message)
             if isinstance(answer, Err):
@@ -98,6 +111,7 @@ class GenerationScript:
         return Exchange(message, said, tuple(name for name in names if is_name(name)))
 
     async def _profile(self, stage: Stage, sources: Sources) -> Result[AgentProfile]:
+        self._tell(f"Asking {self._model} what the agent is for…")
         return await self._answer(
             stage,
             lambda token: profile_question(sources, token, self._order.seed),
@@ -107,6 +121,7 @@ class GenerationScript:
     async def _plan(self, stage: Stage, profile: AgentProfile) -> Result[ReadPlan]:
         """Return the plan; without tools, nothing is planned about their use."""
         order, tools = self._order, [tool.name for tool in profile.tools]
+        self._tell(f"Planning {count(order.count, 'test')} with {self._model}…")
         categories = [name for name in order.categories if tools or name != TOOL_USE]
         if not categories:
             return Err(_no_tools())
@@ -154,16 +169,13 @@ class GenerationScript:
         left_out = (*plan.left_out, *(f"{name}: {why}" for name, why in problems.items()))
         if not sound:
             return _nothing_planned(left_out)
-        stem, suffix = _PROFILE_FILE
-        told = order.folder / free_name(stem, suffix, (), order.folder, force=order.force)
-        write_file(told, profile_text(profile), force=order.force)
+        told = write_file(order.folder / _PROFILE_FILE, profile_text(profile), force=order.force)
         written = tuple(self._write_one(stage, file) for file in sound)
         self.generated = Generated(told, written, left_out)
         return None
 
     def _write_one(self, stage: Stage, file: RenderedFile) -> WrittenFile:
-        path = self._order.folder / file.name
-        write_file(path, file.text, force=self._order.force)
+        path = write_file(self._order.folder / file.name, file.text, force=self._order.force)
         stage.record(
             ScenarioGenerated(
                 file=suite_identity(path, self._order.root),
@@ -218,7 +230,8 @@ def _nothing_planned(left_out: Sequence[str]) -> KindlmError:
     )
 
 
-def _not_written(error: OSError) -> KindlmError:
+def not_written(error: OSError) -> KindlmError:
+    """Return the error of files that can not be written."""
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The tests can not be written: {error.strerror or error} ({error.filename}).",

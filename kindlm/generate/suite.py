@@ -14,10 +14,12 @@ from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable
 from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
 
-__all__ = ["generation_suite", "with_script"]
+__all__ = ["ANSWER_MS", "generation_suite", "with_script"]
 
 _NAME = "kindlm gen"
-_CALL_MS = 300_000
+ANSWER_MS = 300_000
+"""How long an answer of the model may take, and of an agent that has no limit of its own."""
+
 _WHOLE_MS = 1_200_000
 
 
@@ -44,7 +46,7 @@ def generation_suite(order: Order, llm: LlmTable, project: str) -> Suite:
         gates=(),
         judge_model=JUDGE,
         concurrency=1,
-        timeout_ms=_CALL_MS,
+        timeout_ms=ANSWER_MS,
         execution_timeout_ms=_WHOLE_MS,
     )
 

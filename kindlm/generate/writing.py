@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryFile
 
-__all__ = ["free_name", "write_file"]
+__all__ = ["check_folder", "free_name", "write_file"]
 
 
 def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, force: bool) -> str:
@@ -23,13 +25,38 @@ def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, f
     return next(name for name in names if name.lower() not in used)
 
 
-def write_file(file: Path, text: str, *, force: bool) -> None:
-    """Write a text into a file.
+def check_folder(folder: Path) -> None:
+    """Make sure that files can be written into a folder; nothing of that stays.
 
     Raises:
-        FileExistsError: there is one, and `force` is not set.
+        OSError: they can not.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+
+
+def write_file(file: Path, text: str, *, force: bool) -> Path:
+    """Write a text into a file and return it; into one with a number if it came up meanwhile.
+
+    Raises:
         OSError: it can not be written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
-        opened.write(text)
+    taken: list[str] = []
+    while True:
+        free = free_name(file.stem, file.suffix, taken, file.parent, force=force)
+        path = file.with_name(free)
+        try:
+            with path.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
+                opened.write(text)
+        except FileExistsError:
+            taken.append(free)
+        else:
+            return path

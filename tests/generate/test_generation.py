@@ -18,6 +18,7 @@ from kindlm.cli.app import run
 from kindlm.generate.answer_size import in_calls, plan_tokens
 from kindlm.generate.categories import CATEGORIES, wanted
 from kindlm.generate.script import PROBES
+from kindlm.generate.writing import write_file
 
 FOLDER = Path("tests/generated")
 HELLO = """
@@ -205,6 +206,71 @@ def test_what_can_not_be_meant_is_told_before_anything_is_called(
     assert generate(*options) == 1
     assert said in capsys.readouterr().err
     assert project.agent.requests == project.agent.questions == []
+
+
+@pytest.mark.parametrize("kind", ["file", "under a file", "too long", "dangling link", "no folder"])
+def test_a_folder_that_can_not_be_written_is_told_before_anything_is_called(
+    project: Project, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    project.write("file", "mine")
+    (project.root / "link").symlink_to("nowhere")
+    folder = {
+        "file": "file",
+        "under a file": "file/deep",
+        "too long": "x" * 300,
+        "dangling link": "link",
+        "no folder": "/proc/nowhere",
+    }[kind]
+    assert generate("--output", folder) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "The tests can not be written" in told
+    assert "--output DIR" in told
+    assert project.agent.requests == project.agent.questions == []
+    assert (project.root / "file").read_text("utf-8") == "mine"
+
+
+def test_a_key_that_is_missing_is_told_before_anything_is_called(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = project.root / "kindlm.toml"
+    toml.write_text(toml.read_text("utf-8") + 'api_key_env = "SHOP_MODEL"\n', "utf-8")
+    monkeypatch.delenv("SHOP_MODEL", raising=False)
+    assert generate() == 1
+    assert "SHOP_MODEL is not set" in capsys.readouterr().err
+    assert project.agent.requests == project.agent.questions == []
+    assert not (project.root / "tests").exists()
+
+
+def test_what_takes_long_is_told_when_it_begins(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[str] = []
+
+    def answer(_: dict[str, Any]) -> dict[str, Any]:
+        begun.append(capsys.readouterr().err)
+        return {"message": "I find orders."}
+
+    project.agent.answer = answer
+    assert generate("--count", "1") == 0
+    assert "Asking the agent 3 things; 300 s at most for each answer…" in begun[0]
+    told = capsys.readouterr().err
+    assert told.index("Asking judge-1 what") < told.index("Planning 1 test with judge-1…")
+
+
+def test_the_command_that_is_told_is_none_with_an_option(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate("--output", "-dash", "--count", "1") == 0
+    assert "Run them: kindlm test ./-dash\n" in capsys.readouterr().out
+    assert run(["test", "./-dash", "--quiet"]) == 0
+
+
+def test_a_file_that_came_up_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    first = write_file(tmp_path / "sub" / "test_a.py", "first", force=False)
+    second = write_file(first, "second", force=False)
+    assert (first.name, second.name) == ("test_a.py", "test_a_2.py")
+    assert first.read_text("utf-8") == "first"
+    assert write_file(first, "third", force=True) == first
 
 
 def test_an_agent_that_does_not_answer_ends_it_before_a_model_is_paid(
