@@ -26,6 +26,7 @@ from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 from kindlm.plan import Plan
 from kindlm.pytest_plugin.cutting import Cuttable
+from kindlm.pytest_plugin.termination import interrupt_on_sigterm
 from kindlm.recording.request import Driven, RunRequest
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import open_log, run_secrets, run_session
@@ -111,6 +112,7 @@ class LiveRun:
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: EventLog | None = None
+        self._restore_sigterm: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._main, name="kindlm-run", daemon=True)
 
     @property
@@ -130,6 +132,7 @@ class LiveRun:
         self._ready.wait()
         if self._loop is None and self.failure is not None:
             raise self.failure
+        self._restore_sigterm = interrupt_on_sigterm()
 
     def test(
         self,
@@ -173,6 +176,7 @@ class LiveRun:
                 self._thread.join()
             except KeyboardInterrupt:
                 self._call(self._stop.at_once)
+        self._restore_sigterm()
 
     # What the session tells while it goes on; see `recording.Watcher`.
 

@@ -389,7 +389,10 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     assert "pytest --kindlm --lf" in told
 
 
-def test_ctrl_c_cuts_off_what_is_in_flight_and_the_run_says_so(project: Project) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cuts_off_what_is_in_flight_and_the_run_says_so(
+    project: Project, number: signal.Signals
+) -> None:
     asked = threading.Event()
 
     def hang(request: dict[str, Any]) -> dict[str, Any]:
@@ -407,7 +410,7 @@ def test_ctrl_c_cuts_off_what_is_in_flight_and_the_run_says_so(project: Project)
         text=True,
     )
     assert asked.wait(60)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2, output
     assert runs(project) == [("interrupted", "pytest was interrupted", 6, None)]
