@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scenario_project import Project
 
 from kindlm.cli.app import run
+from kindlm.pytest_plugin.yaml_items import holds_scenarios
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.scenarios.yaml_schema import CHECKS
 
@@ -48,7 +49,7 @@ def test_a_scenario_in_yaml_is_run_like_one_in_python(project: Project) -> None:
         ("sentiment", "turn 2: empathetic", "passed", 15),
     ]
     assert project.rows("SELECT DISTINCT test, tags, score FROM executions") == [
-        ("tests/refund.yaml::angry customer", '["refund"]', 5 / 8)
+        ("tests/refund.yaml::angry customer", '["refund"]', pytest.approx(5 / 8))
     ]
 
 
@@ -127,6 +128,10 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         ),
         ("name: x\nturns:\n  - says: hi\nassertions:\n  - guardrail: {}\n", 5, "rule"),
         ("name: x\nturns:\n  - says: 5\n", 3, "text"),
+        ("name: x\nturn: [{says: hi}]\nassertions: {contains: hi}\n", 2, 'mean "turns"?'),
+        ("name: x\nturns:\n  - say: hi\nassertions: {contains: hi}\n", 3, 'mean "says"?'),
+        ("name: x\nturns: []\nassertions: {contains: hi}\n", 2, "turns must have at least 1"),
+        ("name: x\nturns: [hi]\nassertions: {contains: hi}\n", 2, "turns[0] must be a mapping"),
         (f"{HELD}  - not_contains:\n", 6, "not_contains is empty"),
         (f"{HELD}  - judge: ~\n", 6, "judge is empty"),
         (f"{HELD}  - tool_called: {{tool: x, arguments: }}\n", 6, "arguments is empty"),
@@ -143,7 +148,8 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
 def test_what_is_wrong_is_told_at_its_place(
     project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
 ) -> None:
-    project.write("tests/x.yaml", text)
+    file = project.write("tests/x.yaml", text)
+    assert holds_scenarios(file), "pytest would not collect it"
     assert project.test() == 1
     shown = capsys.readouterr()
     assert f"x.yaml:{line}" in shown.out + shown.err
