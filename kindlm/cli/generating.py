@@ -51,7 +51,10 @@ _LONGEST_PROMPT = 60_000
 
 @dataclass(frozen=True, slots=True)
 class GenOptions:
-    """The options of the command line; see there."""
+    """The options of the command line; see there.
+
+    `seen_from` is the way to this folder from where the user is, None if they are here.
+    """
 
     agent: str | None = None
     description: str | None = None
@@ -66,6 +69,13 @@ class GenOptions:
     force: bool = False
     database: Path | None = None
     verbose: bool = False
+    seen_from: Path | None = None
+
+    def command(self, command: str) -> str:
+        """Return a command as the user can type it."""
+        if self.seen_from is None:
+            return command
+        return f"cd {shlex.quote(_argument(self.seen_from))} && {command}"
 
 
 def write_tests(options: GenOptions) -> int:
@@ -100,9 +110,9 @@ def write_tests(options: GenOptions) -> int:
     )
     run = new_run_id()
     record_run(request, run, console, progress=False)
-    code = _told(request, run, script, order, console)
+    code = _told(request, run, script, options, console)
     if code == 0:
-        _tell_next(order, loaded, llm, console)
+        _tell_next(options, order, loaded, llm, console)
     return code
 
 
@@ -185,7 +195,11 @@ def _llm(options: GenOptions, loaded: LoadedConfiguration) -> Result[LlmTable]:
 
 
 def _told(
-    request: RunRequest, run: str, script: GenerationScript, order: Order, console: Console
+    request: RunRequest,
+    run: str,
+    script: GenerationScript,
+    options: GenOptions,
+    console: Console,
 ) -> int:
     """Tell what was written, and return the exit code."""
     generated = script.generated
@@ -194,27 +208,34 @@ def _told(
             return 1
         if generated is None:
             show(list(_errors(view)), console)
-            note(f"What was asked and answered: kindlm show {run} 1 --verbose", console)
+            command = options.command(f"kindlm show {run} 1 --verbose")
+            note(f"What was asked and answered: {command}", console)
             return 1
-        _tell_files(generated)
+        _tell_files(generated, options.seen_from or Path())
         for line in generated.left_out:
             note(f"Left out: {line}", console)
-        missing = order.count - len(generated.files)
+        missing = options.count - len(generated.files)
         if missing > 0:
             note(f"The plan held {count(missing, 'test')} fewer than were asked for.", console)
         note(f"Recorded as run {run}{_cost(view)}.", console)
     return 0
 
 
-def _tell_files(generated: Generated) -> None:
+def _tell_files(generated: Generated, folder: Path) -> None:
     """Write a line for each file, by category."""
     for file in generated.files:
         title = one_line(file.scenario.title)
-        sys.stdout.write(f"{_shown(file.path)}  {file.scenario.category}: {title}\n")
-    sys.stdout.write(f"{_shown(generated.profile)}  what the agent was taken for\n")
+        sys.stdout.write(f"{_shown(folder / file.path)}  {file.scenario.category}: {title}\n")
+    sys.stdout.write(f"{_shown(folder / generated.profile)}  what the agent was taken for\n")
 
 
-def _tell_next(order: Order, loaded: LoadedConfiguration, llm: LlmTable, console: Console) -> None:
+def _tell_next(
+    options: GenOptions,
+    order: Order,
+    loaded: LoadedConfiguration,
+    llm: LlmTable,
+    console: Console,
+) -> None:
     """Tell how the files are run, and what they need for that."""
     if order.agent is None:
         note("They need an agent: name it in kindlm.toml, [agent].", console)
@@ -225,7 +246,8 @@ def _tell_next(order: Order, loaded: LoadedConfiguration, llm: LlmTable, console
             f'"{llm.provider}" and model = "{llm.model}".',
             console,
         )
-    sys.stdout.write(f"\nRun them: kindlm test {shlex.quote(_argument(order.folder))}\n")
+    command = options.command(f"kindlm test {shlex.quote(_argument(order.folder))}")
+    sys.stdout.write(f"\nRun them: {command}\n")
 
 
 def _errors(view: RunView) -> Iterator[KindlmError]:

@@ -27,6 +27,11 @@ _MODELS = {
 """The providers, each with a model to begin with and the variable that usually holds the key."""
 
 _DEFAULT = "openai"
+_LIKE_A_KEY = re.compile(
+    r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
+)
+"""How keys begin, and a word that is too long and too mixed for a name."""
+
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 
 
@@ -69,7 +74,7 @@ def ask_setup(agent: str | None) -> Setup:
         return Setup(_DEFAULT, model, key, agent)
     provider = _prompt(f"Who judges answers: {', '.join(_MODELS)}", _DEFAULT, _known_provider)
     model, key = _MODELS[provider]
-    model = _prompt("Which model", model, str)
+    model = _prompt("Which model", model, _model)
     if key is not None:
         key = _prompt("Which environment variable holds the key", key, _variable)
     if agent is None:
@@ -85,9 +90,10 @@ def offer_tests(setup: Setup, folder: Path) -> bool:
         return False
     from kindlm.cli.generating import GenOptions, write_tests
 
+    above = None if folder.resolve() == Path.cwd() else folder
     description = typer.prompt("What is it for, and which tools does it have", err=True)
     with chdir(folder):
-        write_tests(GenOptions(description=description))
+        write_tests(GenOptions(description=description, seen_from=above))
     return True
 
 
@@ -108,6 +114,14 @@ def _known_provider(text: str) -> str:
     if provider not in _MODELS:
         raise typer.BadParameter(f"One of {', '.join(_MODELS)}, please.")
     return provider
+
+
+def _model(text: str) -> str:
+    name = text.strip()
+    if _LIKE_A_KEY.search(name):
+        # As with the variable: what was typed is not repeated.
+        raise typer.BadParameter("The name of a model, please, such as gpt-4o-mini; never the key.")
+    return name
 
 
 def _variable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import termios
 import tomllib
 from collections.abc import Iterator
@@ -104,13 +105,31 @@ def test_a_key_is_not_taken_and_not_shown(here: Path, terminal: Terminal) -> Non
     assert "sk-proj" not in (here / "kindlm.toml").read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["sk-proj-abc123", "gsk_abc", "AIzaSyA1234567890abcdefghijklmnop", "0123456789abcdef" * 2],
+)
+def test_a_key_is_no_name_of_a_model(here: Path, terminal: Terminal, key: str) -> None:
+    model = "ft:gpt-4o-mini-2024-07-18:my-org::AbC123dE"
+    assert terminal.init(typed=f"\n{key}\n{model}\n\n\n") == 0
+    shown = terminal.shown
+    assert "never the key" in shown
+    assert key not in shown
+    assert key not in (here / "kindlm.toml").read_text("utf-8")
+    assert configuration(here)["llm"]["model"] == model
+
+
 def test_a_local_model_needs_no_key(here: Path, terminal: Terminal) -> None:
     assert terminal.init(typed="ollama\n\n\n") == 0
     assert configuration(here)["llm"] == {"provider": "ollama", "model": "llama3.2"}
 
 
 def test_tests_are_offered_for_an_agent_of_the_user(
-    here: Path, terminal: Terminal, agent: LoopbackAgent, monkeypatch: pytest.MonkeyPatch
+    here: Path,
+    terminal: Terminal,
+    agent: LoopbackAgent,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     base = agent.url.removesuffix("/chat")
     monkeypatch.setenv("OPENAI_BASE_URL", f"{base}/v1")
@@ -120,6 +139,12 @@ def test_tests_are_offered_for_an_agent_of_the_user(
     assert "must be a URL" in terminal.shown
     assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
     assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
+    # As it is typed in the folder where the user is.
+    told = capsys.readouterr().out
+    assert "Run them: cd shop && kindlm test tests/generated\n" in told
+    paths = re.findall(r"shop/\S+", told)
+    assert len(paths) == 11
+    assert all((here / path).is_file() for path in paths)
     monkeypatch.chdir(here / "shop")
     assert run(["test", "--quiet"]) == 0
 
@@ -129,6 +154,13 @@ def test_the_offer_can_be_left(here: Path, terminal: Terminal, agent: LoopbackAg
     assert "kindlm gen" in terminal.shown
     assert agent.requests == []
     assert run(["test", "--quiet"]) == 0
+
+
+def test_what_can_be_typed_next_is_typed_from_here(
+    here: Path, terminal: Terminal, agent: LoopbackAgent
+) -> None:
+    assert terminal.init("shop", "--agent", agent.url, typed="\n\n\nn\n") == 0
+    assert "cd shop && kindlm gen --description" in terminal.shown
 
 
 @pytest.mark.parametrize("url", ["shop", "http://user:secret-word@127.0.0.1/"])

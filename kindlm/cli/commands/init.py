@@ -77,15 +77,22 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     if setup.agent is not None and not offer_tests(setup, folder):
         from kindlm.cli.console import note
 
-        note('More tests, written by a model: kindlm gen --description "what it is for"')
+        command = _there(folder, 'kindlm gen --description "what it is for"')
+        note(f"More tests, written by a model: {command}")
 
 
 def _tell(folder: Path, written: list[Path]) -> None:
     """Tell what was written, and what to type next."""
-    import shlex
-
     from kindlm.cli.console import note
 
     note(f"Wrote {', '.join(str(path) for path in written)}.")
-    here = folder.resolve() == Path.cwd()
-    note(f"Next: {'' if here else f'cd {shlex.quote(str(folder))} && '}kindlm test")
+    note(f"Next: {_there(folder, 'kindlm test')}")
+
+
+def _there(folder: Path, command: str) -> str:
+    """Return a command for a folder as it is typed from here."""
+    import shlex
+
+    if folder.resolve() == Path.cwd():
+        return command
+    return f"cd {shlex.quote(str(folder))} && {command}"
