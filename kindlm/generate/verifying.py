@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +21,7 @@ _CONFIGURATION = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1"\n'
 
 def problems_of(files: Mapping[str, str]) -> dict[str, str]:
     """Return what is wrong with files, by their names: each has to hold one test that loads."""
-    with TemporaryDirectory(prefix="kindlm-gen-") as name:
+    with TemporaryDirectory(prefix="kindlm-gen-") as name, _forgotten(Path(name).resolve()):
         folder = Path(name)
         (folder / "kindlm.toml").write_text(_CONFIGURATION, "utf-8")
         around = Surroundings(folder, "kindlm gen", {}, load_configuration(folder, {}))
@@ -30,6 +32,20 @@ def problems_of(files: Mapping[str, str]) -> dict[str, str]:
             if problem is not None:
                 found[file] = problem
         return found
+
+
+@contextmanager
+def _forgotten(folder: Path) -> Iterator[None]:
+    """Leave nothing of a folder in this process: anybody could make one of its name later on."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file is not None and Path(file).is_relative_to(folder):
+                del sys.modules[name]
 
 
 def _problem(file: Path, around: Surroundings) -> str | None:

@@ -196,6 +196,16 @@ def test_hostile_files_load_as_tests(tmp_path: Path, form: str) -> None:
     assert problems_of({file.name: file.text for file in files}) == {}
 
 
+def test_nothing_of_the_verification_stays(tmp_path: Path) -> None:
+    """Modules could be imported later from a folder that is not ours any more."""
+    path = list(sys.path)
+    (file,) = rendered(hostile_scenarios()[:1], order(tmp_path, agent="http://127.0.0.1:8000"))
+    assert problems_of({file.name: file.text}) == {}
+    assert sys.path == path
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    assert not any("kindlm-gen-" in each for each in files if each)
+
+
 def of_length(length: int) -> PlannedScenario:
     text = ('It\'s "a" word. ' * 12)[:length].strip() + "x"
     turn = PlannedTurn(text, (text, text[:9]), (text,), text, (text,))
