@@ -33,14 +33,34 @@ def diff(sizes: Sizes) -> Iterator[Figure]:
         measured = _measured(sizes, Path(name), runs, "terminal")
         what = f"kindlm diff, {sizes.many:,} executions each, all failed after"
         yield Figure(what, [one.wall_s for one in measured], "s", "at most 2 s")
+    yield from _retried(sizes)
 
 
-def record(folder: str, tests: int, *, outage: bool = False) -> tuple[str, str]:
+def _retried(sizes: Sizes) -> Iterator[Figure]:
+    """Two runs in which one in ten was run again, in turn with two in which none was."""
+    with tempfile.TemporaryDirectory() as plain, tempfile.TemporaryDirectory() as again:
+        runs = in_process("diff.record", folder=plain, tests=sizes.many)
+        in_process("diff.record", folder=again, tests=sizes.many, retried=True)
+        taken: list[tuple[float, float]] = []
+        for _ in range(sizes.runs + 1):
+            one, other = (
+                kindlm("diff", *runs, "--fail-on", "never", folder=Path(folder)).wall_s
+                for folder in (plain, again)
+            )
+            taken.append((one, other))
+    what = f"kindlm diff, {sizes.many:,} executions each, one in ten run again"
+    yield Figure(what, [other for _, other in taken[1:]], "s")
+    yield Figure("that to none run again", [other / one for one, other in taken[1:]], "×")
+
+
+def record(
+    folder: str, tests: int, *, outage: bool = False, retried: bool = False
+) -> tuple[str, str]:
     """Record runs of so many executions; returns the ids of the two to compare."""
     from benchmarks.recorded import record_history, run_name
 
     database = Path(folder) / ".kindlm" / "kindlm.db"
-    record_history(database, runs=_RUNS, tests=tests, latest_fails=outage)
+    record_history(database, runs=_RUNS, tests=tests, latest_fails=outage, retried=retried)
     return run_name(0), run_name(_RUNS - 1)
 
 

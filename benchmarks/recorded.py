@@ -44,6 +44,7 @@ SYSTEM = "You are a customer support agent for ACME Corp. Always look up the ord
 _FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 _CHECKS = ("contains", "not_contains", "max_length")
 _FAILS_EVERY = 50
+_RETRIED_EVERY = 10
 
 
 def run_name(number: int) -> str:
@@ -52,24 +53,31 @@ def run_name(number: int) -> str:
 
 
 def record_history(
-    path: Path, *, runs: int, tests: int, latest_tests: int = 0, latest_fails: bool = False
+    path: Path,
+    *,
+    runs: int,
+    tests: int,
+    latest_tests: int = 0,
+    latest_fails: bool = False,
+    retried: bool = False,
 ) -> int:
     """Record `runs` runs of `tests` executions each, the last one of `latest_tests` if given.
 
-    `latest_fails`: all of the last one fail, as in an outage.
+    `latest_fails`: all of the last one fail, as in an outage. `retried`: one in ten of each run
+    fails at first and is run again.
 
     Returns:
         The number of events.
     """
     with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as log:
-        asyncio.run(_record(log, runs, tests, latest_tests or tests, latest_fails))
+        asyncio.run(_record(log, runs, tests, latest_tests or tests, latest_fails, retried))
         with closing(log.reader()) as reader:
             count: int = reader.execute("SELECT max(seq) FROM events").fetchone()[0]
     return count
 
 
 async def _record(
-    log: EventLog, runs: int, tests: int, latest_tests: int, latest_fails: bool
+    log: EventLog, runs: int, tests: int, latest_tests: int, latest_fails: bool, retried: bool
 ) -> None:
     for run in range(runs):
         latest = run == runs - 1
@@ -79,7 +87,9 @@ async def _record(
         log.submit(Append(stream, [_at(began, payload) for payload in _beginning(run, size)]))
         for number in range(1, size + 1):
             at = began + timedelta(milliseconds=number)
-            events = execution_events(run, number, at, fails=latest and latest_fails)
+            again = retried and number % _RETRIED_EVERY == 0
+            fails = latest and latest_fails
+            events = execution_events(run, number, at, fails=fails, retried=again)
             log.submit(Append(stream, list(events)))
             await log.ready()
         log.submit(
@@ -90,12 +100,16 @@ async def _record(
 
 
 def execution_events(
-    run: int, number: int, at: datetime, *, fails: bool = False
+    run: int, number: int, at: datetime, *, fails: bool = False, retried: bool = False
 ) -> Iterator[NewEvent]:
     """The events of one execution; one in fifty fails in any case."""
     failed = fails or (run + number) % _FAILS_EVERY == 0
-    for payload in _execution(run, number, failed=failed):
-        yield _at(at, payload, f"{number}.1")
+    if retried:
+        for payload in _execution(run, number, failed=True, retried=True):
+            yield _at(at, payload, f"{number}.1")
+    attempt = 2 if retried else 1
+    for payload in _execution(run, number, failed=failed, attempt=attempt):
+        yield _at(at, payload, f"{number}.{attempt}")
 
 
 def run_events(executions: int) -> tuple[list[NewEvent], list[NewEvent]]:
@@ -148,7 +162,9 @@ def _answer(run: int, number: int) -> str:
     )
 
 
-def _execution(run: int, number: int, *, failed: bool) -> Iterator[Payload]:
+def _execution(
+    run: int, number: int, *, failed: bool, attempt: int = 1, retried: bool = False
+) -> Iterator[Payload]:
     question = f"Where is my order {number}? I have been waiting for it since last week."
     answer = _answer(run, number)
     yield ExecutionStarted(
@@ -156,7 +172,7 @@ def _execution(run: int, number: int, *, failed: bool) -> Iterator[Payload]:
         test=_test(number),
         target="gpt",
         repeat=1,
-        attempt=1,
+        attempt=attempt,
         messages=[
             MessageData(role=Role.SYSTEM, text=Text(SYSTEM)),
             MessageData(role=Role.USER, text=Text(question)),
@@ -195,6 +211,7 @@ def _execution(run: int, number: int, *, failed: bool) -> Iterator[Payload]:
         cost_usd=0.0009,
         cost_source=CostSource.COMPUTED,
         finish_reason=FinishReason.STOP,
+        retried=retried,
     )
 
 
