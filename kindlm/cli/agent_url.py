@@ -10,7 +10,7 @@ from kindlm.config.url_secrets import secret_parts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.scenarios.configuration import agent_config
 
-__all__ = ["agent_at"]
+__all__ = ["agent_at", "secret_in_url"]
 
 
 def agent_at(url: str) -> Result[AgentConfig]:
@@ -19,14 +19,21 @@ def agent_at(url: str) -> Result[AgentConfig]:
     One with a secret is refused: it is written into files.
     """
     if any(secret_parts(url)):
-        message = "The URL of the agent holds a secret, which would be written into a file."
-        return Err(_refused(message, "Name the agent in kindlm.toml, with ${env.NAME} for that."))
+        return Err(secret_in_url())
     reporter = Reporter("", read_document(b""), TOML)
     config = agent_config({"type": "http", "url": url}, reporter)
     if config is not None:
         return Ok(config)
     first = reporter.diagnostics[0].error
     return Err(_refused(f"The URL of the agent is of no use: {first.message}.", first.hint))
+
+
+def secret_in_url() -> KindlmError:
+    """Return the error of a URL that would put a secret into a file."""
+    return _refused(
+        "The URL of the agent holds a secret, which would be written into a file.",
+        "Name the agent in kindlm.toml, with ${env.NAME} for that.",
+    )
 
 
 def _refused(message: str, hint: str | None) -> KindlmError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kindlm.cli.agent_url import agent_at
+from kindlm.cli.agent_url import agent_at, secret_in_url
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, warn
 from kindlm.cli.history import open_recorded, or_fail
 from kindlm.cli.test_run import record_run
@@ -91,6 +91,8 @@ def write_tests(options: GenOptions) -> int:
     llm = or_fail(_llm(options, loaded))
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
+    if order.written_agent is not None and redact(order.written_agent) != order.written_agent:
+        fail([secret_in_url()], console)
     for settings in suite.providers.values():
         or_fail(check_settings(settings, environ))
     try:

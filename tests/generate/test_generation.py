@@ -208,6 +208,15 @@ def test_what_can_not_be_meant_is_told_before_anything_is_called(
     assert project.agent.requests == project.agent.questions == []
 
 
+def test_a_url_with_a_key_in_its_path_gets_into_no_file(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "shop-0123456789")
+    assert generate("--agent", f"{project.agent.url}/shop-0123456789") == 1
+    assert "holds a secret" in capsys.readouterr().err
+    assert project.agent.requests == project.agent.questions == []
+
+
 @pytest.mark.parametrize("kind", ["file", "under a file", "too long", "dangling link", "no folder"])
 def test_a_folder_that_can_not_be_written_is_told_before_anything_is_called(
     project: Project, capsys: pytest.CaptureFixture[str], kind: str
