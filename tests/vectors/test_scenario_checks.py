@@ -284,12 +284,14 @@ PARALLEL: Final = {
         body(f't.check(await t.agent.send("{name}")).contains("{name}")', name=name)
         for name in "AB"
     ),
-    "fab-run-016": "import asyncio\nstarted = asyncio.Event()\n"
-    + body('await t.agent.send("start A")', "await started.wait()",
+    # What is sent at the same time comes in any order: each message waits for the one before it.
+    "fab-run-016": "import asyncio\nbegan, ended = asyncio.Event(), asyncio.Event()\n"
+    + body('await t.agent.send("start A")', "began.set()", "await ended.wait()",
            'assert (await t.agent.send("end A")).text', name="A")
-    + body('await t.agent.send("start B")', 'assert (await t.agent.send("end B")).text', name="B")
-    + body('await t.agent.send("start C")', "started.set()",
-           'assert (await t.agent.send("end C")).text', name="C"),
+    + body("await began.wait()", 'await t.agent.send("start B")',
+           'assert (await t.agent.send("end B")).text', name="B")
+    + body('await t.agent.send("start C")', 'assert (await t.agent.send("end C")).text',
+           "ended.set()", name="C"),
 }  # fmt: skip
 
 
