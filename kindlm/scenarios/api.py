@@ -81,6 +81,8 @@ def scenario(
                 f"A scenario is a test: call the function test_{function.__name__},"
                 " so that pytest finds it, too"
             )
+        if spec_of(function) is not None:
+            raise ValueError(f"There are two @scenario above {function.__name__}: remove one")
         setattr(function, _ATTRIBUTE, spec)
         return function
 

@@ -80,13 +80,15 @@ def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: b
         *(name for name in given if name not in names),
     ]
     needs = f"it needs the fixture {fixtures[0]}: run pytest --kindlm" if fixtures else None
-    return Arguments(trial if trial in names else None, needs, sets)
+    return Arguments(trial, needs, sets)
 
 
-def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str:
-    """Return the argument that says it is a trial, else `t`, else the first one."""
+def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str | None:
+    """Return the argument that says it is a trial, else `t`, else the only one that is left."""
     annotated = next((p.name for p in parameters if is_trial(p)), None)
-    return annotated or ("t" if "t" in free or not free else free[0])
+    if annotated is not None or "t" in free:
+        return annotated or "t"
+    return free[0] if len(free) == 1 else None
 
 
 def is_trial(parameter: inspect.Parameter) -> bool:

@@ -86,6 +86,11 @@ def test_a_test_is_selected_by_its_tags(project: Project) -> None:
         ("from kindlm import scenario\n@scenario\ndef test_x(t): ...\n", 2, "@scenario("),
         ('from kindlm import scenario\n@scenario("x")\ndef other(t): ...\n', 2, "test_other"),
         ('from kindlm import scenario\n@scenario("x")\nclass TestIt: ...\n', 2, "function"),
+        (
+            'from kindlm import scenario\n@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n',
+            2,
+            "two @scenario above test_x",
+        ),
         ('from kindlm import scenario\n@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "1"),
     ],
 )
@@ -376,11 +381,12 @@ def test_a_test_that_takes_a_trial_and_is_no_scenario_is_told(
     assert "@scenario(" in told
 
 
+@pytest.mark.parametrize("arguments", ["", "order, customer"])
 def test_a_scenario_that_takes_no_trial_is_an_error(
-    project: Project, capsys: pytest.CaptureFixture[str]
+    project: Project, capsys: pytest.CaptureFixture[str], arguments: str
 ) -> None:
     project.write("tests/test_one.py", ONE)
-    text = 'from kindlm import *\n\n@scenario("x")\nasync def test_x() -> None: ...\n'
+    text = f'from kindlm import *\n\n@scenario("x")\nasync def test_x({arguments}): ...\n'
     project.write("tests/test_it.py", text)
     code, told = told_by_test(capsys)
     assert code == 1
