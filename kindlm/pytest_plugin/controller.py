@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from kindlm.errors import KindlmError
+from kindlm.pytest_plugin.failures import told_error
+from kindlm.pytest_plugin.reports import write_configured_reports
 from kindlm.pytest_plugin.request import Asked
 from kindlm.pytest_plugin.summary import show_command, tell_problems
 from kindlm.recording.driven import end_dealt
@@ -64,17 +67,20 @@ class Controller:
         """End the runs of the workers."""
         if not self._down:
             return
-        lacking = self._lacking(session)
+        lacking, unwritten = self._lacking(session), list[KindlmError]()
         try:
             with open_log(self._asked.database, set()) as log:
                 for told in self._down:
                     if told["open"]:
                         why = lacking or told["objection"]
                         asyncio.run(end_dealt(told["run"], log, told["duration_ms"], why))
+            if any(told["group"] for told in self._down):
+                unwritten = write_configured_reports(self._group, self._asked)
+                self._problems += map(told_error, unwritten)
         except StoreError as error:
             self._problems.append(f"The runs of the workers could not be ended: {error}")
         failed = self._problems and any(told["failed"] for told in self._down)
-        if failed and session.exitstatus == pytest.ExitCode.OK:
+        if (failed or unwritten) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,6 +18,7 @@ from kindlm.pytest_plugin.collected import Test, collect, test_of, trial_argumen
 from kindlm.pytest_plugin.failures import failure_report, told_error
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
 from kindlm.pytest_plugin.objections import Objections
+from kindlm.pytest_plugin.reports import write_configured_reports
 from kindlm.pytest_plugin.request import Asked
 from kindlm.pytest_plugin.summary import tell_problems, tell_run
 from kindlm.pytest_plugin.yaml_items import YamlFile, YamlItem, holds_scenarios
@@ -143,7 +144,11 @@ class ScenarioItems:
         if live is None:
             return
         live.end(_why_ended(session), self._objections.told)
-        if live.failure is not None and session.exitstatus == pytest.ExitCode.OK:
+        unwritten: list[KindlmError] = []
+        if live.failure is None and not hasattr(session.config, "workerinput"):
+            unwritten = write_configured_reports(live.run, self._asked)
+            live.problems += unwritten
+        if (unwritten or live.failure is not None) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["kindlm"] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -467,3 +468,20 @@ def test_options_that_can_not_be_meant(
     done = run_inside(project.root, "--kindlm", option, value)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert told in done.stderr
+
+
+def test_reports_of_the_configuration_are_written(project: Project) -> None:
+    project.write("tests/test_it.py", BOTH)
+    text = (project.root / "kindlm.toml").read_text("utf-8")
+    project.write("kindlm.toml", f'{text}\n[report]\nformats = ["json", "junit"]\n')
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 0, done.stdout
+    [(name,)] = project.rows("SELECT id FROM runs")
+    report = json.loads((project.root / "reports/report.json").read_text("utf-8"))
+    assert name in json.dumps(report)
+    assert 'tests="5"' in (project.root / "reports/report.xml").read_text("utf-8")
+    (project.root / "reports/report.xml").unlink()
+    (project.root / "reports/report.xml").mkdir()
+    again = run_inside(project.root, "--kindlm")
+    assert again.returncode == 1
+    assert "it is a folder" in again.stdout
