@@ -43,9 +43,6 @@ DEPARTURES: Final = {
     "assertion/toolCalls-036": Departure(
         "one call satisfies all parts together", frozenset({"TOOL_CALL_ORDER_WRONG"})
     ),
-    "assertion/judge-007": Departure(
-        "a judgement is one JSON object and nothing else", frozenset({"JUDGE_EVAL_ERROR"})
-    ),
     "assertion/latency-004": Departure(
         "what was not reported is not 0: nobody knows", frozenset({"ASSERTION_EVAL_ERROR"})
     ),
