@@ -270,7 +270,7 @@ def _unpriced(model: str) -> Diagnostic:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"A limit of costs can not be kept: the price of {shown(model)} is not known.",
         "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of EvalView "
-        "to `model` in .evalview/config.yaml.",
+        "to `model` in .evalview/config.yaml. In scenarios, let the agent tell its `cost`.",
     )
     return Diagnostic(error, "warning", "prices", None)
 
