@@ -68,12 +68,15 @@ def _write_found(attempt: AttemptView, of: str, page: Page, mask: Mask, *, verbo
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
     status = execution.status
     sign: Part = mark(status) if status else ("-", "dim")
+    # A suite that is named after its file says so once.
+    places = (suite.name,) if suite.name == execution.file else (suite.name, execution.file)
+    where = ", ".join(map(one_line, places))
     page.line(
         sign,
         " ",
         (one_line(execution.test), "bold"),
         f" · {one_line(execution.target)} · repeat {execution.repeat}",
-        (f"  {one_line(suite.name)}, {one_line(execution.file)}", "dim"),
+        (f"  {where}", "dim"),
         hang=2,
     )
     page.line((", ".join(_figures(execution)), "dim"), indent=2)
