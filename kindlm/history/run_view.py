@@ -266,7 +266,9 @@ class RunView:
         """Return what somebody noted of an execution, without personal data found in it."""
         if note is None:
             return None
-        return shown_note(note, execution, self.assertions(execution), self.tool_calls(execution))
+        for attempt in self.attempts(execution):
+            note = shown_note(note, attempt, self.assertions(attempt), self.tool_calls(attempt))
+        return note
 
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of an execution, in the attempt that it is given as."""

@@ -163,9 +163,12 @@ def test_personal_data_of_one_attempt_is_redacted_in_all(history: Any, make: Any
     leak = make.failed("pii", "pii", "PII_DETECTED", evidence=[found])
     run.execution(output="Write to ann@example.com.", assertions=(leak,), retried=True)
     run.execution(number=1, attempt=2, output="Not ann@example.com.", assertions=(make.passed(),))
-    text = rendered(run.finish(), "1")
+    view = run.finish()
+    history.review(view.id, 1, passed=False, note="It told ann@example.com.")
+    text = rendered(view, "1")
     assert "ann@example.com" not in text
     assert_in_order(text, "Transcript of attempt 1", "PII_DETECTED", "Transcript of attempt 2")
+    assert "It told a**" in text
 
 
 def test_an_attempt_that_was_cut_off_is_told_as_that(history: Any, make: Any) -> None:
