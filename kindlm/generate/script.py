@@ -107,8 +107,9 @@ class GenerationScript:
     def _exchange(self, message: str, reply: AgentReply) -> Exchange:
         # Secrets go before a text is cut: a part of one is not recognised everywhere.
         said = spoken(self._redact(reply.text), _LONGEST_ANSWER)
-        names = (self._redact(use.call.name) for use in reply.tool_uses)
-        return Exchange(message, said, tuple(name for name in names if is_name(name)))
+        names = (use.call.name for use in reply.tool_uses)
+        known = (name for name in names if is_name(name) and self._redact(name) == name)
+        return Exchange(message, said, tuple(known))
 
     async def _profile(self, stage: Stage, sources: Sources) -> Result[AgentProfile]:
         self._tell(f"Asking {self._model} what the agent is for…")

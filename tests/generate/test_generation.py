@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from planned_shop import DESCRIPTION, RECORDED, rude_agent
 from scenario_project import Ended, Project, serving_agent
 
@@ -403,7 +404,9 @@ def test_a_key_that_is_repeated_gets_into_no_file_and_to_no_model(
         flat = text.replace("_", "-")
         assert AGENT_KEY not in flat
         assert MODEL_KEY not in flat
-    assert "[redacted]" in (FOLDER / "agent-profile.yaml").read_text("utf-8")
+    known = yaml.safe_load((FOLDER / "agent-profile.yaml").read_text("utf-8"))
+    assert known["purpose"] == "[redacted] [redacted]"
+    assert [tool["name"] for tool in known["tools"]] == ["lookup_order", "issue_refund"]
     assert any("redacted" in name for name in written(".py" if form == "python" else ".yaml"))
 
 
