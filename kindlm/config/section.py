@@ -19,6 +19,7 @@ __all__ = [
     "Positive",
     "Repeat",
     "Score",
+    "Seconds",
     "Section",
     "Text",
     "Url",
@@ -27,6 +28,7 @@ __all__ = [
 T = TypeVar("T")
 
 MAX_REPEAT = 100
+MAX_SECONDS = 7 * 24 * 3600
 
 EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
 """Marks what the published JSON Schema has beyond the KindLM config schema v1."""
@@ -41,6 +43,7 @@ Count = Annotated[int, Field(ge=0), WHOLE]
 Repeat = Annotated[int, Field(ge=1, le=MAX_REPEAT), WHOLE]
 Milliseconds = Annotated[int, Field(ge=1000), WHOLE]
 Positive = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Url = Annotated[str, BeforeValidator(check_url)]
 Pattern = Annotated[str, BeforeValidator(check_pattern)]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from kindlm.config.section import MAX_REPEAT, MAX_SECONDS
 
 __all__ = ["ScenarioSpec", "scenario", "spec_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__kindlm_scenario__"
-_MOST_REPEATS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,16 @@ class ScenarioSpec:
         """Refuse what can't be meant."""
         if not self.name.strip():
             raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
-        if self.repeats not in range(1, _MOST_REPEATS + 1):
+        if self.repeats not in range(1, MAX_REPEAT + 1):
             raise ValueError(
-                f"repeats must be a whole number from 1 to {_MOST_REPEATS}, but is {self.repeats}"
+                f"repeats must be a whole number from 1 to {MAX_REPEAT}, but is {self.repeats}"
             )
         if not 0 <= self.pass_rate <= 1:
             raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
-        if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
+        if self.timeout is not None and not 0 < self.timeout <= MAX_SECONDS:
             raise ValueError(
-                f"timeout must be a number of seconds, more than 0, but is {self.timeout}"
+                f"timeout must be more than 0 seconds, and {MAX_SECONDS} at most, but is"
+                f" {self.timeout}"
             )
 
 

@@ -116,7 +116,7 @@ class Checks:
         It may be `async`. What it returns is taken as true or false; an `AssertionError` fails the
         check, and any other error leaves it undecided.
         """
-        expectation = self._expectation("custom", name, {})
+        expectation = self._expectation("custom", asked_for("name", name), {})
         try:
             found = function(self._reply)
             is_so = None if inspect.isawaitable(found) else _decided(name, found)

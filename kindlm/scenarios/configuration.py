@@ -18,7 +18,7 @@ from kindlm.config.document import Document
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
-from kindlm.config.section import MAX_REPEAT, Maybe, Positive, Score, Text, Url
+from kindlm.config.section import MAX_REPEAT, Maybe, Score, Seconds, Text, Url
 from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
 from kindlm.config.values import is_url
@@ -86,7 +86,7 @@ class EvalTable(Table):
     """How many run at once."""
     retries: int = Field(default=0, ge=0, le=MAX_REPEAT)
     """How often a scenario that did not pass is run again."""
-    default_timeout: Positive = 300.0
+    default_timeout: Seconds = 300.0
     """Seconds that one scenario may take."""
 
 

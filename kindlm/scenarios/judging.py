@@ -152,6 +152,6 @@ def asked_for(argument: str, text: str) -> str:
     """Return a text that says what is asked for; raise `TypeError` or `ValueError` for none."""
     if not isinstance(text, str):
         raise TypeError(f"{argument} must be a text, not {text!r}")
-    if not text.strip():
+    if not text:
         raise ValueError(f"{argument} says nothing: it is empty")
     return text

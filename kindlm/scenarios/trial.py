@@ -19,6 +19,7 @@ from kindlm.scenarios.judging import (
     Pending,
     Verdict,
     Wait,
+    asked_for,
     factuality_of,
     guardrails_of,
     holds,
@@ -132,7 +133,11 @@ class _Checking:
         return Pending(asked, lambda found: tuple(map(verdict_of, found)), self._wait)
 
     def score(self, name: str, value: float) -> None:
-        """Record a number from 0 to 1, which `kindlm diff` compares; it decides nothing."""
+        """Record a number from 0 to 1, where more is better; `kindlm diff` compares it.
+
+        It decides nothing; that it falls is taken for a regression.
+        """
+        asked_for("name", name)
         if not 0 <= value <= 1:
             raise ValueError(
                 f"The score {name!r} is {value}: scores are from 0 to 1, so that runs can be"

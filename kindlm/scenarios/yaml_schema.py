@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kindlm.config.section import WHOLE, Maybe, Positive, Repeat, Score, Text
+from kindlm.config.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text
 from kindlm.config.values import check_pattern
 
 __all__ = ["CHECKS", "ChecksConfig", "PersonaConfig", "ScenarioConfig", "TurnConfig", "spelt_out"]
@@ -153,7 +153,7 @@ class ScenarioConfig(_Mapping):
     tags: list[Text] = []
     repeats: Repeat = 1
     pass_rate: Score = 1.0
-    timeout: Maybe[Positive] = None
+    timeout: Maybe[Seconds] = None
     agent: Maybe[dict[str, Any]] = None
 
 

@@ -165,7 +165,7 @@ def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None
         't.judge(reply, "polite?", threshold=6, scale=5)',
         't.judge(reply, "polite?", scale=0)',
         't.judge(reply, "polite?", scale=float("inf"))',
-        't.judge(reply, " ")',
+        't.judge(reply, "")',
         't.sentiment(reply, "")',
         't.factuality(reply, "")',
         't.guardrail(reply, must=[""])',
@@ -173,6 +173,8 @@ def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None
         't.check(reply, weight=0).contains("x")',
         't.score("x", float("nan"))',
         't.score("x", 4)',
+        't.score("", 1)',
+        't.check(reply).custom("", bool)',
     )
     functions = (
         scenario_with(check).replace("test_it", f"test_{at}") for at, check in enumerate(checks)
