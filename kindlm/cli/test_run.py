@@ -182,10 +182,15 @@ def _unfinished(options: TestOptions) -> Unfinished:
 
 
 def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
-    """Show what would be run; return 1 if a suite could not be, since the run would fail."""
+    """Show what would be run; return 1 if some of it could not be, since the run would fail."""
     plan = make_plan(request.suites, request.selection)
     write_plan(plan, sys.stdout, _report_options(request, options, console))
-    return 1 if request.skipped else 0
+    has_faults = any(
+        case.selected and case.case.fault is not None and not case.case.skip
+        for suite in plan.suites
+        for case in suite.cases
+    )
+    return 1 if request.skipped or has_faults else 0
 
 
 def record_run(

@@ -36,7 +36,10 @@ _TOML = (
 )
 # What takes minutes, and one call after the other, has no settings for that.
 _GENERATION = (
-    (re.compile(r"^Raise eval\.default_timeout, or (\w)"), lambda found: found[1].upper()),
+    (
+        re.compile(r"^Raise (?:`timeout` of the scenario, or )?eval\.default_timeout, or (\w)"),
+        lambda found: found[1].upper(),
+    ),
     (re.compile(r"^Reduce concurrency with --concurrency 1"), "Wait a while, and try again"),
 )
 

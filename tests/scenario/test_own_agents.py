@@ -74,6 +74,7 @@ def test_what_is_wrong_with_one_agent_leaves_the_other_scenarios_alone(
     shown = "".join(capsys.readouterr())
     assert told in shown
     assert place in shown
+    assert project.test("--dry-run") == 1
     assert project.test() == 1
     assert told in "".join(capsys.readouterr())
     found = project.rows("SELECT target, status, error_code FROM executions ORDER BY number")
