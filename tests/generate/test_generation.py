@@ -197,6 +197,7 @@ def test_the_system_prompt_is_read(project: Project) -> None:
         (("--categories", "hapy"), 'Did you mean "happy"?'),
         (("--system-prompt", "none.txt"), "can not be read"),
         (("--provider", "openai"), "--model"),
+        (("--output", ""), "names no folder"),
         (("--provider", "antropic", "--model", "m"), 'Did you mean "anthropic"?'),
         (("--agent", "http://user:secret-word@127.0.0.1/"), "holds a secret"),
     ],

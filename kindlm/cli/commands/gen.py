@@ -64,8 +64,8 @@ def gen_command(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")
-    ] = Path("tests/generated"),
+        str, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")
+    ] = "tests/generated",
     form: Annotated[
         FileFormat, typer.Option("--format", help="What to write them in.")
     ] = FileFormat.PYTHON,
@@ -101,6 +101,9 @@ def gen_command(
 
     What is asked and what it costs is recorded as a run.
     """
+    if not output:
+        # It would be the folder where one is, as for "$DIR" that is not set.
+        raise typer.BadParameter("it names no folder", param_hint="--output")
     with ending_at_once():
         from kindlm.cli.generating import GenOptions, write_tests
 
@@ -110,7 +113,7 @@ def gen_command(
         system_prompt=system_prompt,
         count=count,
         categories=categories,
-        output=output,
+        output=Path(output),
         form=form.value,
         provider=provider,
         model=model,
