@@ -59,7 +59,9 @@ def choose_agents(
         else:
             found = _own(own, each, configuration, environ)
         if isinstance(found, KindlmError):
-            faults[each.name] = found
+            # What is not run needs none: a mark may skip it where a variable is not set.
+            if not each.is_skipped and each.hint is None:
+                faults[each.name] = found
             found = _in_name_alone(own)
         agents[each.name] = found
     return ChosenAgents(agents, faults)

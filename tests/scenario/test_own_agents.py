@@ -103,3 +103,14 @@ def test_scenarios_without_an_agent_do_not_keep_others_from_it(
     assert "There is no agent to test" in shown
     assert "`agent: http://…`" in shown
     assert project.statuses() == {"own": "passed", "other": "errored"}
+
+
+def test_a_scenario_that_is_skipped_needs_no_agent(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project.root / "kindlm.toml").unlink()
+    skipped = '@pytest.mark.skipif("WHERE" not in os.environ, reason="no agent")\n@scenario('
+    text = PYTHON.replace("AGENT", '{"type": "http", "url": "${env.WHERE}"}')
+    project.write("tests/test_it.py", f"import os, pytest\n{text.replace('@scenario(', skipped)}")
+    assert run(["validate", "tests"]) == 0
+    assert "is not set" not in "".join(capsys.readouterr())
