@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kindlm.config.values import check_pattern, check_url, integral, not_null
+from kindlm.suite import MAX_REPEAT, MAX_TIMEOUT_S
 
 __all__ = [
     "EXTENSION",
@@ -27,8 +28,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-MAX_REPEAT = 100
-MAX_SECONDS = 7 * 24 * 3600
 
 EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
 """Marks what the published JSON Schema has beyond the KindLM config schema v1."""
@@ -43,7 +42,7 @@ Count = Annotated[int, Field(ge=0), WHOLE]
 Repeat = Annotated[int, Field(ge=1, le=MAX_REPEAT), WHOLE]
 Milliseconds = Annotated[int, Field(ge=1000), WHOLE]
 Positive = Annotated[float, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
 Url = Annotated[str, BeforeValidator(check_url)]
 Pattern = Annotated[str, BeforeValidator(check_pattern)]
 

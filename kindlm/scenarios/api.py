@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kindlm.config.section import MAX_REPEAT, MAX_SECONDS
+from kindlm.suite import MAX_REPEAT, MAX_TIMEOUT_S
 
 __all__ = ["ScenarioSpec", "scenario", "spec_of"]
 
@@ -36,9 +36,9 @@ class ScenarioSpec:
             )
         if not 0 <= self.pass_rate <= 1:
             raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
-        if self.timeout is not None and not 0 < self.timeout <= MAX_SECONDS:
+        if self.timeout is not None and not 0 < self.timeout <= MAX_TIMEOUT_S:
             raise ValueError(
-                f"timeout must be more than 0 seconds, and {MAX_SECONDS} at most, but is"
+                f"timeout must be more than 0 seconds, and {MAX_TIMEOUT_S} at most, but is"
                 f" {self.timeout}"
             )
 

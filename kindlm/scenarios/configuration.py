@@ -18,7 +18,7 @@ from kindlm.config.document import Document
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
-from kindlm.config.section import MAX_REPEAT, Maybe, Score, Seconds, Text, Url
+from kindlm.config.section import Maybe, Score, Seconds, Text, Url
 from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
 from kindlm.config.values import is_url
@@ -27,6 +27,7 @@ from kindlm.formats.evalview.toml_document import read_toml
 from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.scenarios.tool_table import names_kindlm
 from kindlm.suggestions import suggest
+from kindlm.suite import MAX_REPEAT
 
 __all__ = [
     "AGENT",
