@@ -55,7 +55,7 @@ class ThreadDesk:
         """
 
         async def kept() -> T:
-            # Here, and not where it was asked for: `end` runs in this thread, too.
+            # Here as well as where it was asked for: `end` runs in this thread.
             if self._is_over:
                 work.close()
                 raise TrialOver
@@ -73,11 +73,13 @@ class ThreadDesk:
                 "an async function used the trial of a scenario that is none: make the scenario"
                 " an `async def test_…(t: Trial)`"
             )
+        if self._is_over:
+            work.close()
+            raise TrialOver
         try:
             return asyncio.run_coroutine_threadsafe(kept(), self._loop).result()
         except BaseException:
             if self._is_over:
-                work.close()
                 raise TrialOver from None
             raise
 
