@@ -6,22 +6,8 @@ recorder that fit these protocols, and imports none of the modules that implemen
 
 from __future__ import annotations
 
-from kindlm.ports.agents import (
-    Agent,
-    AgentFactory,
-    AgentReply,
-    AgentRequest,
-    ConversationSpoilt,
-)
-from kindlm.ports.checks import (
-    Aside,
-    Ask,
-    BaselineLookup,
-    CheckContext,
-    Checker,
-    Embed,
-    Question,
-)
+from kindlm.ports.agents import Agent, AgentFactory, AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.ports.checks import Aside, Ask, BaselineLookup, CheckContext, Checker, Embed, Question
 from kindlm.ports.models import (
     ClientFactory,
     Embedder,
@@ -45,13 +31,8 @@ from kindlm.ports.recorded import (
     RecordedAnswers,
     TranscriptSource,
 )
-from kindlm.ports.recording import (
-    Clock,
-    Recorder,
-)
-from kindlm.ports.scripts import (
-    Stage,
-)
+from kindlm.ports.recording import Clock, Recorder
+from kindlm.ports.scripts import Stage
 from kindlm.ports.tools import (
     AnsweredCall,
     AnswerTool,

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-)
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    Any,
-    Protocol,
-    Self,
-)
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
-from kindlm.errors import (
-    KindlmError,
-    Result,
-)
-from kindlm.ports.models import (
-    Provenance,
-)
-from kindlm.ports.tools import (
-    AnswerTool,
-)
-from kindlm.suite import (
-    AgentTarget,
-    Command,
-)
-from kindlm.transcript import (
-    Message,
-    ToolUse,
-    Usage,
-)
+from kindlm.errors import KindlmError, Result
+from kindlm.ports.models import Provenance
+from kindlm.ports.tools import AnswerTool
+from kindlm.suite import AgentTarget, Command
+from kindlm.transcript import Message, ToolUse, Usage
 
-__all__ = [
-    "Agent",
-    "AgentFactory",
-    "AgentReply",
-    "AgentRequest",
-    "ConversationSpoilt",
-]
+__all__ = ["Agent", "AgentFactory", "AgentReply", "AgentRequest", "ConversationSpoilt"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-)
-from typing import (
-    Protocol,
-    TypeVar,
-)
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from kindlm.errors import (
-    KindlmError,
-    Result,
-)
-from kindlm.outcome import (
-    CheckResult,
-)
-from kindlm.ports.models import (
-    Embedding,
-    ModelReply,
-    Purpose,
-    ResponseSchema,
-)
-from kindlm.suite import (
-    Expectation,
-)
-from kindlm.transcript import (
-    Transcript,
-)
+from kindlm.errors import KindlmError, Result
+from kindlm.outcome import CheckResult
+from kindlm.ports.models import Embedding, ModelReply, Purpose, ResponseSchema
+from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
 
-__all__ = [
-    "Aside",
-    "Ask",
-    "BaselineLookup",
-    "CheckContext",
-    "Checker",
-    "Embed",
-    "Question",
-]
+__all__ = ["Aside", "Ask", "BaselineLookup", "CheckContext", "Checker", "Embed", "Question"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-)
-from enum import (
-    StrEnum,
-)
-from typing import (
-    Any,
-    Literal,
-    Protocol,
-)
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, Protocol
 
-from kindlm.errors import (
-    Result,
-)
-from kindlm.suite import (
-    ModelParams,
-    ProviderSettings,
-    Suite,
-)
-from kindlm.transcript import (
-    Cost,
-    FinishReason,
-    Message,
-    ToolCall,
-    Usage,
-)
+from kindlm.errors import Result
+from kindlm.suite import ModelParams, ProviderSettings, Suite
+from kindlm.transcript import Cost, FinishReason, Message, ToolCall, Usage
 
 __all__ = [
     "ClientFactory",

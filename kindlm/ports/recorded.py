@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-)
-from dataclasses import (
-    dataclass,
-)
-from typing import (
-    Protocol,
-)
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-from kindlm.errors import (
-    KindlmError,
-    Result,
-)
-from kindlm.plan import (
-    Execution,
-)
-from kindlm.ports.agents import (
-    Agent,
-)
-from kindlm.ports.models import (
-    ModelReply,
-    ModelRequest,
-    Purpose,
-)
-from kindlm.transcript import (
-    Message,
-    Transcript,
-)
+from kindlm.errors import KindlmError, Result
+from kindlm.plan import Execution
+from kindlm.ports.agents import Agent
+from kindlm.ports.models import ModelReply, ModelRequest, Purpose
+from kindlm.transcript import Message, Transcript
 
 __all__ = [
     "AnswerSource",

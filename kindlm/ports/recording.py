@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import (
-    Protocol,
-)
+from typing import Protocol
 
-from kindlm.events import (
-    Payload,
-)
+from kindlm.events import Payload
 
-__all__ = [
-    "Clock",
-    "Recorder",
-]
+__all__ = ["Clock", "Recorder"]
 
 
 class Recorder(Protocol):

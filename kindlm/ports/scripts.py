@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from asyncio import (
-    Future,
-)
-from collections.abc import (
-    Awaitable,
-)
-from typing import (
-    Protocol,
-)
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Protocol
 
-from kindlm.errors import (
-    Result,
-)
-from kindlm.events import (
-    Payload,
-)
-from kindlm.outcome import (
-    CheckResult,
-)
-from kindlm.ports.agents import (
-    AgentReply,
-)
-from kindlm.ports.checks import (
-    Question,
-)
-from kindlm.ports.models import (
-    ModelReply,
-)
-from kindlm.suite import (
-    Expectation,
-)
+from kindlm.errors import Result
+from kindlm.events import Payload
+from kindlm.outcome import CheckResult
+from kindlm.ports.agents import AgentReply
+from kindlm.ports.checks import Question
+from kindlm.ports.models import ModelReply
+from kindlm.suite import Expectation
 
-__all__ = [
-    "Stage",
-]
+__all__ = ["Stage"]
 
 
 class Stage(Protocol):

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-)
-from typing import (
-    Any,
-    Protocol,
-)
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from kindlm.ports.models import (
-    ToolDefinition,
-)
-from kindlm.suite import (
-    SimulatedTool,
-)
-from kindlm.transcript import (
-    ToolCall,
-    ToolProblem,
-    ToolUse,
-)
+from kindlm.ports.models import ToolDefinition
+from kindlm.suite import SimulatedTool
+from kindlm.transcript import ToolCall, ToolProblem, ToolUse
 
-__all__ = [
-    "AnswerTool",
-    "AnsweredCall",
-    "SimulatedAnswer",
-    "SimulatorFactory",
-    "ToolSimulator",
-]
+__all__ = ["AnswerTool", "AnsweredCall", "SimulatedAnswer", "SimulatorFactory", "ToolSimulator"]
 
 
 @dataclass(frozen=True, slots=True)
