@@ -18,21 +18,8 @@ from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table, Up
 
 __all__ = ["EXECUTIONS"]
 
-_COLUMNS = {
-    "id": "TEXT",
-    "run": "TEXT",
-    "suite": "TEXT",
-    "number": "INTEGER",
-    "test": "TEXT",
-    "target": "TEXT",
-    "repeat": "INTEGER",
-    "attempt": "INTEGER",
-    "status": "TEXT",
-    "tags": "TEXT",
-    "started_at": "TEXT",
-    "finished_at": "TEXT",
-    "messages": "TEXT",
-    "tools_ref": "TEXT",
+# What an attempt came to.
+_OUTCOME_COLUMNS = {
     "output_ref": "TEXT",
     "error_code": "TEXT",
     "error_number": "INTEGER",
@@ -49,6 +36,24 @@ _COLUMNS = {
     "finish_reason": "TEXT",
     "warnings": "TEXT",
     "score": "REAL",
+}
+
+_COLUMNS = {
+    "id": "TEXT",
+    "run": "TEXT",
+    "suite": "TEXT",
+    "number": "INTEGER",
+    "test": "TEXT",
+    "target": "TEXT",
+    "repeat": "INTEGER",
+    "attempt": "INTEGER",
+    "status": "TEXT",
+    "tags": "TEXT",
+    "started_at": "TEXT",
+    "finished_at": "TEXT",
+    "messages": "TEXT",
+    "tools_ref": "TEXT",
+    **_OUTCOME_COLUMNS,
     # The attempt that held the conversation: its own, unless it was held in another run.
     "source": "TEXT",
     "source_attempt": "INTEGER",
@@ -78,28 +83,13 @@ def _started(event: RecordedEvent) -> Iterator[Operation]:
     yield Upsert("executions", {"id": row["id"]}, row, newest=("attempt",))
 
 
-# What an attempt came to that was run again.
+# An attempt that was run again, with what it came to.
 _ATTEMPT_COLUMNS = {
     "execution": "TEXT",
     "attempt": "INTEGER",
     "status": "TEXT",
     "finished_at": "TEXT",
-    "output_ref": "TEXT",
-    "error_code": "TEXT",
-    "error_number": "INTEGER",
-    "error_ref": "TEXT",
-    "hint": "TEXT",
-    "trace_ref": "TEXT",
-    "answers": "INTEGER",
-    "latency_ms": "REAL",
-    "input_tokens": "INTEGER",
-    "output_tokens": "INTEGER",
-    "cost_usd": "REAL",
-    "cost_source": "TEXT",
-    "cost_then_usd": "REAL",
-    "finish_reason": "TEXT",
-    "warnings": "TEXT",
-    "score": "REAL",
+    **_OUTCOME_COLUMNS,
 }
 
 
