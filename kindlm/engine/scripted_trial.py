@@ -18,7 +18,7 @@ from kindlm.engine.calls import Caller
 from kindlm.engine.conversation import Conversation
 from kindlm.engine.cutting_off import cut_off
 from kindlm.engine.recording import assertion_event
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import (
@@ -191,10 +191,10 @@ class ScriptedTrial:
             return self._done(index, expectation, finding, self._clock.monotonic())
         return self._beside(index, expectation, finding)
 
-    def record_score(self, name: str, value: float) -> None:
+    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
         """Record a number from 0 to 1; see `ports.Stage`."""
         found = CheckResult(_NUMBER, name, Outcome.PASSED, score=value)
-        self.conclude(Expectation(_NUMBER, name), found)
+        self.conclude(Expectation(_NUMBER, name, where=where), found)
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a model on behalf of the script; see `ports.Stage`."""

@@ -6,7 +6,7 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Protocol
 
-from kindlm.errors import Result
+from kindlm.errors import Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult
 from kindlm.ports.agents import AgentReply
@@ -50,7 +50,7 @@ class Stage(Protocol):
         """Record what the script itself found out, now or once it knows."""
         ...
 
-    def record_score(self, name: str, value: float) -> None:
+    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
         """Record a number from 0 to 1, which decides nothing and is compared between runs."""
         ...
 

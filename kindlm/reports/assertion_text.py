@@ -25,6 +25,8 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
     fields = []
     if assertion.threshold is not None and assertion.score is not None and _is_scored(assertion):
         fields.append(("score", f"{score(assertion.score)}, needs {score(assertion.threshold)}"))
+    elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
+        fields.append(("score", score(assertion.score)))
     if assertion.expected is not None:
         fields.append(("expected", json_shown(assertion.expected, limit)))
     if assertion.actual is not None:

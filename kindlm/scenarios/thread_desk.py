@@ -8,7 +8,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from kindlm.errors import Result
+from kindlm.errors import Result, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.ports import ModelReply, Question, Stage
 from kindlm.scenarios.stopping import TrialOver
@@ -39,9 +39,9 @@ class ThreadDesk:
         """Record what the script itself found out; see `ports.Stage`."""
         return self._do(lambda: self._stage.conclude(expectation, finding))
 
-    def record_score(self, name: str, value: float) -> None:
+    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
         """Record a number from 0 to 1; see `ports.Stage`."""
-        self._do(lambda: self._stage.record_score(name, value))
+        self._do(lambda: self._stage.record_score(name, value, where))
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a model, and block until it is answered; see `ports.Stage`."""

@@ -143,7 +143,7 @@ class _Checking:
                 f"The score {name!r} is {value}: scores are from 0 to 1, so that runs can be"
                 " compared. Divide it by the highest one that there can be"
             )
-        self._desk.record_score(name, float(value))
+        self._desk.record_score(name, float(value), self._place())
 
     @property
     def _wait(self) -> Wait | None:

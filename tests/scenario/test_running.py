@@ -336,6 +336,24 @@ async def test_undecided(t: Trial) -> None:
     ]
 
 
+def test_a_number_of_a_scenario_is_shown_with_its_line(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    t.score("politeness", 0.7)
+"""
+    )
+    capsys.readouterr()
+    assert run(["show", "latest", "1"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    at = shown.index("  ✓ score politeness  tests/test_it.py:5")
+    assert shown[at + 1].split() == ["score", "0.70"]
+
+
 @pytest.mark.parametrize("weight", ["1e308", "5e-324"])
 def test_weights_of_any_size_give_a_score(project: Project, weight: str) -> None:
     project.test(

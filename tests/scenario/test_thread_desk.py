@@ -19,7 +19,7 @@ class Kept:
     def __init__(self) -> None:
         self.scores: list[str] = []
 
-    def record_score(self, name: str, _value: float) -> None:
+    def record_score(self, name: str, _value: float, _where: object) -> None:
         self.scores.append(name)
 
 
@@ -41,7 +41,7 @@ def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
 
         def function() -> None:
             with pytest.raises(TrialOver):
-                desk.record_score("late", 1)
+                desk.record_score("late", 1, None)
 
         thread = asyncio.create_task(asyncio.to_thread(function))
         await asyncio.sleep(0)
