@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from kindlm.score_weights import Weights
 
 __all__ = [
     "OutputFacts",
-    "Weights",
     "deterministic_quality",
     "fallback_quality",
     "judged_quality",
@@ -23,7 +23,6 @@ __all__ = [
     "tool_accuracy",
 ]
 
-_WEIGHTS_TOLERANCE = 0.001
 _DECIMALS = 2
 
 _REGEX_PENALTY = 15
@@ -43,31 +42,6 @@ _GIVES_REASONS = re.compile(
     r"|leads? to)\b"
 )
 _UNKNOWING = re.compile(r"(?:sorry,? )?(?:i|we) (?:do not|don.t) know[.!]?")
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """How much tools, output and sequence count; together 1.
-
-    Raises:
-        ValueError: one is not from 0 to 1, or they are more or less than 1 together.
-    """
-
-    tool_accuracy: float = 0.3
-    output_quality: float = 0.5
-    sequence_correctness: float = 0.2
-
-    def __post_init__(self) -> None:
-        parts = (self.tool_accuracy, self.output_quality, self.sequence_correctness)
-        if not all(0 <= part <= 1 for part in parts):
-            raise ValueError("weights are from 0 to 1")
-        if not math.isclose(math.fsum(parts), 1, rel_tol=0, abs_tol=_WEIGHTS_TOLERANCE + 1e-12):
-            raise ValueError("weights must sum to 1.0")
-
-    @classmethod
-    def of(cls, written: Mapping[str, Any] | None) -> Weights:
-        """Return the weights that are written, the usual ones where none are."""
-        return cls(**(written or {}))
 
 
 @dataclass(frozen=True, slots=True)

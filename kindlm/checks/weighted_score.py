@@ -16,7 +16,6 @@ from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.score_formulas import (
     OutputFacts,
-    Weights,
     deterministic_quality,
     fallback_quality,
     judged_quality,
@@ -27,6 +26,7 @@ from kindlm.checks.score_formulas import (
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
+from kindlm.score_weights import Weights
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from kindlm.checks.score_formulas import (
     OutputFacts,
-    Weights,
     deterministic_quality,
     fallback_quality,
     judged_quality,
@@ -24,6 +23,7 @@ from kindlm.checks.score_formulas import (
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question
+from kindlm.score_weights import Weights
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]

@@ -13,13 +13,14 @@ import pytest
 from kindlm.checks import CheckRunner
 from kindlm.checks.evalview_rules import look_at_turn, within
 from kindlm.checks.no_pii import find_personal_data
-from kindlm.checks.score_formulas import Weights, overall_score
+from kindlm.checks.score_formulas import overall_score
 from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.personal_data import passes_luhn
 from kindlm.ports import CheckContext, ModelReply, Question
+from kindlm.score_weights import Weights
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 

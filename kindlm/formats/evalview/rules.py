@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import asdict
 
 from pydantic_core import PydanticCustomError
 
@@ -21,18 +21,13 @@ from kindlm.formats.evalview.categories import BUILT_IN, tools_of
 from kindlm.formats.evalview.expectations import SEQUENCE_MODES, SEVERITIES
 from kindlm.formats.evalview.expected_schema import ExpectedConfig
 from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.formats.evalview.schema import CaseConfig, ScoreWeights
+from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of
+from kindlm.score_weights import Weights, total_one
 from kindlm.suggestions import hint_for, suggest
 from kindlm.wording import shown
 
-__all__ = ["DEFAULT_WEIGHTS", "check_case", "check_project", "weights_of"]
-
-DEFAULT_WEIGHTS: Mapping[str, float] = {
-    "tool_accuracy": 0.3,
-    "output_quality": 0.5,
-    "sequence_correctness": 0.2,
-}
+__all__ = ["check_case", "check_project", "weights_of"]
 
 METRICS = (
     *("latency", "cost", "tokens", "input_tokens", "output_tokens", "tool_calls"),
@@ -82,7 +77,7 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
 def check_project(config: ProjectConfig, reporter: Reporter) -> None:
     """Report what of the configuration of a project is not served, or does not add up."""
     if config.scoring is not None and config.scoring.weights is not None:
-        weights = config.scoring.weights.over(dict(DEFAULT_WEIGHTS))
+        weights = config.scoring.weights.over(asdict(Weights()))
         _check_total(weights, ("scoring", "weights"), reporter)
     if config.adapter is not None:
         _check_adapter(config.adapter, ("adapter",), reporter)
@@ -102,7 +97,7 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
 
 def weights_of(case: CaseConfig, config: ProjectConfig) -> dict[str, float]:
     """Return the weights of the score: those of the case over those of the project."""
-    weights = dict(DEFAULT_WEIGHTS)
+    weights = asdict(Weights())
     for written in (config.scoring.weights if config.scoring else None, case.thresholds.weights):
         if written is not None:
             weights = written.over(weights)
@@ -147,7 +142,7 @@ def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
 
 
 def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> None:
-    if ScoreWeights.is_whole(weights):
+    if total_one(weights.values()):
         return
     total = ", ".join(f"{name} {value:g}" for name, value in weights.items())
     reporter.error(

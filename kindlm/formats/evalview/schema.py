@@ -37,8 +37,6 @@ __all__ = [
     "TurnConfig",
 ]
 
-_TOTAL_TOLERANCE = 0.001
-
 _HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 # Not all that `str.isprintable` refuses: emoji are joined by formats, and spaces may be wide.
@@ -148,11 +146,6 @@ class ScoreWeights(EvalviewSection):
             name: value for name in defaults if (value := getattr(self, name, None)) is not None
         }
         return {**defaults, **written}
-
-    @staticmethod
-    def is_whole(weights: dict[str, float]) -> bool:
-        """Tell whether weights total 1."""
-        return abs(sum(weights.values()) - 1) <= _TOTAL_TOLERANCE
 
 
 class VarianceConfig(EvalviewSection):

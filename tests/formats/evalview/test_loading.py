@@ -323,6 +323,13 @@ moniter: 1
     assert score.params["judged"] is True
 
 
+@pytest.mark.parametrize("last", [0.199, 0.201])
+def test_weights_may_be_off_by_rounding(load: Load, case_text: str, last: float) -> None:
+    weights = f"{{tool_accuracy: 0.3, output_quality: 0.5, sequence_correctness: {last}}}"
+    loaded = load(case_text.replace("min_score: 70", f"min_score: 70, weights: {weights}"))
+    assert loaded.case.expectations[-1].params["weights"]["sequence_correctness"] == last
+
+
 @pytest.mark.parametrize(
     ("config", "line"),
     [
