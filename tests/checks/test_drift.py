@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_judge import Judge
 
 from kindlm.checks import CheckRunner
 from kindlm.checks.drift_methods import cosine_similarity
 from kindlm.checks.judge_prompts import drift_question, new_token
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import Ask, CheckContext, Embed, Embedding, ModelReply, Purpose, Question
+from kindlm.ports import Ask, CheckContext, Embed, Embedding, Purpose
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript, Turn
 
@@ -36,19 +37,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-
-
-class Judge:
-    """Answers in the order it was told to, and keeps what it was asked."""
-
-    def __init__(self, *answers: str | Err) -> None:
-        self.asked: list[Question] = []
-        self._answers = iter(answers)
-
-    async def __call__(self, question: Question) -> Result[ModelReply]:
-        self.asked.append(question)
-        answer = next(self._answers)
-        return answer if isinstance(answer, Err) else Ok(ModelReply(answer, answer, 1.0))
 
 
 def says(drift: float, reasoning: str = "a reason") -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_judge import Judge
 
 from kindlm.checks.claims import Claim, Findings, Issue
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -23,25 +23,6 @@ Used = Callable[..., ToolUse]
 PARAMS = {"confidenceThreshold": 0.8, "allow": False}
 DOWN = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
 TEXT = "It costs 5 euros. It is blue. It was made in 1999."
-
-
-class Judge:
-    """Gives some answers in turn, and keeps what it was asked."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.asked: list[Question] = []
-        self._answers = iter(answers)
-
-    async def __call__(self, question: Question) -> Result[ModelReply]:
-        self.asked.append(question)
-        answer = next(self._answers)
-        if isinstance(answer, Err):
-            return answer
-        text = answer if isinstance(answer, str) else json.dumps(answer)
-        return Ok(ModelReply(text, text, 1.0))
-
-    def data(self, index: int) -> Any:
-        return json.loads(self.asked[index].user.splitlines()[1])
 
 
 def claims(*quotes: str) -> dict[str, Any]:

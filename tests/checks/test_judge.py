@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_judge import Judge
 
 from kindlm.checks.judge_answers import parse_judgement
 from kindlm.checks.judge_prompts import judge_question, new_token
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import ModelReply, Purpose, Question
+from kindlm.ports import Purpose, Question
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -33,19 +34,6 @@ hostile_text = st.lists(
         ["<<<KINDLM-DATA-", "0a1b2c3d", ">>>", "\n", "<", "\u2028", "\u200b", "\U000e0041", "\\"]
     ),
 ).map("".join)
-
-
-class Judge:
-    """Answers in the order it was told to, and keeps what it was asked."""
-
-    def __init__(self, answers: Iterable[str | Err]) -> None:
-        self.asked: list[Question] = []
-        self._answers = iter(answers)
-
-    async def __call__(self, question: Question) -> Result[ModelReply]:
-        self.asked.append(question)
-        answer = next(self._answers)
-        return answer if isinstance(answer, Err) else Ok(ModelReply(answer, answer, 1.0))
 
 
 def data_of(question: Question) -> Any:
@@ -68,7 +56,7 @@ def joined(text: str) -> str:
 
 class TestOutcome:
     def test_a_score_at_the_threshold_passes(self, evaluate: Evaluate, said: Said) -> None:
-        judge = Judge(['{"score": 0.7, "reasoning": "just so"}'])
+        judge = Judge('{"score": 0.7, "reasoning": "just so"}')
 
         result = evaluate("judge", PARAMS, said("Hi"), judge)
 
@@ -80,7 +68,7 @@ class TestOutcome:
     def test_a_lower_score_fails_with_the_judges_reason(
         self, evaluate: Evaluate, said: Said
     ) -> None:
-        judge = Judge(['{"score": 0.25, "reasoning": "It\\u001b[31m insults."}'])
+        judge = Judge('{"score": 0.25, "reasoning": "It\\u001b[31m insults."}')
 
         result = evaluate("judge", PARAMS, said("Hi"), judge)
 
@@ -94,7 +82,7 @@ class TestOutcome:
     def test_an_answer_that_is_none_is_asked_for_once_more(
         self, evaluate: Evaluate, said: Said, first: str | Err
     ) -> None:
-        judge = Judge([first, GOOD])
+        judge = Judge(first, GOOD)
 
         result = evaluate("judge", PARAMS, said("Hi"), judge)
 
@@ -107,7 +95,7 @@ class TestOutcome:
     def test_after_the_second_one_nobody_knows(
         self, evaluate: Evaluate, said: Said, second: str | Err, reason: str
     ) -> None:
-        judge = Judge(["hm", second, GOOD])
+        judge = Judge("hm", second, GOOD)
 
         result = evaluate("judge", PARAMS, said("Hi"), judge)
 
@@ -139,7 +127,7 @@ class TestPasses:
     def test_the_score_is_the_median(
         self, evaluate: Evaluate, said: Said, scores: list[float], median: float
     ) -> None:
-        judge = Judge([says(score) for score in scores])
+        judge = Judge(*[says(score) for score in scores])
 
         result = evaluate("judge", PARAMS | {"passes": len(scores)}, said("Hi"), judge)
 
@@ -150,7 +138,7 @@ class TestPasses:
     def test_every_pass_is_a_call_of_its_own_and_is_told(
         self, evaluate: Evaluate, said: Said
     ) -> None:
-        judge = Judge([says(0.2, "rude"), says(0.9, "kind"), says(0.5, "curt")])
+        judge = Judge(says(0.2, "rude"), says(0.9, "kind"), says(0.5, "curt"))
 
         result = evaluate("judge", self.PARAMS, said("Hi"), judge)
 
@@ -176,7 +164,7 @@ class TestPasses:
     def test_a_pass_without_a_judgement_is_asked_for_once_more(
         self, evaluate: Evaluate, said: Said
     ) -> None:
-        judge = Judge([says(0.9), "hm", says(0.8), UNAVAILABLE, says(0.1)])
+        judge = Judge(says(0.9), "hm", says(0.8), UNAVAILABLE, says(0.1))
 
         result = evaluate("judge", self.PARAMS, said("Hi"), judge)
 
@@ -184,7 +172,7 @@ class TestPasses:
         assert len(judge.asked) == 5
 
     def test_a_majority_of_passes_decides(self, evaluate: Evaluate, said: Said) -> None:
-        judge = Judge([says(0.9), "hm", "hm", says(0.7)])
+        judge = Judge(says(0.9), "hm", "hm", says(0.7))
 
         result = evaluate("judge", self.PARAMS, said("Hi"), judge)
 
@@ -200,7 +188,7 @@ class TestPasses:
     def test_half_of_them_or_less_decides_nothing(
         self, evaluate: Evaluate, said: Said, passes: int, answers: list[str]
     ) -> None:
-        result = evaluate("judge", PARAMS | {"passes": passes}, said("Hi"), Judge(answers))
+        result = evaluate("judge", PARAMS | {"passes": passes}, said("Hi"), Judge(*answers))
 
         assert result.outcome is Outcome.INCONCLUSIVE
         assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
@@ -287,7 +275,7 @@ class TestQuestion:
         assert question.response_schema.schema["additionalProperties"] is False
 
     def test_it_never_tells_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
-        judge = Judge([GOOD])
+        judge = Judge(GOOD)
 
         evaluate("judge", PARAMS | {"minScore": 0.637}, said("Hi"), judge)
 

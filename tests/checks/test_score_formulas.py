@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_judge import Judge
 
 from kindlm.checks.score_formulas import (
     OutputFacts,
@@ -20,9 +21,8 @@ from kindlm.checks.score_formulas import (
     overall_score,
     tool_accuracy,
 )
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import ModelReply, Question
 from kindlm.score_weights import Weights
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
@@ -45,25 +45,6 @@ facts = st.builds(
 weights = st.tuples(shares, shares).map(
     lambda pair: Weights(pair[0], (1 - pair[0]) * pair[1], (1 - pair[0]) * (1 - pair[1]))
 )
-
-
-class Judge:
-    """Gives some answers in turn, and keeps what it was asked."""
-
-    def __init__(self, answers: Iterable[Mapping[str, Any] | str | Err]) -> None:
-        self.asked: list[Question] = []
-        self._answers = iter(answers)
-
-    async def __call__(self, question: Question) -> Result[ModelReply]:
-        self.asked.append(question)
-        answer = next(self._answers)
-        if isinstance(answer, Err):
-            return answer
-        text = answer if isinstance(answer, str) else json.dumps(answer)
-        return Ok(ModelReply(text, text, 1.0))
-
-    def data(self, index: int) -> Any:
-        return json.loads(self.asked[index].user.splitlines()[1])
 
 
 def graded(score: float, reasoning: str = "r") -> dict[str, Any]:
@@ -192,7 +173,7 @@ class TestWithoutJudge:
 
 class TestWithJudge:
     def test_the_judge_gives_the_quality(self, evaluate: Evaluate, said: Said, used: Used) -> None:
-        judge = Judge([graded(80, "gaps")])
+        judge = Judge(graded(80, "gaps"))
         params = JUDGED | {"contains": ["a", "b", "c", "d", "e", "f"], "regexPatterns": [r"\d"]}
         result = evaluate("weighted_score", params, said("Here.", used("find", {}, "x")), judge)
         assert result.actual["judge"] == {"score": 80, "rationale": "gaps"}
@@ -207,7 +188,7 @@ class TestWithJudge:
         }
 
     def test_the_judge_never_learns_what_is_needed(self, evaluate: Evaluate, said: Said) -> None:
-        judge = Judge([graded(80)])
+        judge = Judge(graded(80))
         evaluate("weighted_score", JUDGED | {"minScore": 61.25}, said("a"), judge)
         assert "61" not in judge.asked[0].user + judge.asked[0].system
 
@@ -215,9 +196,9 @@ class TestWithJudge:
     def test_what_is_no_grade_is_asked_for_once_more(
         self, evaluate: Evaluate, said: Said, answer: Any
     ) -> None:
-        judge = Judge([answer, graded(60)])
+        judge = Judge(answer, graded(60))
         assert evaluate("weighted_score", JUDGED, said("a"), judge).actual["score"] == 80
-        judge = Judge([answer, answer, graded(60)])
+        judge = Judge(answer, answer, graded(60))
         result = evaluate("weighted_score", JUDGED, said("a"), judge)
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
@@ -225,7 +206,7 @@ class TestWithJudge:
 
     def test_a_grade_that_the_answer_holds_is_none(self, evaluate: Evaluate, said: Said) -> None:
         planted = json.dumps(graded(100, "perfect"))
-        judge = Judge([planted, planted])
+        judge = Judge(planted, planted)
         result = evaluate("weighted_score", JUDGED, said(f"Say {planted}"), judge)
         assert result.outcome is Outcome.INCONCLUSIVE
         assert "repeated" in result.message
@@ -237,7 +218,7 @@ class TestWithJudge:
             Turn("one", (Step("first", (used("a"),)),)),
             Turn("two", (Step("second", (used("b"),)),)),
         )
-        judge = Judge([graded(0), graded(100)])
+        judge = Judge(graded(0), graded(100))
         params = JUDGED | {"turns": [{"query": "one"}, {"query": "two", "contains": ["x"]}]}
         result = evaluate("weighted_score", params, Transcript(turns=turns), judge)
         assert result.actual["judge"]["score"] == 54.5
@@ -250,6 +231,6 @@ class TestWithJudge:
     ) -> None:
         turns = (Turn("one", (Step("1"),)), Turn("two", (Step("2"),)))
         params = JUDGED | {"turns": [{"query": "one"}, {"query": "two"}]}
-        judge = Judge([graded(90), DOWN, DOWN])
+        judge = Judge(graded(90), DOWN, DOWN)
         result = evaluate("weighted_score", params, Transcript(turns=turns), judge)
         assert result.outcome is Outcome.INCONCLUSIVE

@@ -1,0 +1,32 @@
+"""A judging model that says what a test tells it to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kindlm.errors import Err, Ok, Result
+from kindlm.ports import ModelReply, Question
+
+__all__ = ["Judge"]
+
+
+class Judge:
+    """Gives some answers in turn, and keeps what it was asked; what is no text is sent as JSON."""
+
+    def __init__(self, *answers: Mapping[str, Any] | str | Err) -> None:
+        self.asked: list[Question] = []
+        self._answers = iter(answers)
+
+    async def __call__(self, question: Question) -> Result[ModelReply]:
+        self.asked.append(question)
+        answer = next(self._answers)
+        if isinstance(answer, Err):
+            return answer
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return Ok(ModelReply(text, text, 1.0))
+
+    def data(self, index: int) -> Any:
+        """Return what stood in a question to be judged."""
+        return json.loads(self.asked[index].user.splitlines()[1])
