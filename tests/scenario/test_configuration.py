@@ -247,8 +247,7 @@ def test_the_folder_with_the_tests_can_be_another_one(project: Project) -> None:
 
 
 def configured(project: Project, more: str) -> None:
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f"{text}{more}\n")
+    project.configure(f"{more}\n")
     project.write("tests/test_it.py", "from kindlm import *" + TEST)
 
 

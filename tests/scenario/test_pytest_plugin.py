@@ -472,8 +472,7 @@ def test_options_that_can_not_be_meant(
 
 def test_reports_of_the_configuration_are_written(project: Project) -> None:
     project.write("tests/test_it.py", BOTH)
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f'{text}\n[report]\nformats = ["json", "junit"]\n')
+    project.configure('\n[report]\nformats = ["json", "junit"]\n')
     done = run_inside(project.root, "--kindlm")
     assert done.returncode == 0, done.stdout
     [(name,)] = project.rows("SELECT id FROM runs")

@@ -48,8 +48,7 @@ def group_in(project: Project, output: str) -> tuple[Group, dict[str, str], str]
 
 def test_workers_run_every_test_once_and_are_one_group(project: Project) -> None:
     write(project)
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f'{text}\n[report]\nformats = ["junit"]\n')
+    project.configure('\n[report]\nformats = ["junit"]\n')
     done = run_pytest(project.root, "--kindlm", "-n", "2")
     assert done.returncode == 0, done.stdout
     # One report of them all.

@@ -23,19 +23,7 @@ async def test_it(t: Trial) -> None:
 
 @pytest.fixture(autouse=True)
 def retries(project: Project) -> None:
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f"{text}[eval]\nretries = 2\n")
-
-
-def answers(project: Project, *texts: str | int) -> None:
-    """Let the agent say these, then the last one for ever; a number is an HTTP status."""
-    left = list(texts)
-
-    def answer(_: dict[str, Any]) -> dict[str, Any] | int:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        return found if isinstance(found, int) else {"message": found}
-
-    project.agent.answer = answer
+    project.configure("[eval]\nretries = 2\n")
 
 
 def attempts(project: Project) -> list[tuple[Any, ...]]:
@@ -43,7 +31,7 @@ def attempts(project: Project) -> list[tuple[Any, ...]]:
 
 
 def test_what_always_fails_is_run_as_often_as_it_says(project: Project) -> None:
-    answers(project, "bad")
+    project.agent.say("bad")
     assert project.test(tests=TEST) == 1
     assert project.agent.said == ["hi"] * 3
     assert len({request["conversation_id"] for request in project.agent.requests}) == 3
@@ -53,7 +41,7 @@ def test_what_always_fails_is_run_as_often_as_it_says(project: Project) -> None:
 
 
 def test_what_passes_is_run_once(project: Project) -> None:
-    answers(project, "good")
+    project.agent.say("good")
     assert project.test(tests=TEST) == 0
     assert project.agent.said == ["hi"]
     assert attempts(project) == []
@@ -63,7 +51,7 @@ def test_what_passes_is_run_once(project: Project) -> None:
 def test_the_last_attempt_decides_and_the_test_is_flaky(
     project: Project, capsys: pytest.CaptureFixture[str], first: str | int
 ) -> None:
-    answers(project, first, "good")
+    project.agent.say(first, "good")
     project.write("tests/test_it.py", "from kindlm import *" + TEST)
     assert run(["test", "tests"]) == 0
     assert "flaky" in capsys.readouterr().out
@@ -75,7 +63,7 @@ def test_the_last_attempt_decides_and_the_test_is_flaky(
 
 
 def test_each_attempt_keeps_what_it_found(project: Project) -> None:
-    answers(project, "bad", "good")
+    project.agent.say("bad", "good")
     project.test(tests=TEST)
     found = project.rows("SELECT attempt, outcome FROM assertions ORDER BY attempt")
     assert found == [(1, "failed"), (2, "passed")]
@@ -85,9 +73,9 @@ def test_a_comparison_counts_first_attempts(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tests = TEST.replace('"x"', '"x", repeats=8')
-    answers(project, "good")
+    project.agent.say("good")
     assert project.test("-j", "1", tests=tests) == 0
-    answers(project, *["bad", "good"] * 8)
+    project.agent.say(*["bad", "good"] * 8)
     assert project.test("-j", "1", tests=tests) == 0
     capsys.readouterr()
     assert run(["diff", "--format", "json", "latest~1", "latest"]) == 1
@@ -105,7 +93,7 @@ def test_the_limit_of_costs_ends_running_again(project: Project) -> None:
 
 @pytest.mark.parametrize("command", ["rescore", "replay"])
 def test_nothing_is_run_again_where_nobody_is_asked(project: Project, command: str) -> None:
-    answers(project, "bad")
+    project.agent.say("bad")
     project.test(tests=TEST)
     assert run([command] if command == "rescore" else [command, "tests"]) == 1
     assert len(project.agent.requests) == 3
@@ -113,7 +101,7 @@ def test_nothing_is_run_again_where_nobody_is_asked(project: Project, command: s
 
 
 def test_an_execution_is_searched_once(project: Project) -> None:
-    answers(project, "bad news", "good news")
+    project.agent.say("bad news", "good news")
     project.test(tests=TEST.replace('"good"', '"good news"'))
     with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db:
         db.row_factory = sqlite3.Row
@@ -141,7 +129,7 @@ def test_a_run_that_goes_on_counts_what_was_run_again_before(project: Project) -
 
 
 def test_answers_of_earlier_runs_do_not_keep_it_from_being_run_again(project: Project) -> None:
-    answers(project, "bad", "good")
+    project.agent.say("bad", "good")
     assert project.test("--cache", tests=TEST) == 0
     assert project.agent.said == ["hi", "hi"]
     assert attempts(project) == [(1, "failed")]

@@ -19,8 +19,7 @@ async def test_it(t: Trial) -> None:
 
 @pytest.fixture(autouse=True)
 def retries(project: Project) -> None:
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f"{text}[eval]\nretries = 1\nparallelism = 1\n")
+    project.configure("[eval]\nretries = 1\nparallelism = 1\n")
 
 
 def talks(project: Project, *texts: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -26,19 +25,12 @@ async def test_it(t: Trial) -> None:
 
 @pytest.fixture(autouse=True)
 def retries(project: Project) -> None:
-    text = (project.root / "kindlm.toml").read_text("utf-8")
-    project.write("kindlm.toml", f"{text}[eval]\nretries = 2\n")
+    project.configure("[eval]\nretries = 2\n")
 
 
 def record(project: Project, *texts: str | int) -> None:
     """Run the test with an agent that says these, then the last one for ever."""
-    left = list(texts)
-
-    def answer(_: dict[str, Any]) -> dict[str, Any] | int:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        return found if isinstance(found, int) else {"message": found}
-
-    project.agent.answer = answer
+    project.agent.say(*texts)
     project.test(tests=TEST)
 
 

@@ -50,6 +50,16 @@ class LoopbackAgent:
     def said(self) -> list[str]:
         return [request["message"] for request in self.requests]
 
+    def say(self, *texts: str | int) -> None:
+        """Say these from now on, then the last one for ever; a number is an HTTP status."""
+        left = list(texts)
+
+        def answer(_: dict[str, Any]) -> dict[str, Any] | int:
+            found = left.pop(0) if len(left) > 1 else left[0]
+            return found if isinstance(found, int) else {"message": found}
+
+        self.answer = answer
+
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -128,6 +138,11 @@ class Project:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
         return file
+
+    def configure(self, more: str) -> None:
+        """Add to the configuration."""
+        with (self.root / "kindlm.toml").open("a", encoding="utf-8") as file:
+            file.write(more)
 
     def test(self, *options: str, tests: str | None = None) -> int:
         """Run `kindlm test tests`, after writing `tests/test_it.py` if that is given."""

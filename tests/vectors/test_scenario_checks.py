@@ -247,8 +247,7 @@ STEPS: Final = {
 def test_runner(vector: Vector, project: Project) -> None:
     given, expected = vector["input"], vector["expected"]
     for name, value in given.get("options", {}).items():
-        text = (project.root / "kindlm.toml").read_text("utf-8")
-        project.write("kindlm.toml", f"{text}[eval]\n{name} = {value}\n")
+        project.configure(f"[eval]\n{name} = {value}\n")
     if "adapter raises" in given["steps"][0]:
         project.agent.answer = lambda _: 400
     passed = project.test(tests=body(*(STEPS[step] for step in given["steps"]))) == 0

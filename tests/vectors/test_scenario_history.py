@@ -149,9 +149,8 @@ def test_the_threshold(
     before, after = (score for (score,) in project.rows("SELECT score FROM executions"))
     assert (after - before, given["pass_flip"]) == (given["scoreDelta"], False)
     suspected = status_and_code(capsys)
-    text = (project.root / "kindlm.toml").read_text("utf-8")
     threshold = given["config.diff.regressionThreshold"]
-    project.write("kindlm.toml", f"{text}[diff]\nregression_threshold = {threshold}\n")
+    project.configure(f"[diff]\nregression_threshold = {threshold}\n")
 
     status, code = status_and_code(capsys)
 
