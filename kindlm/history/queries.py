@@ -181,6 +181,14 @@ SELECT s.name, reason.value, count(*)
  GROUP BY s.ordinal, reason.value
 """
 
+WARNED = """
+SELECT w.value, count(DISTINCT e.id) AS executions
+  FROM executions e, json_each(e.warnings) w
+ WHERE e.run IN $ids AND e.status = 'passed' AND e.warnings <> '[]'
+ GROUP BY w.value
+ ORDER BY executions DESC, w.value
+"""
+
 SKIPPED_ASSERTIONS = """
 SELECT s.name, a.kind, m.body, count(*)
   FROM executions e

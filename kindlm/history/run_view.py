@@ -207,6 +207,10 @@ class RunView:
         """Return why executions were skipped that were to run: suite, reason, how many."""
         return [tuple(row) for row in self.over_runs(queries.SKIPPED)]
 
+    def warnings_of_passed(self) -> list[tuple[str, int]]:
+        """Return what executions that passed were warned of, and how many of them."""
+        return [tuple(row) for row in self.over_runs(queries.WARNED)]
+
     def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
         """Return which assertions had nothing to decide: suite, kind, message, how many."""
         return [tuple(row) for row in self.over_runs(queries.SKIPPED_ASSERTIONS)]

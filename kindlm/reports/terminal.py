@@ -22,6 +22,7 @@ from kindlm.reports.totals_page import (
     write_then,
     write_tolerated,
     write_totals,
+    write_warnings,
 )
 from kindlm.reports.two_verdicts_page import write_two_verdicts
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -61,6 +62,7 @@ class _TerminalReport:
         write_gates(view, page)
         write_tolerated(view, page)
         write_skipped(view, page)
+        write_warnings(view, page)
         write_missing(view, page)
         write_totals(view, page)
         _write_end(view, page, options, listed=listed)

@@ -15,7 +15,7 @@ from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.figures import comparison, cost, duration, percent, score, tally
 from kindlm.reports.page import Page, Part, mark
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 __all__ = [
@@ -27,10 +27,12 @@ __all__ = [
     "write_then",
     "write_tolerated",
     "write_totals",
+    "write_warnings",
 ]
 
 _NAMED_TESTS = 20
 _NAMED_MODELS = 5
+_WARNINGS = 5
 
 
 def write_gates(view: RunView, page: Page) -> None:
@@ -83,6 +85,19 @@ def write_skipped(view: RunView, page: Page) -> None:
         skipped = count(number, f"{one_line(kind)} assertion")
         said = one_line(message or "[erased]")
         page.line(f"{skipped} of {one_line(suite)}: {said}", indent=2, hang=2)
+
+
+def write_warnings(view: RunView, page: Page) -> None:
+    """Write what executions were warned of that passed: of the others it stands beside them."""
+    warnings = view.warnings_of_passed()
+    if not warnings:
+        return
+    page.heading("Warnings")
+    for warning, number in warnings[:_WARNINGS]:
+        text = f" {count(number, 'execution')}: {visible(bounded(warning, 500, lines=5))}"
+        page.line(("!", "yellow"), text, indent=2, hang=2)
+    if len(warnings) > _WARNINGS:
+        page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
 
 
 def write_then(view: RunView, page: Page) -> None:
