@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evalview_agents import handler_of, serving
 
 from kindlm.cli.app import run
 
@@ -19,33 +19,8 @@ CONFIG = ".evalview/config.yaml"
 @pytest.fixture
 def answering() -> Iterator[Callable[[dict[str, Any]], str]]:
     """Start an agent that answers this; return where it is."""
-    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
-
-    def call(reply: dict[str, Any]) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
-                data = json.dumps(reply).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                """Nothing is printed."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        servers.append((server, thread))
-        return f"http://127.0.0.1:{server.server_port}/ask"
-
-    yield call
-    for server, thread in servers:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with ExitStack() as agents:
+        yield lambda reply: agents.enter_context(serving(handler_of(lambda *_: reply)))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +49,8 @@ def test_tokens_have_the_price_of_the_model_that_is_named(
     (tmp_path / "tests").mkdir()
     (tmp_path / ".evalview").mkdir()
     (tmp_path / CONFIG).write_text(config or "{}", "utf-8")
-    text = case_text.replace("http://127.0.0.1:9/ask", url).replace("70", "70, max_cost: 2.6")
+    text = case_text.replace("min_score: 70", "min_score: 70, max_cost: 2.6")
+    text = text.replace("http://127.0.0.1:9/ask", url)
     (tmp_path / "tests" / "case.yaml").write_text(text, "utf-8")
     run(["test", "-x", "-q", "tests", "--reporter", "json=report.json"])
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
