@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from evalview_agents import handler_of_the_example, serving
 
 from kindlm.cli.app import run
 
@@ -31,20 +29,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def agent() -> Iterator[str]:
-    """The agent of the example, and where it is."""
-    file = ROOT / "examples" / "evalview" / "agent.py"
-    spec = importlib.util.spec_from_file_location("example_agent", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), module.Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/ask"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """Where the agent of the example is."""
+    with serving(handler_of_the_example()) as url:
+        yield url
 
 
 def test_the_cases_pass(project: Path, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:

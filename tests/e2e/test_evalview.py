@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator
-from http.server import ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evalview_agents import handler_of_the_example, serving
 
 from kindlm.cli.app import run
 
@@ -103,26 +102,8 @@ def failed(test: dict[str, Any]) -> set[str]:
 @pytest.fixture
 def start() -> Iterator[Callable[[str], str]]:
     """Start the agent of the example, of a kind; return where it is."""
-    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
-
-    def call(kind: str) -> str:
-        spec = importlib.util.spec_from_file_location("example_agent", EXAMPLE / "agent.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.KIND = kind  # type: ignore[attr-defined]
-        server = ThreadingHTTPServer(("127.0.0.1", 0), module.Handler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        servers.append((server, thread))
-        return f"http://127.0.0.1:{server.server_port}/ask"
-
-    yield call
-    for server, thread in servers:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with ExitStack() as agents:
+        yield lambda kind: agents.enter_context(serving(handler_of_the_example(kind)))
 
 
 def test_the_example_passes(project: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evalview_agents import handler_of, serving
 
 from kindlm.config import Diagnostic, LoadedSuite
 from kindlm.formats.discovery import discover
@@ -106,30 +104,14 @@ def agent() -> Iterator[Agent]:
     asked: list[dict[str, Any]] = []
     headers: list[dict[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            asked.append(body)
-            headers.append({name.lower(): value for name, value in self.headers.items()})
-            call = {"name": "search", "arguments": {"q": body["query"]}, "result": "found"}
-            reply = {"response": f"You asked: {body['query']}", "tool_calls": [call], "cost": 0.01}
-            data = json.dumps(reply).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(body: dict[str, Any], sent: Mapping[str, str]) -> dict[str, Any]:
+        asked.append(body)
+        headers.append(dict(sent))
+        call = {"name": "search", "arguments": {"q": body["query"]}, "result": "found"}
+        return {"response": f"You asked: {body['query']}", "tool_calls": [call], "cost": 0.01}
 
-        def log_message(self, *_: object) -> None:
-            """Nothing is printed."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield Agent(f"http://127.0.0.1:{server.server_port}/ask", asked, headers)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(handler_of(answer)) as url:
+        yield Agent(url, asked, headers)
 
 
 @pytest.fixture
