@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_shop import good_agent, model
-from scenario_project import LoopbackAgent, serving_agent
+from planned_shop import serving_shop
+from scenario_project import LoopbackAgent
 
 from kindlm.cli.app import run
 
@@ -63,9 +63,7 @@ def terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 @pytest.fixture
 def agent() -> Iterator[LoopbackAgent]:
-    with serving_agent() as agent:
-        agent.answer = good_agent()
-        agent.judge = model
+    with serving_shop() as agent:
         yield agent
 
 

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from planned_shop import good_agent, model
-from scenario_project import LoopbackAgent, Project, new_project, serving_agent
+from planned_shop import serving_shop
+from scenario_project import LoopbackAgent, Project, new_project
 
 
 @pytest.fixture
 def agent() -> Iterator[LoopbackAgent]:
-    with serving_agent() as agent:
-        agent.answer = good_agent()
-        agent.judge = model
+    with serving_shop() as agent:
         yield agent
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from scenario_project import LoopbackAgent, serving_agent
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "generate" / "data" / "shop.json").read_text("utf-8")
@@ -55,6 +58,15 @@ def good_agent() -> Callable[[dict[str, Any]], dict[str, Any]]:
         return said
 
     return answer
+
+
+@contextmanager
+def serving_shop() -> Iterator[LoopbackAgent]:
+    """Serve the good agent, with the model as its judge."""
+    with serving_agent() as agent:
+        agent.answer = good_agent()
+        agent.judge = model
+        yield agent
 
 
 def rude_agent(request: dict[str, Any]) -> dict[str, Any]:

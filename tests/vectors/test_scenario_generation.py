@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_shop import DESCRIPTION, RECORDED, good_agent, model
+from planned_shop import DESCRIPTION, RECORDED, good_agent, serving_shop
 from scenario_departures import DEPARTURES
 from scenario_project import LoopbackAgent, Project, new_project, serving_agent
 
@@ -24,9 +24,7 @@ Vector = dict[str, Any]
 
 @pytest.fixture
 def agent() -> Iterator[LoopbackAgent]:
-    with serving_agent() as agent:
-        agent.answer = good_agent()
-        agent.judge = model
+    with serving_shop() as agent:
         yield agent
 
 
