@@ -1,0 +1,168 @@
+"""What is told of files whose scenarios can not be run, or are written wrongly."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_project import run_inside
+from scenario_files import ONE, told_by_test
+from scenario_project import Project
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("from kindlm import scenario\n\ndef test_x(:\n", 3, "SyntaxError"),
+        ("from kindlm import scenario\n\nimport no_such_module\n", 3, "no_such_module"),
+        ("from kindlm import scenario\nraise SystemExit(3)\n", 2, "SystemExit"),
+        ('from kindlm import scenario\n@scenario("  ")\ndef test_x(t): ...\n', 2, "name"),
+        ("from kindlm import scenario\n@scenario\ndef test_x(t): ...\n", 2, "@scenario("),
+        ('from kindlm import scenario\n@scenario("x")\ndef other(t): ...\n', 2, "test_other"),
+        ('from kindlm import scenario\n@scenario("x")\nclass TestIt: ...\n', 2, "function"),
+        (
+            'from kindlm import scenario\n@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n',
+            2,
+            "two @scenario above test_x",
+        ),
+        ('from kindlm import scenario\n@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "1"),
+    ],
+)
+def test_a_file_that_does_not_import_is_told_and_the_others_run(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
+) -> None:
+    project.write("tests/test_bad.py", text)
+    project.write("tests/test_one.py", ONE)
+    assert project.test() == 1
+    assert sorted(project.agent.said) == ["other", "refund"]
+    shown = capsys.readouterr()
+    assert told in shown.out + shown.err
+    assert f"test_bad.py:{line}" in shown.out + shown.err
+
+
+@pytest.mark.parametrize("ending", ["skip('in tests only')", "fail('it can not be')"])
+def test_a_file_that_ends_its_import_otherwise_is_an_error(project: Project, ending: str) -> None:
+    project.write("tests/test_bad.py", f"from kindlm import *\nimport pytest\npytest.{ending}\n")
+    project.write("tests/test_one.py", ONE)
+    assert project.test() == 1
+    assert len(project.agent.said) == 2
+
+
+TWO = """
+class TestIt:
+    @scenario("one")
+    async def test_it(self, t: Trial): ...
+
+    @scenario("two")
+    async def test_it(self, t: Trial): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "lines"),
+    [
+        (ONE.replace("test_other", "test_refund"), "test_refund", (4, 8)),
+        ("from kindlm import *" + TWO, "TestIt::test_it", (4, 7)),
+        ("from kindlm import *" + TWO.replace("test_it", "test_a", 1) + TWO, "TestIt", (2, 9)),
+    ],
+)
+def test_two_tests_of_one_name_are_an_error(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    name: str,
+    lines: tuple[int, int],
+) -> None:
+    project.write("tests/test_it.py", text)
+    assert project.test() == 1
+    assert project.agent.said == []
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"two {name}, in line {lines[0]} and in line {lines[1]}" in shown
+
+
+def test_two_sides_of_a_condition_may_have_one_name(project: Project) -> None:
+    test = ONE.partition("\n")[2].replace("\n", "\n  ")
+    assert project.test(tests=f"\nif True:\n  {test}pass\nelse:\n  {test}pass\n") == 0
+
+
+def test_two_tests_of_one_name_are_an_error_under_pytest_too(project: Project) -> None:
+    project.write("tests/test_it.py", ONE.replace("test_other", "test_refund"))
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 1
+    assert "two test_refund, in line 4 and in line 8" in done.stdout
+    assert project.agent.said == []
+
+
+def test_a_test_that_takes_a_trial_and_is_no_scenario_is_told(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", ONE + "\nasync def test_x(t: Trial) -> None: ...\n")
+    code, told = told_by_test(capsys)
+    assert code == 0
+    assert "test_x takes a trial and is not run" in told
+    assert "@scenario(" in told
+
+
+@pytest.mark.parametrize("arguments", ["", "order, customer"])
+def test_a_scenario_that_takes_no_trial_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    project.write("tests/test_one.py", ONE)
+    text = f'from kindlm import *\n\n@scenario("x")\nasync def test_x({arguments}): ...\n'
+    project.write("tests/test_it.py", text)
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert len(project.agent.said) == 2
+    assert "test_x takes no trial" in told
+    assert "test_it.py:3" in told
+
+
+@pytest.mark.parametrize(
+    "text", ["", "import pytest\npytest.skip('no wish', allow_module_level=True)\n"]
+)
+def test_files_without_tests_are_told_as_such(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    project.write("tests/test_it.py", f"from kindlm import *\n{text}")
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert "there are no tests in tests/test_it.py" in told
+
+
+@pytest.mark.parametrize("values", ["[(1,)]", "[(1, 2)], ids=lambda value: 1 / 0"])
+def test_parameters_that_are_wrong_are_told_at_their_test(
+    project: Project, capsys: pytest.CaptureFixture[str], values: str
+) -> None:
+    project.write("tests/test_one.py", ONE)
+    project.write(
+        "tests/test_it.py",
+        f"""from kindlm import *
+import pytest
+
+@pytest.mark.parametrize("a,b", {values})
+@scenario("x")
+async def test_x(t: Trial, a, b) -> None: ...
+""",
+    )
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert len(project.agent.said) == 2
+    assert "test_it.py:4" in told
+    assert "marks of test_x" in told
+
+
+def test_a_missing_agent_is_told_with_the_way_out(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("kindlm.toml", "")
+    project.write("tests/test_one.py", ONE)
+    assert project.test() == 1
+    shown = capsys.readouterr()
+    assert "[agent]" in shown.out + shown.err
+
+
+def test_an_agent_that_is_described_wrongly_is_told_at_the_scenario(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert project.test(tests='\n@scenario("x", agent={"url": "x"})\nasync def test_it(t): ...\n')
+    shown = capsys.readouterr()
+    assert "test_it.py:2" in shown.out + shown.err
+    assert "agent of @scenario" in shown.out + shown.err
