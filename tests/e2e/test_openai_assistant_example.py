@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shlex
-import shutil
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario_examples import copied, good_and_rude, held_against, lost_checks, rows
 
 from kindlm.cli.app import run
 from kindlm.testing.assistants import AssistantsApp, ScriptedRun
@@ -49,13 +47,7 @@ BROKEN = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the example, and nothing set that changes how it behaves."""
-    for name in ("KINDLM_DB", "CI", "GITHUB_ACTIONS", "AGENT", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    root = tmp_path / "shoes"
-    shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", ".kindlm"))
-    monkeypatch.chdir(root)
-    return root
+    return copied(EXAMPLE, tmp_path / "shoes", monkeypatch)
 
 
 class Shell:
@@ -101,24 +93,6 @@ def shell(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
         server.communicate()
 
 
-def rows(root: Path, sql: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(root / ".kindlm" / "kindlm.db")) as db:
-        return db.execute(sql).fetchall()
-
-
-def held_against(root: Path) -> dict[str, list[tuple[str, int, str]]]:
-    """What did not pass in the first repeat of each test: kinds of checks, lines, messages."""
-    held: dict[str, list[tuple[str, int, str]]] = {}
-    for test, *failed in rows(
-        root,
-        "SELECT e.test, a.kind, a.line, m.body FROM executions e"
-        " JOIN assertions a ON a.execution = e.id JOIN contents m ON m.ref = a.message_ref"
-        " WHERE e.repeat = 1 AND a.outcome <> 'passed' ORDER BY a.position",
-    ):
-        held.setdefault(test, []).append((failed[0], failed[1], failed[2]))
-    return held
-
-
 def test_the_readme_can_be_followed(
     project: Path, shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,7 +109,7 @@ def test_the_readme_can_be_followed(
         "kindlm diff good rude": 1,
     }
     assert all(server.poll() is not None for server in shell.servers)
-    assert held_against(project) == BROKEN
+    assert held_against(project, "rude") == BROKEN
     statuses = "SELECT r.label, e.test, e.status, count(*) FROM executions e JOIN runs r"
     assert rows(project, f"{statuses} ON r.id = e.run GROUP BY 1, 2, 3 ORDER BY 1, 2") == [
         ("good", DELIVERY, "passed", 1),
@@ -148,20 +122,13 @@ def test_the_readme_can_be_followed(
 
 def check_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     """`kindlm diff` says which tests regressed, and by which checks."""
-    capsys.readouterr()
-    assert run(["diff", "good", "rude", "--format", "json"]) == 1
-    tests = {test["name"]: test for test in json.loads(capsys.readouterr().out)["tests"]}
+    tests = good_and_rude(capsys)
     assert {name: test["change"] for name, test in tests.items()} == dict.fromkeys(
         BROKEN, "regressed"
     )
     assert tests[REFUND]["strength"] == "confirmed"
     for name, test in tests.items():
-        lost = [
-            check["kind"]
-            for check in test["details"]["checks"]
-            if check["after"]["passed"] < check["before"]["passed"]
-        ]
-        assert lost == [kind for kind, _, _ in BROKEN[name]]
+        assert lost_checks(test) == [kind for kind, _, _ in BROKEN[name]]
 
 
 def test_another_server_takes_nothing_but_its_configuration(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest_project import pytest_environment, run_inside
+from scenario_examples import copied, good_and_rude, held_against, lost_checks, rows
 
 from kindlm.cli.app import run
 from kindlm.testing import LoopbackServer
@@ -36,45 +33,39 @@ NO_REFUND = 'Expected a call of "issue_refund", but no tool was called.'
 SAID = 'got "Calm down. It comes when it comes, and a refund is not my problem.".'
 
 BROKEN = {
-    "policy.yaml::a question before buying": [
+    "tests/policy.yaml::a question before buying": [
         ("contains", 7, f'Expected the output to contain "30 days", {SAID}'),
         ("sentiment", 8, COLD.replace("empathetic", "helpful")),
     ],
-    "test_function.py::test_looks_up": [
+    "tests/test_function.py::test_looks_up": [
         ("contains", 11, f'Expected the output to contain "Tuesday", {SAID}'),
         ("tool_called", 11, NO_LOOK),
     ],
     **{
-        f"test_orders.py::test_status[{order}-{told}]": [
+        f"tests/test_orders.py::test_status[{order}-{told}]": [
             ("contains", 15, f'Expected the output to contain "{told}", {SAID}'),
             ("tool_called", 15, NO_LOOK),
         ]
         for order, told in [("A-17", "Friday"), ("B-42", "Tuesday"), ("Z-99", "can not find")]
     },
-    "test_program.py::test_asks_first": [
+    "tests/test_program.py::test_asks_first": [
         ("tool_called", 11, NO_LOOK),
         ("tool_called", 13, NO_REFUND),
     ],
-    "test_refund.py::test_angry_customer": [
+    "tests/test_refund.py::test_angry_customer": [
         ("not_contains", 11, FOUND),
         ("tool_called", 11, NO_LOOK),
         ("sentiment", 12, COLD),
         ("judge", 15, EMPTY),
     ],
-    "test_simulated.py::test_refund_in_the_end": [("assert", 21, "the refund is under way")],
+    "tests/test_simulated.py::test_refund_in_the_end": [("assert", 21, "the refund is under way")],
 }
 """What each test holds against the rude agent: kinds of checks, their lines, what is said."""
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the example, and nothing set that changes how it behaves."""
-    for name in ("KINDLM_DB", "CI", "GITHUB_ACTIONS", "AGENT", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    root = tmp_path / "shop"
-    shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
-    monkeypatch.chdir(root)
-    return root
+    return copied(EXAMPLE, tmp_path / "shop", monkeypatch)
 
 
 @pytest.fixture
@@ -110,16 +101,11 @@ def start(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         server.communicate()
 
 
-def rows(root: Path, sql: str, *values: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(root / ".kindlm" / "kindlm.db")) as db:
-        return db.execute(sql, values).fetchall()
-
-
 def statuses(root: Path, label: str) -> dict[str, str]:
     """How each test of a run came out, if all of its repeats came out alike."""
     found = rows(
         root,
-        "SELECT DISTINCT substr(e.test, 7), e.status FROM executions e JOIN runs r ON r.id = e.run"
+        "SELECT DISTINCT e.test, e.status FROM executions e JOIN runs r ON r.id = e.run"
         " WHERE r.label = ?",
         label,
     )
@@ -127,39 +113,17 @@ def statuses(root: Path, label: str) -> dict[str, str]:
     return dict(found)
 
 
-def held_against(root: Path, label: str) -> dict[str, list[tuple[str, int, str]]]:
-    """What did not pass in the first repeat of each test: kinds of checks, lines, messages."""
-    held: dict[str, list[tuple[str, int, str]]] = {}
-    for test, *failed in rows(
-        root,
-        "SELECT substr(e.test, 7), a.kind, a.line, m.body FROM runs r"
-        " JOIN executions e ON e.run = r.id JOIN assertions a ON a.execution = e.id"
-        " JOIN contents m ON m.ref = a.message_ref"
-        " WHERE r.label = ? AND e.repeat = 1 AND a.outcome <> 'passed' ORDER BY a.position",
-        label,
-    ):
-        held.setdefault(test, []).append((failed[0], failed[1], failed[2]))
-    return held
-
-
 def check_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The runs `good` and `rude` are as they have to be, and `kindlm diff` tells them apart."""
     assert statuses(root, "good") == dict.fromkeys(BROKEN, "passed")
     assert statuses(root, "rude") == dict.fromkeys(BROKEN, "failed")
     assert held_against(root, "rude") == BROKEN
-    capsys.readouterr()
-    assert run(["diff", "good", "rude", "--format", "json"]) == 1
-    compared = json.loads(capsys.readouterr().out)["tests"]
-    tests = {test["name"].removeprefix("tests/"): test for test in compared}
+    tests = good_and_rude(capsys)
     assert {name: test["change"] for name, test in tests.items()} == dict.fromkeys(
         BROKEN, "regressed"
     )
-    assert tests["test_function.py::test_looks_up"]["strength"] == "confirmed"
-    lost = [
-        check["kind"]
-        for check in tests["test_refund.py::test_angry_customer"]["details"]["checks"]
-        if check["after"]["passed"] < check["before"]["passed"]
-    ]
+    assert tests["tests/test_function.py::test_looks_up"]["strength"] == "confirmed"
+    lost = lost_checks(tests["tests/test_refund.py::test_angry_customer"])
     assert lost == ["not_contains", "tool_called", "sentiment", "judge"]
 
 
