@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,38 @@ def success() -> Callable[..., AgentReply]:
 @pytest.fixture
 def failure() -> Callable[..., KindlmError]:
     return _failure
+
+
+@pytest.fixture
+def talk() -> Callable[..., tuple[list[Result[AgentReply]], Peer]]:
+    """Send requests to an agent whose server gives these answers; return results and server."""
+
+    def talk(
+        *answers: bytes,
+        requests: Sequence[AgentRequest] | None = None,
+        headers: Mapping[str, str] | None = None,
+        adapter: str = "http",
+        path: str = "/chat",
+        **options: Any,
+    ) -> tuple[list[Result[AgentReply]], Peer]:
+        async def run() -> tuple[list[Result[AgentReply]], Peer]:
+            async with open_peer(*answers) as server:
+                target = AgentTarget("shop", adapter, server.url + path, headers or {}, options)
+                async with _make(target) as agent:
+                    results = [await agent.send(request) for request in requests or [_ask()]]
+                return results, server
+
+        return asyncio.run(run())
+
+    return talk
+
+
+@pytest.fixture
+def reply(talk: Callable[..., tuple[list[Result[AgentReply]], Peer]]) -> Callable[..., AgentReply]:
+    """Return what is understood of one answer to `Hello`."""
+
+    def reply(body: Any, *, kind: str = "application/json", **options: Any) -> AgentReply:
+        (result,), _ = talk(_http(body, kind=kind), **options)
+        return _success(result)
+
+    return reply

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,31 +21,9 @@ SECOND = Message(Role.USER, "two")
 
 
 @pytest.fixture
-def talk(make, ask, peer):
-    """Send requests to a crew whose server gives these answers; return results and server."""
-
-    def talk(*answers, requests=None, headers=None):
-        async def run():
-            async with peer(*answers) as server:
-                target = AgentTarget("shop", "crewai", server.url + "/kickoff", headers or {})
-                async with make(target) as agent:
-                    results = [await agent.send(request) for request in requests or [ask()]]
-                return results, server
-
-        return asyncio.run(run())
-
-    return talk
-
-
-@pytest.fixture
-def reply(talk, http, success):
-    """Return what is understood of one answer."""
-
-    def reply(body):
-        (result,), _ = talk(http(body))
-        return success(result)
-
-    return reply
+def talk(talk):
+    """Send requests to a crew; return results and server."""
+    return partial(talk, adapter="crewai", path="/kickoff")
 
 
 class TestRequests:

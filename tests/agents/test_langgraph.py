@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,32 +24,9 @@ THREAD = {"thread_id": "T1"}
 
 
 @pytest.fixture
-def talk(make, ask, peer):
-    """Send requests to a graph whose server gives these answers; return results and server."""
-
-    def talk(*answers, requests=None, headers=None, path="/invoke", **options):
-        async def run():
-            async with peer(*answers) as server:
-                url = server.url + path
-                target = AgentTarget("shop", "langgraph", url, headers or {}, options)
-                async with make(target) as agent:
-                    results = [await agent.send(request) for request in requests or [ask()]]
-                return results, server
-
-        return asyncio.run(run())
-
-    return talk
-
-
-@pytest.fixture
-def reply(talk, http, success):
-    """Return what is understood of one answer to `Hello`."""
-
-    def reply(body, *, kind="application/json", **options):
-        (result,), _ = talk(http(body, kind=kind), **options)
-        return success(result)
-
-    return reply
+def talk(talk):
+    """Send requests to a graph; return results and server."""
+    return partial(talk, adapter="langgraph", path="/invoke")
 
 
 @pytest.fixture

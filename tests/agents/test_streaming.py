@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,21 +22,9 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n"
 
 
 @pytest.fixture
-def talk(make, ask, peer):
-    """Send requests to an agent whose server gives these answers; return results and server."""
-
-    def talk(*answers, requests=None, headers=None, adapter="tapescope", **options):
-        async def run():
-            async with peer(*answers) as server:
-                url = server.url + "/chat"
-                target = AgentTarget("shop", adapter, url, headers or {}, options)
-                async with make(target) as agent:
-                    results = [await agent.send(request) for request in requests or [ask()]]
-                return results, server
-
-        return asyncio.run(run())
-
-    return talk
+def talk(talk):
+    """Send requests to an agent that streams; return results and server."""
+    return partial(talk, adapter="tapescope")
 
 
 @pytest.fixture

@@ -1,0 +1,225 @@
+"""HTTP agents that fail, hang, say too much or something else: which errors these are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from kindlm.errors import ErrorCode
+from kindlm.suite import AgentTarget
+
+TOKEN = "tok-planted-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "retryable"),
+    [
+        (400, ErrorCode.PROVIDER_API_ERROR, False),
+        (401, ErrorCode.PROVIDER_AUTH_ERROR, False),
+        (403, ErrorCode.PROVIDER_AUTH_ERROR, False),
+        (404, ErrorCode.PROVIDER_API_ERROR, False),
+        (408, ErrorCode.PROVIDER_TIMEOUT, True),
+        (429, ErrorCode.PROVIDER_RATE_LIMIT, True),
+        (500, ErrorCode.PROVIDER_API_ERROR, True),
+        (503, ErrorCode.PROVIDER_API_ERROR, True),
+    ],
+)
+def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, code, retryable):
+    (result,), server = talk(http({"error": "nope"}, status=status, headers={"Retry-After": "2"}))
+    error = failure(result)
+    assert error.code is code
+    assert error.details == {
+        "status": status,
+        "retry_after": 2.0,
+        "retryable": retryable,
+        "body": '{"error": "nope"}',
+    }
+    assert "nope" in error.message
+    assert str(status) in error.message
+    assert len(server.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "said"),
+    [
+        ("<html>login</html>", {}, "an HTML page came"),
+        ("[" * 100_000, {}, "too deeply"),
+        ('{"message": NaN}', {}, "no JSON"),
+        ({"message": "m"}, {"responsePath": "data.text"}, "data.text"),
+    ],
+)
+def test_a_success_that_is_no_answer_is_an_error(talk, http, failure, body, options, said):
+    (result,), _ = talk(http(body), **options)
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert said in error.message
+    assert error.details["retryable"] is False
+
+
+FORMS = [{"request": form} for form in ("message", "messages", "query")]
+
+
+@pytest.mark.parametrize("options", [*FORMS, {"responsePath": "response"}])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": "agent crashed"}, "agent crashed"),
+        ({"response": None, "error": "boom"}, "boom"),
+        ({"response": "", "error": "boom", "tool_calls": []}, "boom"),
+        ({"status": "error", "error": {"message": "down"}}, "down"),
+        ({"error": {"code": 7}}, '{"code":7}'),
+        ({"error": True, "message": "Internal error"}, "Internal error"),
+        ({"error": True, "detail": "Internal error", "text": ""}, "Internal error"),
+        ({"error": "ValueError", "message": "bad"}, "ValueError: bad"),
+        ({"error": {"code": 7}, "message": "bad"}, "bad"),
+    ],
+)
+def test_an_agent_that_says_that_it_failed_has_not_answered(
+    talk, http, failure, body, said, options
+):
+    (result,), _ = talk(http(body), **options)
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert error.message == f"Agent 'shop' reported an error: {said}"
+    assert json.loads(error.details["body"]) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"response": "ok", "error": "slow"}, {"tool_calls": [{"name": "t"}], "error": "x"}]
+    + [{"response": "ok", "error": none} for none in (None, "", {}, False)],
+)
+def test_an_error_beside_an_answer_is_not_the_answer(reply, body):
+    assert reply(body, request="query").text == body.get("response", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ({"error": True, "message": "fine"}, {"responsePath": "message"}),
+        ({"error": True, "message": "late", "text": "fine"}, {"request": "query"}),
+        ({"error": True, "message": "fine", "tool_calls": [{"name": "t"}]}, {}),
+        *(({"error": none, "message": "fine"}, {}) for none in (None, "", {}, False, 0.02)),
+    ],
+)
+def test_a_message_beside_an_error_is_an_answer_if_there_is_more_to_it(reply, body, options):
+    assert reply(body, **options).text == "fine"
+
+
+@pytest.mark.parametrize("options", FORMS)
+@pytest.mark.parametrize("kind", ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml"])
+def test_a_page_is_no_answer(talk, http, failure, kind, options):
+    (result,), _ = talk(http("<html><h1>Log in</h1></html>", kind=kind), **options)
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "an HTML page came" in error.message
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/markdown", "application/octet-stream", ""])
+@pytest.mark.parametrize("page", ["\n <!DOCTYPE html>\n<p>Log in", '<HTML lang="en">', "<html>"])
+def test_a_page_is_no_answer_whatever_it_is_sent_as(talk, http, failure, kind, page):
+    (result,), _ = talk(http(page, kind=kind))
+    assert "an HTML page came" in failure(result).message
+
+
+def test_a_text_that_mentions_html_is_an_answer(reply):
+    assert reply("Use <html> first", kind="text/plain").text == "Use <html> first"
+    assert reply({"message": "<html></html>"}).text == "<html></html>"
+
+
+def test_a_text_that_a_framework_calls_html_is_an_answer(reply):
+    assert reply("Refunded. 3 < 4", kind="text/html; charset=utf-8").text == "Refunded. 3 < 4"
+
+
+def test_an_endless_answer_is_an_error(talk, http, failure):
+    (result,), _ = talk(http(b"x" * 10_000_001, kind="text/plain"))
+    assert "10 MB" in failure(result).message
+
+
+def test_an_agent_that_is_not_there_is_a_network_error(make, ask, failure):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://user:{TOKEN}@127.0.0.1:{probe.getsockname()[1]}/chat"
+
+        async def run():
+            async with make(AgentTarget("shop", "http", url)) as agent:
+                return await agent.send(ask())
+
+        error = failure(asyncio.run(run()))
+    assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
+    assert error.details["retryable"] is True
+    assert "connection refused" in error.message
+    assert TOKEN not in repr(error)
+
+
+def test_a_cut_connection_is_a_network_error(talk, failure):
+    (result,), _ = talk(None)
+    assert failure(result).code is ErrorCode.PROVIDER_NETWORK_ERROR
+
+
+SLOW = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+
+
+@pytest.mark.parametrize("answer", [SLOW, b""], ids=["in the body", "before the head"])
+def test_a_timeout_covers_everything_and_closes_the_connection(make, ask, peer, failure, answer):
+    async def run():
+        async with peer(answer) as server, make(AgentTarget("s", "http", server.url)) as agent:
+            result = await agent.send(ask(timeout_s=0.3))
+            await asyncio.wait_for(server.left.wait(), 10)
+            return result
+
+    error = failure(asyncio.run(run()))
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert error.details["retryable"] is True
+    assert "300 ms" in error.message
+    assert "`adapter_config.timeout`" in str(error.hint)
+
+
+def test_a_cancelled_call_closes_the_connection(make, ask, peer):
+    async def run():
+        async with peer(SLOW) as server, make(AgentTarget("s", "http", server.url)) as agent:
+            sending = asyncio.create_task(agent.send(ask()))
+            await server.arrived.wait()
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            await asyncio.wait_for(server.left.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_the_conversation_goes_on_after_a_failed_try(talk, http, ask, failure, success):
+    answers = [http({}, status=500), http({"message": "ok"})]
+    (first, second), _ = talk(*answers, requests=[ask(), ask()])
+    assert failure(first).details["retryable"] is True
+    assert success(second).text == "ok"
+
+
+def test_credentials_never_show(talk, http, failure):
+    headers = {"Authorization": f"Bearer {TOKEN}", "X-Api-Key": "k-planted-98765"}
+    body = {"error": f"bad token {TOKEN} {'x' * 180}{TOKEN} k-planted-98765"}
+    (result,), _ = talk(http(body, status=401), headers=headers)
+    error = failure(result)
+    assert "planted" not in repr(error)
+    assert "[hidden]" in error.message
+
+
+@pytest.mark.parametrize("charset", ["idna", "zip", "undefined", "nonsense", "rot13", "utf-8\\"])
+def test_a_charset_that_is_none_does_no_harm(peer, http, make, ask, success, charset):
+    async def run():
+        body = '{"message": "schön"}'
+        answer = http(body, kind=f"application/json; charset={charset}")
+        async with peer(answer) as it, make(AgentTarget("a", "http", it.url)) as agent:
+            return await agent.send(ask())
+
+    assert success(asyncio.run(run())).text == "schön"
+
+
+def test_more_than_any_answer_holds_is_refused(talk, http, failure):
+    (result,), _ = talk(http({"message": "ok", "tool_calls": [{}] * 10_001}))
+    assert "more than 10,000 tool calls" in failure(result).message
+    (result,), _ = talk(http("data: x\n\n" * 100_001, kind="text/event-stream"))
+    assert "more than 100,000 events" in failure(result).message

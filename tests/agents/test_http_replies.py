@@ -1,0 +1,247 @@
+"""What is understood of the answers of HTTP agents: texts, tool calls, usage, cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from kindlm.strict_json import parse_json
+from kindlm.suite import AgentTarget
+from kindlm.transcript import ToolCall, ToolUse, Usage
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ('"bare string"', "bare string"),
+        ({"text": "b", "content": "c", "response": "d"}, "b"),
+        ({"answer": "g", "result": "f", "output": "e"}, "e"),
+        ({"message": {"no": "text"}, "text": "b"}, "b"),
+        ({"message": "", "tool_calls": []}, ""),
+        ({"choices": [{"message": {"content": "oai"}}]}, "oai"),
+        ({"choices": [{"message": {"content": None}}]}, ""),
+        ({"data": {"answer": "42"}}, '{"data":{"answer":"42"}}'),
+        (["a", 1], '["a",1]'),
+        (None, "null"),
+        (5, "5"),
+        ({"message": "ünï\ud83d"}, "ünï\ud83d"),
+    ],
+)
+def test_the_text_is_found(reply, body, text):
+    assert reply(body).text == text
+
+
+def test_an_answer_in_which_no_text_is_known_gets_a_warning(reply):
+    quota = reply({"detail": "quota exceeded"})
+    assert quota.text == '{"detail":"quota exceeded"}'
+    assert "`responsePath`" in quota.warnings[0]
+    for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, ["a"], '"bare"'):
+        assert reply(body).warnings == ()
+    assert reply({"error": "quota exceeded"}, responsePath="error").warnings == ()
+
+
+def test_the_body_is_kept_as_received(reply):
+    body = '{ "message":\t"x" }'
+    assert reply(body).raw == body
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("data.items[1].text", "b"), ("data.items.0.text", "a"), ("data.items[0]", '{"text":"a"}')],
+)
+def test_a_path_wins_over_what_is_looked_for(reply, path, text):
+    body = {"message": "m", "data": {"items": [{"text": "a"}, {"text": "b"}]}}
+    assert reply(body, responsePath=path).text == text
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain; charset=latin-1", ""])
+def test_plain_text_is_the_text(reply, kind):
+    body = "Options:\n  1: red\n\n  2: blau\n"
+    assert reply(body, kind=kind).text == body
+
+
+def test_tool_calls_are_read_in_every_shape(reply):
+    calls = [
+        {"name": "a", "arguments": {"x": 1}, "result": 0},
+        {"id": "c7", "function": {"name": "b", "arguments": '{"y": 2}'}, "output": False},
+        {"function": "c", "arguments": "[1"},
+        {"tool": "d", "name": "Step 4", "params": {"k": "v"}, "output": ""},
+        {"tool_name": "e", "error": "no connection"},
+        {},
+    ]
+    read = reply({"message": "m", "tool_calls": calls})
+    assert read.tool_uses == (
+        ToolUse(ToolCall("call_0", "a", {"x": 1}), 0, "agent"),
+        ToolUse(ToolCall("c7", "b", {"y": 2}), False, "agent"),
+        ToolUse(ToolCall("call_2", "c", {}, malformed="[1"), None, "agent"),
+        ToolUse(ToolCall("call_3", "d", {"k": "v"}), "", "agent"),
+        ToolUse(ToolCall("call_4", "e", {}), {"error": "no connection"}, "agent"),
+        ToolUse(ToolCall("call_5", "unknown", {}), None, "agent"),
+    )
+    assert read.warnings == (
+        'the arguments of tool call 2, "c", are no JSON object',
+        "tool call 5 has no name; it is recorded as 'unknown'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ({"steps": [{"tool": "t", "parameters": {"q": 1}}]}, {}),
+        ({"choices": [{"message": {"tool_calls": [{"function": {"name": "t"}}]}}]}, {}),
+        ({"tool_calls": [], "trace": {"used": [{"name": "t"}]}}, {"toolCallsPath": "trace.used"}),
+    ],
+)
+def test_tool_calls_are_found_where_they_are(reply, body, options):
+    assert [use.call.name for use in reply(body, **options).tool_uses] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "place"),
+    [
+        ({"tool_calls": {"name": "t"}}, {}, "tool_calls"),
+        ({"tool_calls": ["t"]}, {}, "tool_calls"),
+        ({"tool_calls": [{"name": "t"}, "u"]}, {}, "tool_calls"),
+        ({"steps": {"tool": "t"}}, {}, "steps"),
+        ({"steps": [{"tool": "t"}, "then more"]}, {}, "steps"),
+        ({"did": "t"}, {"toolCallsPath": "did"}, "did"),
+        ({"data": {}}, {"toolCallsPath": "trace.used"}, "trace.used"),
+    ],
+)
+def test_tool_calls_that_can_not_be_read_are_an_error(talk, http, failure, body, options, place):
+    (result,), _ = talk(http({"message": "m", **body}), **options)
+    error = failure(result)
+    assert "tool calls" in error.message
+    assert f"`{place}`" in error.message
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "names"),
+    [
+        ({"tool_calls": None}, {}, []),
+        ({"steps": 3, "tool_calls": [{"name": "t"}]}, {}, ["t"]),
+        ({"steps": ["looked", "found"], "tool_calls": [{"name": "t"}]}, {}, ["t"]),
+        ({"tool_calls": [{"name": "t"}]}, {"toolCallsPath": "used"}, []),
+        ({"trace": {}}, {"toolCallsPath": "trace.used"}, []),
+    ],
+)
+def test_an_agent_may_tell_of_no_tool_calls(reply, body, options, names):
+    read = reply({"message": "m", **body}, **options)
+    assert [use.call.name for use in read.tool_uses] == names
+
+
+@pytest.mark.parametrize(
+    ("body", "usage"),
+    [
+        ({"usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 99}}, Usage(3, 4)),
+        ({"usage": {"input_tokens": 5, "output_tokens": 0}}, Usage(5, 0)),
+        ({"usage": {"input": 5, "output": 6}}, Usage(5, 6)),
+        ({"metadata": {"tokens": {"input": 5, "output": 6}}}, Usage(5, 6)),
+        ({"tokens": 150}, Usage(None, 150)),
+        ({"usage": {"prompt_tokens": "3", "completion_tokens": True}}, Usage(None, None)),
+        ({"usage": {"prompt_tokens": 10**20, "completion_tokens": 2**53}}, Usage(None, None)),
+        ({}, Usage(None, None)),
+    ],
+)
+def test_usage_is_read_under_either_spelling_and_never_made_up(reply, body, usage):
+    assert reply({"message": "m", **body}).usage == usage
+
+
+@pytest.mark.parametrize(
+    ("body", "cost"),
+    [
+        ({"cost": 0}, 0.0),
+        ({"metadata": {"cost": 0.5}}, 0.5),
+        ({"steps": [{"tool": "a", "cost": 0.25}, {"tool": "b", "cost": 0.5}]}, 0.75),
+        ({"cost": -1}, None),
+        ({"cost": 10**400}, None),
+        ({"cost": "0.5"}, None),
+        ({}, None),
+    ],
+)
+def test_a_reported_cost_is_read(reply, body, cost):
+    assert reply({"message": "m", **body}).reported_cost_usd == cost
+
+
+def test_the_model_is_read(reply):
+    assert reply({"message": "m", "metadata": {"model": "gpt-4o"}}).model == "gpt-4o"
+
+
+@pytest.mark.parametrize(
+    ("told", "numbers"),
+    [
+        ({"confidence": 0.9, "retries": 2}, {"confidence": 0.9, "retries": 2}),
+        ({"metadata": {"confidence": 0.9}, "meta": {"depth": 1}}, {"confidence": 0.9, "depth": 1}),
+        ({"metrics": {"a": 1}, "a": 2, "meta": {"metrics": {"a": 3, "b": 4}}}, {"a": 1, "b": 4}),
+        ({"a": True, "b": "1", "c": None, "d": [1], "x" * 101: 1}, {}),
+        ({f"n{number}": number for number in range(99)}, {f"n{n}": n for n in range(50)}),
+    ],
+)
+def test_numbers_are_read_by_their_names(reply, told, numbers):
+    assert reply({"message": "m"} | told).reported == numbers
+
+
+@pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"], {"response": None}])
+def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(reply, body):
+    empty = reply(body, request="query")
+    assert (empty.text, empty.tool_uses, empty.warnings) == ("", (), ())
+
+
+@pytest.mark.parametrize(
+    ("entry", "response"),
+    [
+        ({"output": None, "error": "boom"}, {"error": "boom"}),
+        ({"output": "half", "error": "boom"}, {"error": "boom", "result": "half"}),
+        ({"output": "x", "success": True, "error": None}, "x"),
+    ],
+)
+def test_a_tool_that_failed_says_so(reply, entry, response):
+    told = reply({"message": "ok", "tool_calls": [{"name": "a", **entry}]})
+    assert told.tool_uses[0].response == response
+
+
+def test_a_tool_without_success_failed(reply):
+    told = reply({"message": "ok", "tool_calls": [{"name": "a", "output": 0, "success": False}]})
+    assert set(told.tool_uses[0].response) == {"error", "result"}
+
+
+@pytest.mark.parametrize("usage", [None, {}, "many"])
+def test_a_usage_without_counts_does_not_hide_tokens(reply, usage):
+    told = reply({"message": "ok", "usage": usage, "tokens": {"input": 3, "output": 4}})
+    assert told.usage == Usage(3, 4)
+
+
+STEPS = {"steps": [{"tool": "a"}], "tool_calls": [{"name": "b"}]}
+
+
+def test_steps_count_before_tool_calls(reply):
+    assert [use.call.name for use in reply({"message": "ok", **STEPS}).tool_uses] == ["a"]
+    streamed = reply(f"data: {json.dumps(STEPS)}\n\n", kind="text/event-stream")
+    assert [use.call.name for use in streamed.tool_uses] == ["a"]
+    assert [use.call.name for use in reply({"message": "ok", **STEPS, "steps": []}).tool_uses] == [
+        "b"
+    ]
+
+
+def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, success, monkeypatch):
+    read_in = []
+
+    def parse(text):
+        read_in.append(threading.current_thread())
+        return parse_json(text)
+
+    monkeypatch.setattr("kindlm.agents.http_agent.parse_json", parse)
+
+    async def run():
+        async with (
+            peer(http({"message": "x" * 100_000})) as server,
+            make(AgentTarget("shop", "http", server.url)) as agent,
+        ):
+            success(await agent.send(ask()))
+
+    asyncio.run(run())
+    assert threading.main_thread() not in read_in
+    assert read_in

@@ -1,0 +1,251 @@
+"""Requests to HTTP agents: what is sent, where to, and over which connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from kindlm.agents.http_connections import kept_connections
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Message, Role
+
+TOKEN = "tok-planted-0123456789"
+SYSTEM = Message(Role.SYSTEM, "Be kind.")
+FIRST = Message(Role.USER, "one")
+ANSWER = Message(Role.ASSISTANT, "ok")
+SECOND = Message(Role.USER, "two")
+
+
+def test_a_message_is_sent_once_with_its_conversation(talk, http, ask, success):
+    requests = [ask(FIRST), ask(FIRST, ANSWER, SECOND)]
+    results, server = talk(http({"message": "ok"}), requests=requests)
+    assert [success(result).text for result in results] == ["ok", "ok"]
+    assert [request.body for request in server.received] == [
+        {"message": "one", "conversation_id": "conv-1"},
+        {"message": "two", "conversation_id": "conv-1"},
+    ]
+    assert server.received[0].path == "/chat"
+    assert server.received[0].headers["content-type"] == "application/json"
+
+
+def test_a_conversation_keeps_its_connection_and_cookies(talk, http, ask):
+    answer = http({"message": "ok"}, headers={"Set-Cookie": "session=7; Path=/"})
+    _, server = talk(answer, requests=[ask(FIRST), ask(FIRST, ANSWER, SECOND)])
+    assert server.connections == 1
+    assert "cookie" not in server.received[0].headers
+    assert server.received[1].headers["cookie"] == "session=7"
+
+
+def test_conversations_share_no_cookies(make, ask, peer, http, success):
+    async def run():
+        answer = http({"message": "ok"}, headers={"Set-Cookie": "session=7; Path=/"})
+        async with peer(answer) as server:
+            target = AgentTarget("shop", "http", server.url)
+            async with make(target) as one, make(target) as other:
+                for agent in (one, other, one):
+                    success(await agent.send(ask()))
+            return server
+
+    first, second, third = asyncio.run(run()).received
+    assert "cookie" not in first.headers
+    assert "cookie" not in second.headers
+    assert third.headers["cookie"] == "session=7"
+
+
+def test_a_run_keeps_connections_between_conversations(make, ask, peer, http):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            async with kept_connections():
+                for _ in range(3):
+                    async with make(AgentTarget("shop", "http", server.url)) as agent:
+                        await agent.send(ask())
+            await asyncio.wait_for(server.left.wait(), 10)
+            return server.connections
+
+    assert asyncio.run(run()) == 1
+
+
+def test_connections_are_shared_while_in_use_and_closed_after(make, ask, peer, http):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            target = AgentTarget("shop", "http", server.url)
+            async with make(target) as first:
+                await first.send(ask())
+                async with make(target) as second:
+                    await second.send(ask())
+                assert not server.left.is_set()
+                await first.send(ask())
+            await asyncio.wait_for(server.left.wait(), 10)
+            return server.connections
+
+    assert asyncio.run(run()) == 1
+
+
+def test_many_conversations_at_once_are_all_answered(make, ask, peer, http, success):
+    async def run():
+        async with peer(http({"message": "ok"})) as server:
+            target = AgentTarget("shop", "http", server.url)
+
+            async def one():
+                async with make(target) as agent:
+                    return await agent.send(ask())
+
+            return await asyncio.gather(*(one() for _ in range(100)))
+
+    assert {success(result).text for result in asyncio.run(run())} == {"ok"}
+
+
+def test_messages_are_all_that_was_said(talk, http, ask, success):
+    request = ask(SYSTEM, FIRST, ANSWER, SECOND)
+    (result,), server = talk(http({"message": "ok"}), requests=[request], request="messages")
+    assert server.received[0].body == {
+        "messages": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "ok"},
+            {"role": "user", "content": "two"},
+        ]
+    }
+    assert success(result).warnings == ()
+
+
+def test_a_query_has_what_was_said_before_in_its_context(talk, http, ask):
+    requests = [ask(FIRST), ask(FIRST, ANSWER, SECOND)]
+    _, server = talk(http({"response": "ok"}), requests=requests, request="query")
+    assert [request.body for request in server.received] == [
+        {"query": "one", "context": {}, "enable_tracing": True},
+        {
+            "query": "two",
+            "context": {
+                "conversation_history": [
+                    {"role": "user", "content": "one"},
+                    {"role": "assistant", "content": "ok"},
+                ]
+            },
+            "enable_tracing": True,
+        },
+    ]
+
+
+def test_a_query_has_the_context_of_its_message(talk, http, ask):
+    first = replace(ask(FIRST), context={"user": 7})
+    second = replace(ask(FIRST, ANSWER, SECOND), context={"conversation_history": [], "plan": None})
+    _, server = talk(http({"response": "ok"}), requests=[first, second], request="query")
+    contexts = [request.body["context"] for request in server.received]
+    assert contexts[0] == {"user": 7}
+    assert contexts[1]["plan"] is None
+    assert [said["content"] for said in contexts[1]["conversation_history"]] == ["one", "ok"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"request": "messages"}, {"request": "query", "body": {"q": "{{message}}"}}]
+)
+def test_a_context_that_is_not_sent_is_told_of(talk, http, ask, success, options):
+    request = replace(ask(FIRST), context={"user": 7})
+    (result,), server = talk(http({"message": "ok"}), requests=[request], **options)
+    assert success(result).warnings[0].startswith("the context was not sent")
+    assert "user" not in server.received[0].body
+
+
+@pytest.mark.parametrize("form", ["message", "query"])
+def test_a_system_text_that_is_not_sent_is_told_of(talk, http, ask, success, form):
+    (result,), server = talk(http({"message": "ok"}), requests=[ask(SYSTEM, FIRST)], request=form)
+    assert "system prompt" in success(result).warnings[0]
+    assert "Be kind." not in json.dumps(server.received[0].body)
+
+
+def test_a_prefill_is_not_sent_and_told_of(talk, http, ask, success):
+    prefill = Message(Role.ASSISTANT, "{", prefill=True)
+    (result,), server = talk(
+        http({"message": "ok"}), requests=[ask(FIRST, prefill)], request="messages"
+    )
+    assert server.received[0].body == {"messages": [{"role": "user", "content": "one"}]}
+    assert "prefill" in success(result).warnings[0]
+
+
+def test_a_template_keeps_values_and_cannot_be_broken(talk, http, ask, success):
+    hostile = Message(Role.USER, 'say "hi" {{conversation_id}} \\ \ud800')
+    template = {
+        "input": {"text": "> {{ message }}", "history": "{{messages}}", "n": 1},
+        "ids": ["{{conversation_id}}", True, None],
+        "s": "{{system}}",
+    }
+    (result,), server = talk(
+        http({"message": "ok"}), requests=[ask(SYSTEM, hostile)], body=template
+    )
+    assert server.received[0].body == {
+        "input": {
+            "text": f"> {hostile.text}",
+            "history": [
+                {"role": "system", "content": "Be kind."},
+                {"role": "user", "content": hostile.text},
+            ],
+            "n": 1,
+        },
+        "ids": ["conv-1", True, None],
+        "s": "Be kind.",
+    }
+    assert success(result).warnings == ()
+
+
+def test_headers_are_sent_and_may_replace_ours(talk, http):
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json; v=2"}
+    _, server = talk(http({"message": "ok"}), headers=headers)
+    got = server.received[0].headers
+    assert got["authorization"] == f"Bearer {TOKEN}"
+    assert got["content-type"] == "application/json; v=2"
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_at_the_same_server_is_followed_as_it_is(talk, http, success, status):
+    moved = http("", status=status, headers={"Location": "/chat/"})
+    (result,), server = talk(moved, http({"message": "ok"}), headers={"X-Api-Key": TOKEN})
+    assert success(result).text == "ok"
+    assert [request.path for request in server.received] == ["/chat", "/chat/"]
+    assert server.received[1].body == server.received[0].body
+    assert server.received[1].headers["x-api-key"] == TOKEN
+
+
+def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
+    async def run():
+        async with peer(http({"message": "stolen"})) as thief:
+            place = {"Location": f"{thief.url}/x?token={TOKEN}"}
+            async with peer(http("", status=307, headers=place)) as server:
+                target = AgentTarget("s", "http", server.url, {"Authorization": TOKEN})
+                async with make(target) as agent:
+                    return await agent.send(ask()), thief
+
+    result, thief = asyncio.run(run())
+    error = failure(result)
+    assert error.details["status"] == 307
+    assert thief.url in error.message
+    assert TOKEN not in repr(error)
+    assert thief.received == []
+
+
+def test_a_redirect_that_turns_in_circles_ends(talk, http, failure):
+    (result,), server = talk(http("", status=307, headers={"Location": "/chat"}))
+    assert failure(result).details["status"] == 307
+    assert len(server.received) < 20
+
+
+def test_a_redirect_that_changes_the_method_is_told(talk, http, failure):
+    (result,), server = talk(http("", status=302, headers={"Location": "/login"}))
+    assert "/login" in failure(result).message
+    assert len(server.received) == 1
+
+
+def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, monkeypatch):
+    async def run():
+        async with peer(http({"message": "by proxy"})) as proxy:
+            monkeypatch.setenv("http_proxy", proxy.url)
+            monkeypatch.setenv("no_proxy", "")
+            async with make(AgentTarget("s", "http", "http://agent.invalid/chat")) as agent:
+                return await agent.send(ask()), proxy
+
+    result, proxy = asyncio.run(run())
+    assert success(result).text == "by proxy"
+    assert proxy.received[0].path == "http://agent.invalid/chat"

@@ -1,0 +1,123 @@
+"""Answers of HTTP agents that come as streams of events."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kindlm.errors import ErrorCode
+from kindlm.transcript import ToolCall, ToolUse, Usage
+
+STREAM = "text/event-stream; charset=utf-8"
+
+
+def events(*data) -> str:
+    return "".join(
+        f"data: {item if isinstance(item, str) else json.dumps(item)}\n\n" for item in data
+    )
+
+
+@pytest.mark.parametrize(
+    "event", [{"tool_calls": {"name": "t"}}, {"choices": [{"delta": {"tool_calls": ["t"]}}]}]
+)
+def test_tool_calls_in_a_stream_that_can_not_be_read_are_an_error(talk, http, failure, event):
+    (result,), _ = talk(http(events({"text": "a"}, event), kind=STREAM))
+    assert "tool calls" in failure(result).message
+
+
+def test_a_stream_of_completions_is_put_together(reply):
+    def chunk(**delta):
+        return {"model": "m-1", "choices": [{"delta": delta}]}
+
+    def call(index, **parts):
+        return chunk(tool_calls=[{"index": index, **parts}])
+
+    body = events(
+        chunk(role="assistant", content="Hel"),
+        chunk(content="lo"),
+        call(0, id="c1", function={"name": "look", "arguments": ""}),
+        call(1, id="c2", function={"name": "pay", "arguments": "{}"}),
+        call(0, function={"arguments": '{"id":'}),
+        call(0, function={"arguments": '"A1"}'}),
+        {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9}},
+        "[DONE]",
+        chunk(content="never"),
+    )
+    told = reply(body, kind=STREAM)
+    assert told.text == "Hello"
+    assert [use.call for use in told.tool_uses] == [
+        ToolCall("c1", "look", {"id": "A1"}),
+        ToolCall("c2", "pay", {}),
+    ]
+    assert told.usage == Usage(7, 9)
+    assert told.model == "m-1"
+
+
+def test_a_stream_of_content_blocks_is_put_together(reply):
+    tool = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    body = events(
+        {"type": "message_start", "message": {"model": "c-1", "usage": {"input_tokens": 5}}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}},
+        {"type": "content_block_start", "index": 1, "content_block": tool},
+        {"type": "content_block_delta", "index": 1, "delta": {"partial_json": '{"id":1'}},
+        {"type": "content_block_delta", "index": 1, "delta": {"partial_json": "}"}},
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 6}},
+    )
+    told = reply(body, kind=STREAM)
+    assert told.text == "Hi"
+    assert [use.call for use in told.tool_uses] == [ToolCall("t1", "look", {"id": 1})]
+    assert (told.usage, told.model) == (Usage(5, 6), "c-1")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("event: msg\ndata:plain words\n", "plain words"),
+        (": comment\ndata: a\ndata: b\n\nid: 7\nretry: 5\n\ndata: c\n\n", "a\nbc"),
+        ("data: a\r\n\r\ndata: b\r\rdata: c\u2028d\n\n", "abc\u2028d"),
+        ('data: "quo\\"ted"\n\ndata: 5\n\n', 'quo"ted5'),
+        (events({"text": "a"}, {"type": "ping"}, {"message": "b"}), "ab"),
+        (events({"content": [{"type": "text", "text": "X"}, {"type": "text", "text": "Y"}]}), "XY"),
+        ("\ufeffdata: a\n\n", "a"),
+        ("", ""),
+    ],
+)
+def test_events_are_read_by_the_rules(reply, body, text):
+    assert reply(body, kind=STREAM).text == text
+
+
+def test_whole_tool_calls_in_a_stream_are_read(reply):
+    body = events({"text": "a"}, {"tool_calls": [{"name": "t", "result": 0}]}, {"text": "b"})
+    told = reply(body, kind=STREAM)
+    assert told.text == "ab"
+    assert told.tool_uses == (ToolUse(ToolCall("call_0", "t", {}), 0, "agent"),)
+
+
+def test_a_path_says_where_the_pieces_are(reply):
+    body = events({"d": {"t": "a"}, "text": "no"}, {"d": {}}, {"d": {"t": "b"}})
+    assert reply(body, kind=STREAM, responsePath="d.t").text == "ab"
+
+
+def test_a_stream_that_ends_and_is_left_open_is_answered(talk, success):
+    head = (
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    chunks = ["data: Hi\n\nda", "ta: [DO", "NE]\n\n"]
+    body = "".join(f"{len(chunk):x}\r\n{chunk}\r\n" for chunk in chunks)
+    (result,), _ = talk((head + body).encode())
+    assert success(result).text == "Hi"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        events({"text": "a"}, {"error": {"message": "bad model"}}),
+        "event: error\ndata: bad model\n\n",
+    ],
+)
+def test_an_error_in_a_stream_is_no_answer(talk, http, failure, body):
+    (result,), _ = talk(http(body, kind=STREAM))
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "bad model" in error.message
