@@ -283,3 +283,20 @@ def test_nothing_to_judge() -> None:
     found = judge_pair({})
     assert (found.verdict, found.fails, found.paired) == (Verdict.UNCHANGED, False, None)
     assert settle({}) == {}
+
+
+_TOLERATED = Side(Counts(2, 3), passed=True, scores={"mean": (1.0, 1.0, 0.0)})
+_ERRORED = Side(Counts(2, 3), passed=False, scores={"mean": (1.0, 1.0)}, errored=1)
+
+
+def test_a_repeat_that_errors_in_place_of_failing_makes_nothing_better() -> None:
+    evidence = _judge(TestPair(_TOLERATED, _ERRORED)).tests["it"]
+    assert (evidence.change, evidence.strength) == (Change.REGRESSED, Strength.SUSPECTED)
+    back = _judge(TestPair(_ERRORED, _TOLERATED)).tests["it"]
+    assert (back.change, back.dropped_scores) == (Change.UNCHANGED, ())
+
+
+def test_scores_of_a_branch_that_few_repeats_take_are_compared_as_they_are() -> None:
+    before = Side(Counts(3, 3), passed=True, scores={"tone": (1.0,)})
+    after = Side(Counts(3, 3), passed=True, scores={"tone": (0.2,)})
+    assert _judge(TestPair(before, after)).tests["it"].dropped_scores == ("tone",)

@@ -383,4 +383,4 @@ def _side(side: SideFigures | None) -> Side | None:
     if side is None:
         return None
     counts = Counts(side.counts.passed, side.counts.tested)
-    return Side(counts, side.status is Status.PASSED, side.all_scores)
+    return Side(counts, side.status is Status.PASSED, side.all_scores, side.counts.errored)

@@ -11,7 +11,7 @@ same on both sides: what changed there was not drawn by chance.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Generic
@@ -22,6 +22,7 @@ from kindlm.history.evidence.values import (
     FailOn,
     Key,
     RunEvidence,
+    Side,
     Strength,
     TestEvidence,
     TestPair,
@@ -165,11 +166,10 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
     direction = _direction(before, after)
     if settlement is Settlement.CLEARED and not sure:
         direction = 0
-    moves = {name: fmean(new) - fmean(old) for name, (old, new) in _score_pairs(pair).items()}
-    dropped = tuple(name for name, move in moves.items() if move < -threshold - _ROUNDING)
-    risen = tuple(name for name, move in moves.items() if move > threshold + _ROUNDING)
+    dropped, risen = _moved(pair, threshold)
+    broken = _direction(before, after) == 0 and pair.ended_errored
     change, strength = _name(
-        worse=direction < 0 or bool(dropped),
+        worse=direction < 0 or broken or bool(dropped),
         surely_worse=sure or any((key, name) in confirmed.worse_scores for name in dropped),
         better=direction > 0 or bool(risen),
         surely_better=key in confirmed.better
@@ -188,6 +188,28 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
         dropped,
         settlement,
     )
+
+
+def _moved(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the scores that fell and those that rose, by more than the threshold.
+
+    A repeat that errored has no score, and whatever it would have been is no merit of its side:
+    it counts as 0 there where the other side would be called worse for it.
+    """
+    dropped, risen = [], []
+    for name, (old, new) in _score_pairs(pair).items():
+        assert pair.before is not None
+        assert pair.after is not None
+        if fmean(new) - _at_worst(pair.before, old) < -threshold - _ROUNDING:
+            dropped.append(name)
+        if _at_worst(pair.after, new) - fmean(old) > threshold + _ROUNDING:
+            risen.append(name)
+    return tuple(dropped), tuple(risen)
+
+
+def _at_worst(side: Side, scores: Sequence[float]) -> float:
+    lacking = min(side.errored, max(side.counts.n - len(scores), 0))
+    return sum(scores) / (len(scores) + lacking)
 
 
 def _unsure(pair: TestPair) -> Strength:

@@ -71,12 +71,13 @@ class Side:
     """A test in one run: repeats that passed of those not skipped, and whether the test passed.
 
     `scores` are those of each repeat that was scored, by what gave them (a criterion of a judge,
-    the weighted score).
+    the weighted score). `errored` of the repeats came to no end that could be judged.
     """
 
     counts: Counts
     passed: bool
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    errored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,13 @@ class TestPair:
             return None
         both = self.before.counts, self.after.counts
         return both if both[0].n and both[1].n else None
+
+    @property
+    def ended_errored(self) -> bool:
+        """Whether the test passed, tolerating failures, and now does not since a repeat errored."""
+        if self.before is None or self.after is None:
+            return False
+        return self.before.passed and not self.after.passed and self.after.errored > 0
 
     @property
     def repeated(self) -> bool:
