@@ -196,7 +196,8 @@ async def _run(
     """Run an execution, and up to `again` times more if it does not pass.
 
     Returns how it ended and the number of its last attempt; that one was cut off if nothing ended,
-    or if what ended was to be run again. Where nobody is called, nothing is run again.
+    or if what ended was to be run again, which is left to whoever resumes a run that is stopped.
+    Where nobody is called, nothing is run again.
     """
     suite = execution.suite
     left = again if doers.call_targets else 0
@@ -205,7 +206,7 @@ async def _run(
 
         def may_rerun() -> bool:
             is_affordable = doers.budget.limit_exceeded(suite.ordinal) is None
-            return left > 0 and is_affordable and not stop.is_winding_down  # noqa: B023
+            return left > 0 and is_affordable and stop.reason != _USED_UP  # noqa: B023
 
         found = await run_execution(
             execution, doers, attempt=attempt, reserved=reserved, may_rerun=may_rerun
@@ -214,7 +215,7 @@ async def _run(
             return ended, attempt
         spent = 0.0 if ended is None else ended.cost_usd
         ended = replace(found, cost_usd=found.cost_usd + spent)
-        if not found.retried:
+        if not found.retried or stop.is_winding_down:
             return ended, attempt
         attempt, left, reserved = attempt + 1, left - 1, None
 

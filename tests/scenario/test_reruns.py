@@ -133,3 +133,20 @@ def test_answers_of_earlier_runs_do_not_keep_it_from_being_run_again(project: Pr
     assert project.test("--cache", tests=TEST) == 0
     assert project.agent.said == ["hi", "hi"]
     assert attempts(project) == [(1, "failed")]
+
+
+def test_what_is_stopped_between_attempts_keeps_those_that_are_left(project: Project) -> None:
+    asked: list[str] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request["message"])
+        if len(asked) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return {"message": "bad"}
+
+    project.agent.answer = answer
+    assert project.test(tests=TEST) == 1
+    assert attempts(project) == [(1, "failed"), (2, "failed")]
+    assert run(["test", "--resume"]) == 1
+    assert len(asked) == 3
+    assert project.rows("SELECT attempt, status FROM executions") == [(3, "failed")]
