@@ -7,10 +7,12 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kindlm.config.document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.formats.python_imports import ImportReader
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
 __all__ = [
@@ -34,6 +36,9 @@ WHAT_HOLDS_TESTS = (
 
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 """Not looked into, as are hidden folders (.git, .kindlm, .venv) and virtual environments."""
+
+_WITHOUT_SCENARIOS = ("*.egg", "_darcs", "build", "CVS", "dist", "venv", "{arch}")
+"""Folders in which pytest looks for no tests by default (`norecursedirs`), besides those."""
 
 _LOOKED_AT = 1 << 20
 """Bytes of a file that are looked at; a larger file is no suite that could be loaded."""
@@ -97,6 +102,8 @@ def discover(path: Path) -> Result[Discovery]:
     except OSError as error:
         return Err(_unreadable(error, path))
     front_end = None if _is_settings(path) else recognised(text, _suffix(path), named=True)
+    if front_end is None and _suffix(path) == ".py" and ImportReader().leads_to_kindlm(path):
+        front_end = "scenario"
     if front_end is None:
         return Err(_no_suite(path))
     return Ok(Discovery((Found(path, front_end),)))
@@ -107,6 +114,7 @@ def _search(folder: Path) -> Discovery:
     broken: set[Path] = set()
     ignored: list[Path] = []
     unreadable: list[Unreadable] = []
+    imports = ImportReader()
     for path in _files(folder):
         try:
             text = _text(path)
@@ -114,6 +122,11 @@ def _search(folder: Path) -> Discovery:
             unreadable.append(Unreadable(path, _unreadable(error, path)))
             continue
         front_end = recognised(text, _suffix(path))
+        if front_end is None and _suffix(path) == ".py" and imports.leads_to_kindlm(path):
+            # Its scenarios are of another module: "from helper import *".
+            front_end = "scenario"
+        if front_end == "scenario" and _is_left_by_pytest(path.relative_to(folder)):
+            continue
         if front_end is not None:
             found.append(Found(path, front_end))
             continue
@@ -189,6 +202,12 @@ def is_skipped(folder: Path) -> bool:
     """Tell whether a folder is not looked into: hidden, of packages, a virtual environment."""
     name = folder.name
     return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
+
+
+def _is_left_by_pytest(path: Path) -> bool:
+    return any(
+        fnmatchcase(part, pattern) for part in path.parts[:-1] for pattern in _WITHOUT_SCENARIOS
+    )
 
 
 def _text(path: Path) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.formats.python_imports import import_root
 
 __all__ = ["SkippedFile", "import_file"]
 
@@ -39,7 +40,8 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     module of the same name.
     """
     named, file = file, file.resolve()
-    folder, name = _root_and_name(file)
+    folder = import_root(file)
+    name = ".".join(file.with_suffix("").relative_to(folder).parts)
     for each in _brought.pop(file, ()):
         sys.modules.pop(each, None)
     before = set(sys.modules)
@@ -70,15 +72,6 @@ def _is_beside(module: str, folder: Path) -> bool:
 def _is_of_kindlm(module: str) -> bool:
     """Tell whether a module is one of ours: packs that come along stand in the same folder."""
     return module.partition(".")[0] == "kindlm"
-
-
-def _root_and_name(file: Path) -> tuple[Path, str]:
-    """Return the folder that a file's modules are imported from, and its own name there."""
-    folder, parts = file.parent, [file.stem]
-    while (folder / "__init__.py").is_file() and folder != folder.parent:
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return folder, ".".join(parts)
 
 
 class _FreshLoader(SourceFileLoader):

@@ -40,6 +40,57 @@ def test_files_are_found_as_by_pytest(project: Project) -> None:
     assert suites == {"tests/test_one.py", "tests/sub/two_test.py"}
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("test_it.py", "from helper import test_refund\n"),
+        ("test_it.py", "from helper import *\n"),
+        ("test_it.py", "import helper; test_refund = helper.test_refund\n"),
+        ("test_it.py", "from through import test_refund\n"),
+        ("test_it.py", "from above import test_refund\n"),
+        ("inner/test_it.py", "from .beside import test_refund\n"),
+        ("inner/test_it.py", "from inner import beside as b; test_refund = b.test_refund\n"),
+        (
+            "test_it.py",
+            "import importlib as i; test_refund = i.import_module('helper').test_refund",
+        ),
+        ("test_it.py", ONE.replace("from kindlm import", "import sys; from kindlm import")),
+    ],
+)
+def test_a_file_whose_scenarios_come_from_other_modules_is_found(
+    project: Project, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+) -> None:
+    monkeypatch.syspath_prepend(str(project.root))
+    project.write("tests/helper.py", ONE)
+    project.write("above.py", ONE)
+    project.write("tests/through.py", "from helper import *\n")
+    project.write("tests/inner/__init__.py", "")
+    project.write("tests/inner/beside.py", ONE)
+    project.write(f"tests/{file}", text)
+    assert project.test() == 0
+    found = {test for (test,) in project.rows("SELECT test FROM executions")}
+    assert f"tests/{file}::test_refund" in found
+
+
+def test_a_broken_file_that_would_import_scenarios_is_told(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_one.py", ONE)
+    project.write("tests/helper.py", ONE)
+    project.write("tests/test_broken.py", "from helper import *\nx = (\n")
+    assert project.test() == 1
+    assert "test_broken.py:2" in capsys.readouterr().out
+
+
+def test_folders_that_pytest_leaves_out_are_left_out(project: Project) -> None:
+    project.write("tests/test_one.py", ONE)
+    for folder in ("build", "dist", "venv", "old.egg", "node_modules", ".hidden"):
+        project.write(f"tests/{folder}/test_other.py", ONE)
+    assert project.test() == 0
+    suites = {name for (name,) in project.rows("SELECT name FROM suites")}
+    assert suites == {"tests/test_one.py"}
+
+
 @pytest.mark.parametrize("part", ["refund FLOW", "test_refund", "one.py::test_r"])
 def test_a_test_is_selected_by_its_name_or_its_file(project: Project, part: str) -> None:
     project.write("tests/test_one.py", ONE)

@@ -1,0 +1,206 @@
+"""Whether a Python file comes to import kindlm: by itself, or by the modules that it imports.
+
+A scenario can only be in a file that does, since nothing else makes one. Other test files of a
+project are not imported for it. Nothing is run to find that out: files are read, and what they
+import is looked for where Python would find it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["ImportReader", "import_root"]
+
+_LOOKED_AT = 1 << 20
+"""Bytes of a file that are read."""
+
+_OURS = "kindlm"
+_PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".kindlm", ".git")
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_LINE = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
+_REQUIREMENT = re.compile(rf"{_OURS}(?![\w.-])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A module that is imported, or what may be one; `level` counts the dots before it."""
+
+    level: int
+    parts: tuple[str, ...]
+    is_guess: bool = False
+
+
+def import_root(file: Path) -> Path:
+    """Return the folder that the modules of a test file are imported from, as under pytest.
+
+    That is its own, or the one around the outermost package that it is in.
+    """
+    folder = file.parent
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+class ImportReader:
+    """Reads what files import, each once."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._read: dict[Path, tuple[_Name, ...]] = {}
+
+    def leads_to_kindlm(self, file: Path) -> bool:
+        """Tell whether importing a file would import kindlm. Never raises."""
+        first = file.resolve()
+        folders = _folders(import_root(first))
+        waiting, seen = [first], {first}
+        while waiting:
+            here = waiting.pop()
+            for name in self._names(here):
+                if not name.level and _is_ours(name, folders):
+                    return True
+                modules = [m for m in _modules(name, here, folders) if m not in seen]
+                seen.update(modules)
+                waiting += modules
+        return False
+
+    def _names(self, file: Path) -> tuple[_Name, ...]:
+        if file not in self._read:
+            self._read[file] = tuple(dict.fromkeys(_imported(file)))
+        return self._read[file]
+
+
+def _imported(file: Path) -> Iterator[_Name]:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_LOOKED_AT)
+    except OSError:
+        return
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # One that is broken may hold scenarios all the same: its error is to be told then.
+        for dots, name in _LINE.findall(data.decode(errors="replace")):
+            yield _Name(len(dots), _parts(name))
+        return
+    for node in ast.walk(tree):
+        yield from _imported_by(node)
+
+
+def _imported_by(node: ast.AST) -> Iterator[_Name]:
+    match node:
+        case ast.Import():
+            for each in node.names:
+                yield _Name(0, _parts(each.name))
+        case ast.ImportFrom():
+            parts = _parts(node.module or "")
+            yield _Name(node.level, parts)
+            for each in node.names:
+                # It may be a module itself.
+                yield _Name(node.level, (*parts, each.name))
+        case ast.Call():
+            # importlib.import_module, pytest.importorskip, __import__, by whichever name.
+            for argument in node.args:
+                value = argument.value if isinstance(argument, ast.Constant) else None
+                if isinstance(value, str) and _MODULE.fullmatch(value):
+                    yield _Name(0, _parts(value), is_guess=True)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.split(".") if part)
+
+
+def _folders(root: Path) -> tuple[Path, ...]:
+    """Return where modules of a project may be: above `root` up to the folder of the project."""
+    folders = [root, *root.parents]
+    ends = (
+        at for at, each in enumerate(folders) if any((each / n).exists() for n in _PROJECT_MARKS)
+    )
+    end = next(ends, None)
+    if end is None:
+        return (root,)
+    return (*folders[: end + 1], folders[end] / "src")
+
+
+def _is_ours(name: _Name, folders: tuple[Path, ...]) -> bool:
+    """Tell whether a module is kindlm, or of an installed package that requires it."""
+    if not name.parts:
+        return False
+    top = name.parts[0]
+    if top == _OURS:
+        return True
+    if name.is_guess or any(_stands_in(each, top) for each in folders):
+        return False
+    return _is_installed(top) and top in _requiring_kindlm()
+
+
+def _modules(name: _Name, file: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the files of the project that an import in `file` may run."""
+    if name.level:
+        above = file.parents
+        base = above[min(name.level, len(above)) - 1]
+        yield from _along(base.parent, (base.name, *name.parts))
+        return
+    if not name.parts:
+        return
+    here = [each for each in folders if _stands_in(each, name.parts[0])]
+    if not here and not name.is_guess and not _is_installed(name.parts[0]):
+        here = list(_elsewhere(name.parts[0]))
+    for folder in here:
+        yield from _along(folder, name.parts)
+
+
+def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files that are run when a module is imported: its packages', and its own."""
+    for part in parts:
+        if (inside := folder / part).is_dir():
+            folder = inside
+            if (package := inside / "__init__.py").is_file():
+                yield package
+        else:
+            if (module := folder / f"{part}.py").is_file():
+                yield module
+            return
+
+
+def _stands_in(folder: Path, top: str) -> bool:
+    return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
+
+
+@cache
+def _elsewhere(top: str) -> tuple[Path, ...]:
+    """Return the folders in which Python would find a module; none of what comes with Python."""
+    if top in sys.stdlib_module_names:
+        return ()
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError, AttributeError):
+        return ()
+    if spec is None:
+        return ()
+    places = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
+    return tuple(Path(place).resolve().parent for place in places)
+
+
+def _is_installed(top: str) -> bool:
+    """Tell whether a module is of a package that is installed, rather than one of a project."""
+    return any(_INSTALLED & set(folder.parts) for folder in _elsewhere(top))
+
+
+@cache
+def _requiring_kindlm() -> frozenset[str]:
+    """Return the modules of the installed packages that require kindlm."""
+    found: set[str] = set()
+    for each in distributions():
+        if any(_REQUIREMENT.match(required) for required in each.requires or ()):
+            files = each.files or ()
+            found.update(path.parts[0].removesuffix(".py") for path in files if path.parts)
+    return frozenset(found)
