@@ -216,7 +216,8 @@ class ScriptedTrial:
         try:
             await asyncio.wait({task})
             await self._collect()
-            return task.result()
+            # One that asks for its own cancellation, and ends before that comes, has no result.
+            return _cancelled_itself() if task.cancelled() else task.result()
         finally:
             self._over = asyncio.get_running_loop().create_future()
             await cut_off([task, *self._going_on])
@@ -303,6 +304,14 @@ def _undecided(expectation: Expectation, error: BaseException) -> CheckResult:
         Outcome.INCONCLUSIVE,
         failure_code=FailureCode.ASSERTION_EVAL_ERROR,
         message=f"The check ended with {type(error).__name__}: nothing was decided.",
+    )
+
+
+def _cancelled_itself() -> KindlmError:
+    return KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        "The scenario cancelled its own task before it ended.",
+        "Mend the test; what it had checked until then is shown.",
     )
 
 

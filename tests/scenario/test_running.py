@@ -171,6 +171,26 @@ async def test_other(t: Trial) -> None:
     assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
 
 
+def test_a_cancellation_that_never_comes_loses_no_check(project: Project) -> None:
+    code = project.test(
+        tests="""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("never said")
+    asyncio.current_task().cancel()
+
+@scenario("y")
+async def test_other(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+"""
+    )
+    assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
+    assert [outcome for _, _, outcome, _ in project.checks()] == ["failed", "passed"]
+    assert code == 1
+
+
 @pytest.mark.parametrize("wait", ["", "await asyncio.sleep(0.05); "])
 def test_a_check_that_ends_as_if_cancelled_decides_nothing(project: Project, wait: str) -> None:
     project.test(
