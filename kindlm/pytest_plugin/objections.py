@@ -1,7 +1,7 @@
 """Where pytest fails a test that is recorded as passed: then the run has not passed.
 
-What happens around a scenario (the end of a fixture, a failed subtest, a plugin with a mind of its
-own) is known to pytest alone, and when its test is recorded already.
+What happens around a scenario (the end of a fixture, a failed subtest, a strict mark that it fails,
+a plugin with a mind of its own) is known to pytest alone, and when its test is recorded already.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from kindlm.wording import count
 __all__ = ["Objections"]
 
 _MOST = 3
-_STRICT = "[XPASS(strict)]"
-"""What pytest says of a test that passed and is marked to fail: of the mark, not of the agent."""
 
 
 class Objections:
@@ -31,8 +29,7 @@ class Objections:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take note of what pytest fails, and in which phase."""
-        is_strict = isinstance(report.longrepr, str) and report.longrepr.startswith(_STRICT)
-        if report.failed and not is_strict:
+        if report.failed:
             self._failed.setdefault(report.nodeid, report.when)
 
     @property

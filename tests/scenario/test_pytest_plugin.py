@@ -309,11 +309,11 @@ async def test_known(t: Trial) -> None:
     [
         ({"teardown": "raise OSError"}, "1 test that did not fail here: {}test_passes (teardown)"),
         ({"second": "0"}, "1 test that did not fail here: {}test_parts (call)"),
-        ({"known": "'hi'"}, None),
+        ({"known": "'hi'"}, "1 test that did not fail here: {}test_known (call)"),
     ],
 )
 def test_a_run_is_not_passed_where_pytest_fails_what_passed(
-    project: Project, changed: dict[str, str], reason: str | None
+    project: Project, changed: dict[str, str], reason: str
 ) -> None:
     text = AROUND
     for name, usual in {"teardown": "", "second": "1", "known": "'no'"}.items():
@@ -322,12 +322,8 @@ def test_a_run_is_not_passed_where_pytest_fails_what_passed(
     done = run_inside(project.root, "--kindlm")
     assert done.returncode == 1
     [(ended, told, _, passed)] = runs(project)
-    if reason is None:
-        # That a mark is wrong says nothing of the agent.
-        assert (ended, told, passed) == ("finished", None, 1)
-    else:
-        why = f"pytest failed {reason.format('tests/test_it.py::')}"
-        assert (ended, told, passed) == ("interrupted", why, None)
+    why = f"pytest failed {reason.format('tests/test_it.py::')}"
+    assert (ended, told, passed) == ("interrupted", why, None)
     assert project.statuses()["test_passes"] == "passed"
 
 
