@@ -59,10 +59,14 @@ class FunctionScript:
         try:
             if isinstance(trial, Trial):
                 await function(**arguments)
+                forgotten = trial.forgotten()
             else:
-                await _in_thread(lambda: function(**arguments), trial)
+                await _in_thread(lambda: _finished(function(**arguments)), trial)
+                forgotten = None
         except BaseException as error:  # noqa: BLE001 - the user's function
             return self._ended(stage, error) or trial.error
+        if forgotten is not None:
+            return _never_awaited(*forgotten)
         if not trial.checked and trial.error is None:
             record_nothing_checked(stage, self.where, _HOW_TO_CHECK)
         return trial.error
@@ -99,6 +103,23 @@ class FunctionScript:
             "Mend the test; what it had checked until then is shown.",
             trace=user_trace(error, self.file),
         )
+
+
+def _finished(returned: object) -> None:
+    """Raise if a function that is not `async` left to others to await what it does."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise TypeError("it returned something to await: write `async def`")
+
+
+def _never_awaited(what: str, where: SourceLocation) -> KindlmError:
+    return KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        f"The scenario never awaited {what}, so that nothing came of it.",
+        f"Write `await {what}` in line {where.line}.",
+        where=where,
+    )
 
 
 def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") -> None:

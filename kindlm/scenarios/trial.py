@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 from asyncio import Future
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import overload
+from typing import Any, overload
 
-from kindlm.errors import KindlmError
+from kindlm.errors import KindlmError, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import Checks, verdict
@@ -32,6 +32,7 @@ from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply
 from kindlm.scenarios.stopping import RequirementFailed, SimulationError
 from kindlm.scenarios.thread_desk import ThreadDesk, at_once
+from kindlm.scenarios.unawaited import Begun
 from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, SyncAgentUnderTest
 from kindlm.suite import Expectation
 
@@ -212,11 +213,12 @@ class Trial(_Checking):
     """What an `async` scenario works with: the agent, and checks of what it answers."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
-        self.agent = AgentUnderTest(stage)
+        self._begun = Begun()
+        self.agent = AgentUnderTest(stage, place, self._begun)
         super().__init__(stage, self.agent, place)
         self._stage = stage
 
-    async def converse(
+    def converse(
         self,
         persona: Persona,
         *,
@@ -224,7 +226,7 @@ class Trial(_Checking):
         turns: tuple[int, int] = (1, 8),
         script: Lines = (),
         stop: Stop | None = None,
-    ) -> Conversed:
+    ) -> Coroutine[Any, Any, Conversed]:
         """Let a model play a person who talks to the agent until they have what they want.
 
         It goes on with what was said before. What comes of it decides nothing by itself: check it.
@@ -243,16 +245,24 @@ class Trial(_Checking):
             SimulationError: the model gave no message, also when it was asked again. After both,
                 the trial is errored.
         """
-        with self._conversing():
-            return await converse(
-                self._stage,
-                self.agent,
-                persona,
-                goal=goal,
-                turns=turns,
-                script=script,
-                stop=stop,
-            )
+
+        async def talk() -> Conversed:
+            with self._conversing():
+                return await converse(
+                    self._stage,
+                    self.agent,
+                    persona,
+                    goal=goal,
+                    turns=turns,
+                    script=script,
+                    stop=stop,
+                )
+
+        return self._begun.hand_out("t.converse(…)", self._place(), talk())
+
+    def forgotten(self) -> tuple[str, SourceLocation] | None:
+        """Return what the function called and did not await, and where; None if it did."""
+        return self._begun.forgotten()
 
 
 class SyncTrial(_Checking):
@@ -260,7 +270,7 @@ class SyncTrial(_Checking):
 
     def __init__(self, stage: Stage, place: Place) -> None:
         self._thread = ThreadDesk(stage)
-        agent = AgentUnderTest(stage)
+        agent = AgentUnderTest(stage, place, Begun())
         super().__init__(self._thread, agent, place)
         self.agent = SyncAgentUnderTest(agent, self._thread)
 

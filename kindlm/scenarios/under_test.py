@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from kindlm.errors import Err
 from kindlm.ports import Stage
 from kindlm.scenarios.persona import Message
+from kindlm.scenarios.place import Place
 from kindlm.scenarios.reply import Reply, reply_of
 from kindlm.scenarios.simulated_user import Exchange
 from kindlm.scenarios.stopping import AgentError
 from kindlm.scenarios.thread_desk import ThreadDesk
+from kindlm.scenarios.unawaited import Begun
 
 __all__ = ["AgentInThread", "AgentUnderTest", "SyncAgentUnderTest"]
 
@@ -19,8 +22,10 @@ __all__ = ["AgentInThread", "AgentUnderTest", "SyncAgentUnderTest"]
 class AgentUnderTest:
     """The agent that a scenario talks to; every trial has a conversation of its own."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, place: Place, begun: Begun) -> None:
         self._stage = stage
+        self._place = place
+        self._begun = begun
         self._said: list[Exchange] = []
         self._replies: list[Reply] = []
 
@@ -29,13 +34,16 @@ class AgentUnderTest:
         """What was said so far."""
         return self._said
 
-    async def send(self, message: str | Message) -> Reply:
+    def send(self, message: str | Message) -> Coroutine[Any, Any, Reply]:
         """Send a message of the user, once, and return what the agent answers.
 
         Raises:
             AgentError: the agent gave no answer, also when it was asked again; the trial is then
                 errored.
         """
+        return self._begun.hand_out("t.agent.send(…)", self._place(), self._send(message))
+
+    async def _send(self, message: str | Message) -> Reply:
         text = message.text if isinstance(message, Message) else message
         if not isinstance(text, str):
             raise TypeError(f"send takes a text, or persona.says(text), not {text!r}")

@@ -153,6 +153,47 @@ async def test_check(t: Trial) -> None:
     assert "destroyed" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ('t.agent.send("again")', "t.agent.send(…)"),
+        ('t.converse(Persona(role="x"), goal="y")', "t.converse(…)"),
+    ],
+)
+def test_what_is_never_awaited_is_an_error_at_its_line(
+    project: Project, capsys: pytest.CaptureFixture[str], call: str, named: str
+) -> None:
+    project.test(
+        tests=f"""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    {call}
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+    assert project.agent.said == ["hi"]
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"never awaited {named}" in told
+    assert f"Write `await {named}` in line 5." in told
+
+
+def test_a_function_that_leaves_its_work_to_others_is_an_error(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+def test_it(t: SyncTrial):
+    t.check(t.agent.send("hi")).contains("hi")
+
+    async def rest() -> None:
+        t.check(t.agent.send("hi")).contains("never")
+
+    return rest()
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+
+
 def test_a_cancellation_of_its_own_is_an_error_of_the_scenario(project: Project) -> None:
     project.test(
         tests="""
