@@ -158,7 +158,8 @@ def _require_live(view: RunView) -> None:
         hint = "Name a run of kindlm test. All runs: kindlm runs"
         fail([_refused(f"Run {view.id} is {info.mode}: it called nobody.", hint)])
     if info.ended != "finished":
-        hint = f"Finish it first: kindlm test --resume {view.id}"
+        resumed = f"Finish it first: kindlm test --resume {view.id}"
+        hint = resumed if view.runner is None else "Name a run that has finished: kindlm runs"
         fail([_refused(f"Run {view.id} is {view.status}: it has not finished.", hint)])
 
 

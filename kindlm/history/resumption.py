@@ -14,7 +14,14 @@ from kindlm.history.runs import find_run
 from kindlm.plan import Earlier
 from kindlm_store import is_held
 
-__all__ = ["RecordedSuite", "RecordedTest", "Unfinished", "find_unfinished", "read_unfinished"]
+__all__ = [
+    "RecordedSuite",
+    "RecordedTest",
+    "Unfinished",
+    "find_unfinished",
+    "read_unfinished",
+    "runner_of",
+]
 
 _UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
@@ -159,14 +166,14 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     """
     if wanted == "latest":
         every = [row[0] for row in db.execute(_UNFINISHED, (mode,)).fetchall()]
-        unfinished = [run for run in every if _runner(db, run) is None]
+        unfinished = [run for run in every if runner_of(db, run) is None]
         file = db.execute("PRAGMA database_list").fetchone()[2]
         stopped = (run for run in unfinished if not is_held(file, f"run/{run}"))
         found = next(stopped, next(iter(unfinished), None))
         if found is not None:
             return Ok(found)
         if every:
-            return Err(_run_by(every[0], _runner(db, every[0]) or ""))
+            return Err(_run_by(every[0], runner_of(db, every[0]) or ""))
         has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
         return Err(
             _nothing_to_resume(
@@ -179,12 +186,13 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
     if ended == "finished" or is_a != mode:
         return Err(_not_resumable(run.value, ended, is_a))
-    if (runner := _runner(db, run.value)) is not None:
+    if (runner := runner_of(db, run.value)) is not None:
         return Err(_run_by(run.value, runner))
     return run
 
 
-def _runner(db: sqlite3.Connection, run: str) -> str | None:
+def runner_of(db: sqlite3.Connection, run: str) -> str | None:
+    """Return what chose the tests of a run and started them, such as pytest; None for kindlm."""
     row = db.execute(_RUNNER, (run,)).fetchone()
     return row[0] if row else None
 

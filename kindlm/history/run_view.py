@@ -27,6 +27,7 @@ from kindlm.history.read_rows import (
     scores_of,
     test_of,
 )
+from kindlm.history.resumption import runner_of
 from kindlm.history.rows import (
     AssertionView,
     CallView,
@@ -197,6 +198,11 @@ class RunView:
         if self.info.ended == "finished":
             return "passed" if self.passed else "failed"
         return state_of(self._db, self.id, self.info.ended)
+
+    @property
+    def runner(self) -> str | None:
+        """What chose the tests, such as pytest, so that nobody else goes on; None for kindlm."""
+        return runner_of(self._db, self.runs[0])
 
     @property
     def run_before(self) -> str | None:

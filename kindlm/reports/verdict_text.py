@@ -115,7 +115,10 @@ def next_command(view: RunView) -> str:
     That is what finishes a run that was stopped, or brings in its other shards, else what shows the
     first execution that did not pass, else the history.
     """
-    if view.status in ("interrupted", "aborted", "killed") and view.info.mode in _FINISHED_BY:
+    was_stopped = view.status in ("interrupted", "aborted", "killed")
+    if (was_stopped or view.status == "incomplete") and view.runner is not None:
+        return f"{view.runner} --kindlm --lf"  # who chose the tests has to choose them again
+    if was_stopped and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
         # The limit that stopped it holds for its next session, too, unless another one is given.
         spent = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")

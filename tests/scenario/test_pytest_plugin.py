@@ -384,6 +384,9 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     told = " ".join(capsys.readouterr().err.split())
     assert "pytest chose its tests" in told
     assert "pytest --kindlm --lf" in told
+    run(["show"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split() == ["Next", "pytest", "--kindlm", "--lf"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
