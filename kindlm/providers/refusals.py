@@ -35,6 +35,11 @@ _REFUSAL = re.compile(
 _TOO_MUCH = re.compile(r"too large|too high|supports at most", re.IGNORECASE)
 """What is taken, but not so much of it."""
 
+_FORMAT = "response_format"
+_OF_FORMAT = re.compile(r"(?<!\w)(?:response_format|json_schema|json_object)(?!\w)")
+"""Who speaks of it in an error does not take it as it was sent, whatever the words: LM Studio and
+vLLM say what it must be, others only name the kind that they do not know."""
+
 _SCANNED_CHARACTERS = 4000
 
 
@@ -52,9 +57,12 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
     if param is not None:
         return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
     words = (error_message(parsed) or body)[:_SCANNED_CHARACTERS]
-    if not _REFUSAL.search(words):
-        return frozenset()
-    return frozenset(name for name in sent if _names(words, name))
+    is_refusal = _REFUSAL.search(words) is not None
+    return frozenset(
+        name
+        for name in sent
+        if (is_refusal and _names(words, name)) or (name == _FORMAT and _OF_FORMAT.search(words))
+    )
 
 
 def _param(body: Any) -> str | None:
