@@ -98,7 +98,9 @@ RunOrGroupArgument = Annotated[
 PathsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="PATH", help="Files, folders or pack:NAME. Default: kindlm.yaml, else tests/."
+        metavar="PATH",
+        help="Files, folders or pack:NAME. Default: kindlm.yaml, and tests/ where it is alone or "
+        "configured.",
     ),
 ]
 

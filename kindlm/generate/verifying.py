@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from kindlm.errors import Err
 from kindlm.formats.discovery import discover
-from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 
 __all__ = ["problems_of"]

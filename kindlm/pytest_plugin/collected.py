@@ -18,7 +18,7 @@ from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.compile import digest_of
-from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.load import Surroundings, compiled_suite, load_scenarios
 from kindlm.scenarios.parametrize import arguments_of

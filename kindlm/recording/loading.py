@@ -12,10 +12,15 @@ from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, Unreadable, cases_in, discover
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
-from kindlm.recording.project import project_name, run_environment, tests_folder
+from kindlm.recording.project import (
+    configured_tests,
+    project_name,
+    run_environment,
+    tests_folder,
+)
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
-from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.installed_packs import discover_pack, pack_in
 from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
 from kindlm.scenarios.load import load_scenarios
@@ -47,14 +52,18 @@ class Loaded:
 
 
 def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
-    """Return what is run when nothing is named: `kindlm.yaml`, else the folder with the tests.
+    """Return what is run when nothing is named: `kindlm.yaml`, and the folder with the tests.
 
-    That is `tests`, unless the project's configuration names another one.
+    That is `tests`, unless the project's configuration names another one. Beside a kindlm.yaml it
+    is run where there is such a configuration, which is for what is in it: a project without one
+    may keep other things in a folder of that name.
     """
-    tests = tests_folder(folder)
-    for name in (_DEFAULT_FILE, tests):
-        if (folder / name).exists():
-            return Ok((folder / name,))
+    suite, tests = folder / _DEFAULT_FILE, tests_folder(folder)
+    if suite.exists():
+        beside = configured_tests(folder)
+        return Ok((suite,) if beside is None else (suite, beside))
+    if (folder / tests).exists():
+        return Ok((folder / tests,))
     above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
     found = next((file for file in above if file.is_file()), None)
     return Err(

@@ -19,6 +19,7 @@ from kindlm.scenarios.tool_table import names_kindlm
 __all__ = [
     "Project",
     "configuration_file",
+    "configured_tests",
     "find_project",
     "project_name",
     "regression_threshold",
@@ -139,6 +140,18 @@ def project_name(root: Path) -> str:
 def tests_folder(root: Path) -> str:
     """Return `tests` of the project's configuration, by default the folder of that name."""
     return _text(root, "tests") or "tests"
+
+
+def configured_tests(root: Path) -> Path | None:
+    """Return the folder with the tests of a project that has a configuration of scenarios.
+
+    None without one, and where the folder that nobody named is not there.
+    """
+    table = _configuration(root)
+    if isinstance(table, Ok) and not table.value and not (root / "kindlm.toml").is_file():
+        return None
+    folder = root / tests_folder(root)
+    return folder if folder.exists() or _text(root, "tests") is not None else None
 
 
 def configuration_file(root: Path) -> Path:

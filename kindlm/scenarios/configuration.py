@@ -1,4 +1,4 @@
-"""The configuration of a project's scenarios: `kindlm.toml`, or `[tool.kindlm]`."""
+"""What the configuration of a project's scenarios may say, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
 from kindlm.config.interpolation import insert
-from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
 from kindlm.config.section import Maybe, Score, Seconds, Text, Url
 from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
 from kindlm.config.values import is_url
-from kindlm.errors import Err, ErrorCode
-from kindlm.formats.evalview.toml_document import read_toml
+from kindlm.errors import ErrorCode
 from kindlm.scenarios.environment import deferred, put_in, unset_in
-from kindlm.scenarios.tool_table import names_kindlm
 from kindlm.suggestions import suggest
 from kindlm.suite import MAX_REPEAT
 
@@ -37,9 +34,9 @@ __all__ = [
     "ProjectConfiguration",
     "SandboxTable",
     "agent_config",
-    "load_configuration",
     "own_agent",
     "provider_fault",
+    "read_configuration",
 ]
 
 AGENT = "agent"
@@ -144,33 +141,6 @@ class LoadedConfiguration:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
-    """Load the configuration of a project. Never raises for what a user did."""
-    file = root / "kindlm.toml"
-    path: tuple[str, ...] = ()
-    if not file.is_file():
-        file, path = root / "pyproject.toml", ("tool", "kindlm")
-        if not file.is_file():
-            return LoadedConfiguration(ProjectConfiguration(), None, None)
-    data = read_bytes(file)
-    if isinstance(data, Err):
-        return LoadedConfiguration(None, None, file, (Diagnostic(data.error, "error", "", None),))
-    document = read_toml(data.value)
-    whole = Reporter(str(file), document)
-    text = data.value.decode("utf-8", errors="replace")
-    is_ours = section(document.value[0], *path) if document.readable else names_kindlm(text)
-    if path and not is_ours:
-        # Another tool's file, with nothing of ours in it.
-        return LoadedConfiguration(ProjectConfiguration(), None, None)
-    whole.problems()
-    if whole.has_errors:
-        return LoadedConfiguration(None, None, file, tuple(whole.diagnostics))
-    part = document.part(0)
-    for name in path:
-        part = part.part(name)
-    return _read(part, file, environ)
-
-
 def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
     """Return why nobody knows where a model is to be asked, and what to do about it."""
     if llm.base_url is not None or llm.provider.lower() in PROVIDERS:
@@ -259,7 +229,10 @@ class _Whole(BaseModel):
     agent: _AgentTable
 
 
-def _read(document: Document, file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
+def read_configuration(
+    document: Document, file: Path, environ: Mapping[str, str]
+) -> LoadedConfiguration:
+    """Return the configuration that the document of a file is."""
     reporter = Reporter(str(file), document, TOML)
     value = document.value
     reporter.hide(header_secrets(section(value, AGENT, "headers")))

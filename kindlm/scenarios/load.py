@@ -80,7 +80,8 @@ def compiled_suite(
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
     chosen = choose_agents(scenarios, loaded, around.root, around.environ)
     if len(chosen.faults) == len(scenarios) > 0:
-        return _unusable(file, path, len(scenarios), chosen.errors)
+        unusable = _unusable(file, path, len(scenarios), chosen.errors)
+        return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
     identity = SuiteIdentity(path, around.project)
     suite = compile_scenarios(
         identity, list(scenarios), chosen.agents, chosen.faults, loaded, digest

@@ -11,7 +11,7 @@ from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 
 TEST = """
@@ -58,6 +58,67 @@ def test_a_file_of_others_that_is_no_toml_is_passed_over(
     (project.root / "kindlm.toml").unlink()
     project.write("pyproject.toml", BROKEN.replace("kindlm", "other"))
     assert "There is no agent to test" in shown(project, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[tool]\nkindlm = 5\n", "`tool.kindlm` has to be a table"),
+        ("[tool]\nkindlm.eval.retries = \n", "pyproject.toml can not be read"),
+        ("[project\n", "pyproject.toml can not be read"),
+    ],
+)
+def test_tables_that_can_not_hold_are_told(
+    project: Project, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    (project.root / "kindlm.toml").unlink()
+    project.write("pyproject.toml", text)
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    assert run(["test", "tests"]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_that_one_of_two_configurations_does_not_hold_is_told(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    project.write("pyproject.toml", "[tool.kindlm.eval]\nretries = 3\n")
+    assert run(["test", "tests"]) == 0
+    assert "[tool.kindlm] of pyproject.toml does not hold" in capsys.readouterr().err
+
+
+SUITE = """kindlm: 1
+project: shop
+suite: {name: greetings}
+providers: {scripted: {type: scripted, replies: [{text: hello}]}}
+models: [{id: shop, provider: scripted, model: shop-1}]
+prompts: {greeting: {user: hello}}
+tests: [{name: greets, prompt: greeting, expect: {output: {contains: [hello]}}}]
+"""
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_scenarios_run_beside_a_suite_where_they_are_configured(
+    project: Project, is_configured: bool
+) -> None:
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    project.write("kindlm.yaml", SUITE)
+    if not is_configured:
+        (project.root / "kindlm.toml").unlink()
+    assert run(["test", "--quiet"]) == 0
+    beside = {"tests/test_it.py::test_it"} if is_configured else set()
+    assert set(project.tests()) == {"greets", *beside}
+
+
+def test_a_folder_with_tests_that_is_named_has_to_be_there(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("kindlm.yaml", SUITE)
+    assert run(["test", "--quiet"]) == 0
+    configuration = (project.root / "kindlm.toml").read_text()
+    project.write("kindlm.toml", 'tests = "specs"\n' + configuration)
+    assert run(["test", "--quiet"]) == 1
+    assert "There is no 'specs'" in capsys.readouterr().err
 
 
 def test_where_things_are_may_come_from_the_environment(

@@ -15,7 +15,10 @@ __all__ = ["validate_command"]
 def validate_command(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="PATH", help="Files or folders. Default: kindlm.yaml."),
+        typer.Argument(
+            metavar="PATH",
+            help="Files, folders or pack:NAME. By default what kindlm test runs.",
+        ),
     ] = None,
     form: Annotated[
         ListFormat, typer.Option("--format", help="For people, or for editors.")
