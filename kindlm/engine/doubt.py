@@ -5,7 +5,9 @@ not. So the first refusal is doubted: the calls that started after it tell, thos
 these are too few, three more at once, faster than a limit that was reached could let through.
 
 A pace of which a rate is known is doubted where it should not be refused at all: below the limit
-that was found. Such refusals in a row mean that the limit is wrong, or that there is none.
+that was found. Such refusals in a row mean that the limit is wrong, or that there is none. Three
+calls tell little where so few may be in flight that they hardly come faster than the limit allows:
+the rate is given up, but whether there is none shows when the next call is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +31,12 @@ was found where one had been measured. A limit that is just exceeded refuses sin
 
 RAREST = 4
 """Where a limit was found again, only every second, then fourth refusal below it is doubted."""
+
+AFTER_ALONE = 2
+"""The same where it was found again only after the refusal had been taken for alone."""
+
+SAME_RATE = 1.25
+"""A limit is found again where no more than so many times its rate was let through."""
 
 
 @dataclass(slots=True)
@@ -66,6 +74,8 @@ class Doubts:
         self._left = self._granted = FREE_DOUBTS
         self._every = 1
         self._undoubted = 0
+        self._alone: Doubt | None = None
+        self._good = 0
         self.in_a_row = 0
         """Refusals of a known rate since it was last at its limit."""
 
@@ -73,6 +83,32 @@ class Doubts:
     def any_refusal(self) -> bool:
         """Whether anything was ever refused."""
         return self._left < self._granted or self._granted > FREE_DOUBTS
+
+    def answered(self) -> None:
+        """Count a good answer."""
+        self._good += 1
+
+    def belied(self, started_at: float) -> Recovery | None:
+        """Return the rate that was given up for a refusal that was not alone after all, if so.
+
+        The next refusal shows it, of a call that started at `started_at`: a limit only just
+        exceeded refuses one call and lets three through, but in all no more than its rate. The more
+        often no limit was found, the less of a likeness is taken for one.
+        """
+        doubt, self._alone = self._alone, None
+        if doubt is None or doubt.known is None:
+            return None
+        seconds = started_at - doubt.refusal.refused_at
+        likeness = SAME_RATE * FREE_DOUBTS / self._granted
+        if self._good <= 1 + likeness * doubt.known.limit * seconds:
+            self.in_a_row += 1
+            self._every = max(AFTER_ALONE, self._every)
+            return doubt.known
+        self.in_a_row = 0
+        self._every = 1
+        self._granted *= 2
+        self._left = self._granted
+        return None
 
     def doubts(self, known: Recovery | None) -> bool:
         """Take note of the first refusal of an epoch, and return whether it is doubted."""
@@ -92,9 +128,7 @@ class Doubts:
             return
         self._undoubted = 0
         if alone:
-            self.in_a_row = 0
-            self._every = 1
-            self._granted *= 2
-            self._left = self._granted
+            self._alone = doubt
+            self._good = doubt.good
         else:
             self._every = min(RAREST, 2 * self._every)

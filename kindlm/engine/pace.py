@@ -11,7 +11,8 @@ A state machine with an injected clock; nothing here talks to a provider. Its ru
   of a call that started before the last halving is news of the same congestion; it halves nothing
   again. Its `Retry-After` still counts.
 - *Doubt* (`doubt.py`): the first refusal of an epoch does nothing more than that until the next
-  outcomes show whether a limit is reached. One that came alone neither makes a pause nor a rate.
+  outcomes show whether a limit is reached. One that came alone neither makes a pause nor a rate. A
+  rate that was given up for one holds again if no more was let through until the next refusal.
 - *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
   first call after a pause is refused again, the pause is ours: a second, two, four; then, unless a
   time was named, until the minute is over that began with the first call, for then a limit per
@@ -178,6 +179,7 @@ class Pace:
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
         """Take note of a good answer."""
         self._heed(turn, quotas)
+        self._doubts.answered()
         if self._doubt is not None and turn.number > self._doubt.first:
             self._doubt.good += 1
             self._settle(self._doubt, turn)
@@ -265,8 +267,10 @@ class Pace:
     def _congested(self, turn: Turn, now: float, retry_after_s: float | None) -> None:
         """Begin a new epoch with half of what was too much; pause unless that is doubted."""
         again = self._refusal is not None
+        belied = None if self._recovery else self._doubts.belied(turn.started_at)
+        self._recovery = self._recovery or belied
         refusal = self._refusal or self._end_of_cycle(turn, now)
-        if not again and self._doubts.doubts(known := self._recovery):
+        if not (again or belied) and self._doubts.doubts(known := self._recovery):
             first = turn.number if known is None else self._sent
             self._doubt = Doubt(refusal, first, self._sent, bool(retry_after_s), known)
             self._recovery = None

@@ -93,6 +93,11 @@ class Refusal:
     rate: float | None
     known: Recovery | None = None
 
+    @property
+    def refused_at(self) -> float:
+        """When the call that was refused had started."""
+        return self.began + self.seconds
+
     def recovery(self, resumed: float, in_a_row: int) -> Recovery | None:
         """Return the way back once calls start again; None if nothing is known of a limit.
 
