@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import Any, Generic, TypeVar
 
 from kindlm.outcome import CheckResult, Outcome
@@ -48,7 +58,15 @@ class Verdict:
 
 
 def holds(found: object) -> bool | None:
-    """Tell whether a value is true; None if it is a verdict, or some, that decided nothing."""
+    """Tell whether a value is true; None if it is a verdict, or some, that decided nothing.
+
+    Raises:
+        TypeError: for what is always true, such as a generator, which nobody ran.
+    """
+    if isinstance(found, _ALWAYS_TRUE):
+        if inspect.iscoroutine(found):
+            found.close()  # or Python warns of it, too
+        raise TypeError(f"a {type(found).__name__} is always true: nothing of it ran")
     if isinstance(found, Verdict):
         return found.passed
     if isinstance(found, tuple) and found and all(isinstance(each, Verdict) for each in found):
@@ -56,6 +74,8 @@ def holds(found: object) -> bool | None:
         return False if False in decided else None if None in decided else True
     return bool(found)
 
+
+_ALWAYS_TRUE = (Awaitable, Generator, AsyncGenerator, FunctionType, MethodType)
 
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 """Blocks until a coroutine is done."""
@@ -108,11 +128,16 @@ def verdict_of(result: CheckResult) -> Verdict:
 
 
 def judgement_of(reply: Reply, criteria: str, threshold: float, scale: float) -> Expectation:
-    """Return what is asked of a judge that scores; raise `ValueError` for a threshold off scale."""
+    """Return what is asked of a judge that scores; raise `ValueError` for a threshold off scale.
+
+    So is one of 0, which no answer would miss.
+    """
     if not (scale > 0 and math.isfinite(scale)):
         raise ValueError(f"scale must be a number, more than 0, but is {scale}")
-    if not 0 <= threshold <= scale:
-        raise ValueError(f"threshold must be from 0 to {scale:g}, but is {threshold}")
+    if not 0 < threshold <= scale:
+        raise ValueError(
+            f"threshold must be more than 0, and at most {scale:g}, but is {threshold}"
+        )
     params = {"criteria": criteria, "minScore": threshold / scale, "scale": scale}
     return Expectation("judge", asked_for("criteria", criteria), params, turn=reply.turn)
 

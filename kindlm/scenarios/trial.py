@@ -98,7 +98,7 @@ class _Checking:
         scale: float = 5,
         weight: float = 1.0,
     ) -> Pending[Verdict]:
-        """A judge gives the answer at least `threshold` of `scale` points for a criterion.
+        """A judge gives the answer at least `threshold` (> 0) of `scale` points for a criterion.
 
         It sees the conversation until this answer, and never the threshold.
         """

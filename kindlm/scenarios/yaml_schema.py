@@ -71,7 +71,7 @@ class JudgeConfig(_Mapping):
     """A criterion, and how many points of the scale are enough."""
 
     criteria: Text
-    threshold: Limit = 3
+    threshold: Positive = 3
     scale: Positive = 5
 
 
@@ -124,6 +124,9 @@ class ChecksConfig(_Mapping):
     weight: Positive = 1.0
 
 
+Checks = Annotated[list[ChecksConfig], Field(min_length=1)]
+
+
 class PersonaConfig(_Mapping):
     """Who talks to the agent."""
 
@@ -138,7 +141,7 @@ class TurnConfig(_Mapping):
     """A message, and checks of the answer to it."""
 
     says: str
-    expect: list[ChecksConfig] = []
+    expect: Checks = []
 
 
 class ScenarioConfig(_Mapping):
@@ -149,7 +152,7 @@ class ScenarioConfig(_Mapping):
     """What it is good for, for those who read it."""
     persona: Maybe[PersonaConfig] = None
     turns: list[TurnConfig] = Field(min_length=1)
-    assertions: list[ChecksConfig] = []
+    assertions: Checks = []
     tags: list[Text] = []
     repeats: Repeat = 1
     pass_rate: Score = 1.0

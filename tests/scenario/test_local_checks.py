@@ -47,6 +47,12 @@ class Broken(Order):
 async def later(found):
     return found
 
+async def yields(reply):
+    yield True
+
+async def forgets(reply):
+    return later(reply)
+
 def fails():
     assert 1 == 2, "not the same"
 """
@@ -121,7 +127,15 @@ def test_fails(project: Project) -> None:
     assert found == dict.fromkeys(FAILING, "failed")
 
 
-UNDECIDED = (".token_usage(0)", '.matches("(")', '.custom("raises", lambda reply: 1 / 0)')
+UNDECIDED = (
+    ".token_usage(0)",
+    '.matches("(")',
+    '.custom("raises", lambda reply: 1 / 0)',
+    '.custom("yields", lambda reply: (yield))',
+    '.custom("yields later", yields)',
+    '.custom("is not called", lambda reply: reply.mentions)',
+    '.custom("is not awaited", forgets)',
+)
 
 
 def test_is_not_decided(project: Project) -> None:

@@ -163,6 +163,7 @@ def test_it(t: SyncTrial) -> None:
 def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None:
     checks = (
         't.judge(reply, "polite?", threshold=6, scale=5)',
+        't.judge(reply, "polite?", threshold=0)',
         't.judge(reply, "polite?", scale=0)',
         't.judge(reply, "polite?", scale=float("inf"))',
         't.judge(reply, "")',

@@ -126,6 +126,7 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
             5,
             "scale",
         ),
+        (f"{HELD}  - judge: {{criteria: x, threshold: 0}}\n", 6, "threshold"),
         ("name: x\nturns:\n  - says: hi\nassertions:\n  - guardrail: {}\n", 5, "rule"),
         ("name: x\nturns:\n  - says: 5\n", 3, "text"),
         ("name: x\nturn: [{says: hi}]\nassertions: {contains: hi}\n", 2, 'mean "turns"?'),
