@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import TestCase
 
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
@@ -127,10 +128,13 @@ def find_scenarios(module: ModuleType, source: bytes, file: str) -> FoundScenari
         try:
             marks = [*marks_of(test.function), *test.place.marks]
             taken = arguments_of(test.function, marks, bound=test.is_bound)
-            if taken.trial is None:
+            trial = taken.trial
+            if trial is None and _constructed(test.place) is not None:
+                trial = ""  # It is not called.
+            if trial is None:
                 problems.append(Diagnostic(_without_trial(test), "error", test.name, None))
             else:
-                scenarios += _cases(test, marks, taken, taken.trial)
+                scenarios += _cases(test, marks, taken, trial)
         except Exception as error:  # noqa: BLE001 - whatever the user's values raise
             problems.append(Diagnostic(_unreadable(test, error), "error", test.name, None))
     return FoundScenarios(tuple(scenarios), tuple(problems))
@@ -154,7 +158,8 @@ def _tests(place: _Place) -> Iterator[_Test]:
 
 def _tests_of(place: _Place, name: str, value: object) -> Iterator[_Test]:
     if inspect.isclass(value):
-        if name.startswith("Test") and not inspect.isabstract(value):
+        is_test = name.startswith("Test") or issubclass(value, TestCase)
+        if is_test and not inspect.isabstract(value):
             yield from _tests(place.within(value, name))
     elif name.startswith("test") and _is_function(value):
         yield _Test(place, name, value)
@@ -196,8 +201,11 @@ def _only_pytest_reads(condition: str) -> str:
 
 
 def _constructed(place: _Place) -> str | None:
-    """Return why a class is none that pytest makes objects of."""
+    """Return why tests in a class get no trial, under pytest either."""
     for owner in place.classes:
+        if issubclass(owner, TestCase):
+            why = "is a unittest.TestCase, whose tests get no trial, under pytest either"
+            return f"{owner.__name__} {why}: derive it from nothing"
         for name in ("__init__", "__new__"):
             if getattr(owner, name) is not getattr(object, name):
                 return f"{owner.__name__} has {name}, and pytest runs no such class: remove it"

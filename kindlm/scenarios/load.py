@@ -53,7 +53,10 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         found = FoundScenarios((), (skipped,))
     else:
         found = find_scenarios(imported.value, data.value, str(file))
-        found = _prepared(found, prepared_by_conftest(file, around.root))
+        prepared = prepared_by_conftest(file, around.root)
+        if isinstance(prepared, Err) and found.scenarios:
+            return _unusable(file, path, len(found.scenarios), [prepared.error])
+        found = _prepared(found, None if isinstance(prepared, Err) else prepared.value)
     return compiled_suite(file, path, found, around, digest_of(data.value))
 
 

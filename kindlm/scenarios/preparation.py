@@ -11,13 +11,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.scenarios.marks import marks_named
 
 __all__ = ["prepared_by_conftest", "prepared_by_marks", "prepares"]
 
-_OF_MODULES = ("setup_module", "setUpModule", "teardown_module", "tearDownModule")
+_OF_MODULES = (
+    "setup_module",
+    "setUpModule",
+    "teardown_module",
+    "tearDownModule",
+    "pytest_generate_tests",
+)
 _OF_FUNCTIONS = ("setup_function", "teardown_function")
-_OF_CLASSES = ("setup_class", "teardown_class", "setup_method", "teardown_method")
+_OF_CLASSES = (
+    "setup_class",
+    "teardown_class",
+    "setup_method",
+    "teardown_method",
+    "pytest_generate_tests",
+)
 
 
 def prepares(owner: type | ModuleType, *, functions: bool = False) -> str | None:
@@ -49,19 +62,24 @@ def prepared_by_marks(marks: Sequence[Any]) -> str | None:
     return None if name is None else f"it needs the fixture {name}"
 
 
-def prepared_by_conftest(file: Path, root: Path) -> str | None:
+def prepared_by_conftest(file: Path, root: Path) -> Result[str | None]:
     """Return which automatic fixture is defined in a conftest.py that applies to a file.
 
-    Those are in its folder and in the folders above it up to `root`. They are read, not run.
+    Those are in its folder and in the folders above it up to `root`. They are read, not run; what
+    one prepares that can not be read, nobody knows, and pytest would run no test there.
     """
     folder, root = file.resolve().parent, root.resolve()
     folders = [folder, *folder.parents] if folder.is_relative_to(root) else [folder]
     for each in folders:
-        if (name := _automatic_in(each / "conftest.py")) is not None:
-            return f"it needs the fixture {name} of {each.name}/conftest.py, which is automatic"
+        found = _automatic_in(each / "conftest.py")
+        if isinstance(found, Err):
+            return found
+        if found.value is not None:
+            place = f"{each.name}/conftest.py"
+            return Ok(f"it needs the fixture {found.value} of {place}, which is automatic")
         if each == root:
             break
-    return None
+    return Ok(None)
 
 
 def _is_automatic(value: object) -> bool:
@@ -73,11 +91,13 @@ def _is_automatic(value: object) -> bool:
     return False
 
 
-def _automatic_in(conftest: Path) -> str | None:
+def _automatic_in(conftest: Path) -> Result[str | None]:
     try:
         tree = ast.parse(conftest.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None  # pytest tells what is wrong with it
+    except FileNotFoundError:
+        return Ok(None)
+    except (OSError, SyntaxError, ValueError) as error:
+        return Err(_unreadable(conftest, error))
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -85,8 +105,19 @@ def _automatic_in(conftest: Path) -> str | None:
             given = decorator.keywords if isinstance(decorator, ast.Call) else []
             # A value that is computed may be true.
             if any(each.arg == "autouse" and not _is_false(each.value) for each in given):
-                return node.name
-    return None
+                return Ok(node.name)
+    return Ok(None)
+
+
+def _unreadable(conftest: Path, error: Exception) -> KindlmError:
+    line, why = (error.lineno, error.msg) if isinstance(error, SyntaxError) else (None, error)
+    return KindlmError(
+        ErrorCode.CONFIG_PARSE_ERROR,
+        f"The conftest.py can not be read: {type(error).__name__}: {why}",
+        "Mend it: the tests in its folder did not run, since it may prepare something for them.",
+        SourceLocation(str(conftest), line),
+        {"reason": "conftest"},
+    )
 
 
 def _is_false(value: ast.expr) -> bool:

@@ -68,6 +68,9 @@ def test_marks_that_skip_are_heeded(project: Project, capsys: pytest.CaptureFixt
         ("def setup_module(): ...\n{test}", "setup_module"),
         ("def setup_function(): ...\n{test}", "setup_function"),
         ("class TestIt:\n def setup_method(self): ...\n {method}", "setup_method"),
+        ("def pytest_generate_tests(metafunc): ...\n{test}", "pytest_generate_tests"),
+        ("class It(unittest.TestCase):\n {method}", "It is a unittest.TestCase"),
+        ("class It(unittest.TestCase):\n @scenario('x')\n def test_it(self): ...", "TestCase"),
         ("class TestIt:\n def __init__(self, a): ...\n {method}", "__init__"),
         (
             "class TestIt:\n @pytest.fixture(autouse=True)\n def ready(self): ...\n {method}",
@@ -83,7 +86,7 @@ def test_a_test_that_counts_on_pytest_is_skipped_with_a_hint(
     )
     test = "@scenario('x')\ndef test_it(t: Trial): ..."
     method = "@scenario('x')\n def test_it(self, t: Trial): ..."
-    text = "from kindlm import *\nimport pytest\n" + text.format(test=test, method=method)
+    text = "from kindlm import *\nimport pytest, unittest\n" + text.format(test=test, method=method)
     project.write("tests/test_it.py", text + "\n")
     code, found = told_by_test(capsys)
     assert code == 1  # nothing was tested
@@ -103,6 +106,19 @@ def test_an_automatic_fixture_of_a_conftest_that_applies_is_not_passed_over(
     _, told = told_by_test(capsys, "-t", "test_refund")
     assert len(project.agent.said) == runs
     assert ("needs the fixture ready" in told) is not bool(runs)
+
+
+def test_a_conftest_that_can_not_be_read_is_told_and_its_tests_do_not_run(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/a/test_one.py", ONE)
+    project.write("tests/a/conftest.py", "ready = 1\nx = (\n")
+    project.write("tests/b/test_other.py", ONE.replace("refund", "else"))
+    code, told = told_by_test(capsys, "-t", "Refund flow")
+    assert code == 1
+    assert project.agent.said == ["else"]
+    assert "conftest.py can not be read: SyntaxError: '(' was never closed" in told
+    assert "conftest.py:2" in told
 
 
 def test_a_test_that_needs_a_fixture_is_skipped_with_a_hint(

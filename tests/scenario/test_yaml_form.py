@@ -140,6 +140,8 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         (f"{HELD}  - weight: 2\n", 6, "assertions[0] holds no check"),
         (f"{HELD}  - {{}}\n", 6, "assertions[0] holds no check"),
         ("name: x\nturns:\n  - says: hi\n    expect: {}\n", 4, "expect holds no check"),
+        ("name: x\nturns:\n  - says: hi\n    expect: []\n", 4, "must have at least 1 entry"),
+        ("name: x\nturns: [{says: hi}]\nassertions: []\n", 3, "must have at least 1 entry"),
         (f"{HELD}  - matches: '(a'\n", 6, "no valid regular expression"),
         (f"{HELD}  - json_schema: {{type: objct}}\n", 6, "no valid JSON Schema"),
         ("name: x\nrepeats: 0\nturns:\n  - says: hi\n", 2, "at least 1"),
