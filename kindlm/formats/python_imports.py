@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,24 +51,28 @@ def import_root(file: Path) -> Path:
 
 
 class ImportReader:
-    """Reads what files import, each once."""
+    """Reads what files import, each once, and finds where that is."""
 
     def __init__(self) -> None:
         """Begin with nothing read."""
         self._read: dict[Path, tuple[_Name, ...]] = {}
+        self._found: dict[str, tuple[Path, ...]] = {}
 
     def leads_to_kindlm(self, file: Path) -> bool:
         """Tell whether importing a file would import kindlm. Never raises."""
         first = file.resolve()
-        folders = _folders(import_root(first))
+        root = import_root(first)
+        folders, own = _folders(root), root / first.relative_to(root).parts[0]
         waiting, seen = [first], {first}
         while waiting:
             here = waiting.pop()
             for name in self._names(here):
-                if not name.level and _is_ours(name, folders):
+                if self._is_ours(name, folders):
                     return True
-                modules = [m for m in _modules(name, here, folders) if m not in seen]
-                seen.update(modules)
+                if _is_installed(here) and not here.is_relative_to(own):
+                    continue  # What it imports in turn is its distribution's to require.
+                modules = {m for m in self._modules(name, here, folders) if m not in seen}
+                seen |= modules
                 waiting += modules
         return False
 
@@ -76,6 +80,45 @@ class ImportReader:
         if file not in self._read:
             self._read[file] = tuple(dict.fromkeys(_imported(file)))
         return self._read[file]
+
+    def _is_ours(self, name: _Name, folders: tuple[Path, ...]) -> bool:
+        """Tell whether a module is kindlm, or of an installed package that requires it."""
+        if name.level or not name.parts:
+            return False
+        top = name.parts[0]
+        if top == _OURS:
+            return True
+        here = () if name.is_guess else self._places(top, folders)
+        return any(map(_is_installed, here)) and top in self._requiring_kindlm
+
+    def _modules(self, name: _Name, file: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
+        """Yield the files that an import in `file` may run."""
+        if name.level:
+            above = file.parents
+            base = above[min(name.level, len(above)) - 1]
+            yield from _along(base.parent, (base.name, *name.parts))
+        elif name.parts:
+            top = name.parts[0]
+            here = _standing_in(folders, top) if name.is_guess else self._places(top, folders)
+            for folder in here:
+                yield from _along(folder, name.parts)
+
+    def _places(self, top: str, folders: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Return the folders that a module may be in: those of the project come first."""
+        here = _standing_in(folders, top)
+        if not here and top not in self._found:
+            self._found[top] = _elsewhere(top)
+        return here or self._found[top]
+
+    @cached_property
+    def _requiring_kindlm(self) -> frozenset[str]:
+        """Return the modules of the installed packages that require kindlm."""
+        found: set[str] = set()
+        for each in distributions():
+            if any(_REQUIREMENT.match(required) for required in each.requires or ()):
+                files = each.files or ()
+                found.update(path.parts[0].removesuffix(".py") for path in files if path.parts)
+        return frozenset(found)
 
 
 def _imported(file: Path) -> Iterator[_Name]:
@@ -130,34 +173,6 @@ def _folders(root: Path) -> tuple[Path, ...]:
     return (*folders[: end + 1], folders[end] / "src")
 
 
-def _is_ours(name: _Name, folders: tuple[Path, ...]) -> bool:
-    """Tell whether a module is kindlm, or of an installed package that requires it."""
-    if not name.parts:
-        return False
-    top = name.parts[0]
-    if top == _OURS:
-        return True
-    if name.is_guess or any(_stands_in(each, top) for each in folders):
-        return False
-    return _is_installed(top) and top in _requiring_kindlm()
-
-
-def _modules(name: _Name, file: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the files of the project that an import in `file` may run."""
-    if name.level:
-        above = file.parents
-        base = above[min(name.level, len(above)) - 1]
-        yield from _along(base.parent, (base.name, *name.parts))
-        return
-    if not name.parts:
-        return
-    here = [each for each in folders if _stands_in(each, name.parts[0])]
-    if not here and not name.is_guess and not _is_installed(name.parts[0]):
-        here = list(_elsewhere(name.parts[0]))
-    for folder in here:
-        yield from _along(folder, name.parts)
-
-
 def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
     """Yield the files that are run when a module is imported: its packages', and its own."""
     for part in parts:
@@ -171,11 +186,12 @@ def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
             return
 
 
-def _stands_in(folder: Path, top: str) -> bool:
-    return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
+def _standing_in(folders: tuple[Path, ...], top: str) -> tuple[Path, ...]:
+    return tuple(
+        each for each in folders if (each / f"{top}.py").is_file() or (each / top).is_dir()
+    )
 
 
-@cache
 def _elsewhere(top: str) -> tuple[Path, ...]:
     """Return the folders in which Python would find a module; none of what comes with Python."""
     if top in sys.stdlib_module_names:
@@ -190,17 +206,6 @@ def _elsewhere(top: str) -> tuple[Path, ...]:
     return tuple(Path(place).resolve().parent for place in places)
 
 
-def _is_installed(top: str) -> bool:
-    """Tell whether a module is of a package that is installed, rather than one of a project."""
-    return any(_INSTALLED & set(folder.parts) for folder in _elsewhere(top))
-
-
-@cache
-def _requiring_kindlm() -> frozenset[str]:
-    """Return the modules of the installed packages that require kindlm."""
-    found: set[str] = set()
-    for each in distributions():
-        if any(_REQUIREMENT.match(required) for required in each.requires or ()):
-            files = each.files or ()
-            found.update(path.parts[0].removesuffix(".py") for path in files if path.parts)
-    return frozenset(found)
+def _is_installed(place: Path) -> bool:
+    """Tell whether something is of a package that is installed, rather than of a project."""
+    return bool(_INSTALLED & set(place.parts))

@@ -27,7 +27,7 @@ def namesakes(source: bytes, file: str) -> list[KindlmError]:
 
 def _pairs(body: Sequence[ast.stmt], inside: str) -> Iterator[tuple[str, _Definition, _Definition]]:
     first: dict[str, _Definition] = {}
-    for node in body:
+    for node in _beside(body):
         if not isinstance(node, _Definition) or not node.name.lower().startswith("test"):
             continue
         other = first.setdefault(node.name, node)
@@ -35,6 +35,18 @@ def _pairs(body: Sequence[ast.stmt], inside: str) -> Iterator[tuple[str, _Defini
             yield f"{inside}{node.name}", other, node
         if isinstance(node, ast.ClassDef):
             yield from _pairs(node.body, f"{inside}{node.name}::")
+
+
+def _beside(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements that all are run, those in `with` and `try` among them."""
+    for node in body:
+        match node:
+            case ast.With() | ast.AsyncWith():
+                yield from _beside(node.body)
+            case ast.Try() | ast.TryStar():
+                yield from _beside([*node.body, *node.orelse, *node.finalbody])
+            case _:
+                yield node
 
 
 def _holds_scenario(node: _Definition) -> bool:

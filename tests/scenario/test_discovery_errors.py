@@ -62,6 +62,12 @@ class TestIt:
         (ONE.replace("test_other", "test_refund"), "test_refund", (4, 8)),
         ("from kindlm import *" + TWO, "TestIt::test_it", (4, 7)),
         ("from kindlm import *" + TWO.replace("test_it", "test_a", 1) + TWO, "TestIt", (2, 9)),
+        (
+            ONE.partition("@")[0] + "try:\n  @scenario('x')\n  async def test_it(t): ...\nexcept:"
+            " pass\n@scenario('y')\nasync def test_it(t): ...\n",
+            "test_it",
+            (5, 8),
+        ),
     ],
 )
 def test_two_tests_of_one_name_are_an_error(

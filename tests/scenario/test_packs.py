@@ -50,6 +50,39 @@ def test_a_pack_is_run_by_its_name_with_the_agent_of_the_project(installed: Proj
     assert installed.tests() == {"pack:shop/test_hello.py::test_it": "passed"}
 
 
+def test_a_pack_may_share_scenarios_between_its_files(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = "lib/site-packages"
+    project.write(f"{site}/bank/__init__.py", "")
+    project.write(f"{site}/bank/shared.py", "from kindlm import *" + TEST)
+    project.write(f"{site}/bank/test_it.py", "from .shared import test_it\n")
+    about = f"{site}/bank-1.dist-info"
+    project.write(f"{about}/METADATA", "Metadata-Version: 2.1\nName: bank\nVersion: 1")
+    project.write(f"{about}/entry_points.txt", "[kindlm.packs]\nbank = bank\n")
+    monkeypatch.syspath_prepend(str(project.root / site))
+    assert run(["test", "pack:bank", "--quiet"]) == 0
+    assert project.tests() == {"pack:bank/test_it.py::test_it": "passed"}
+
+
+def test_scenarios_of_an_installed_package_that_requires_kindlm_are_found(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = "lib/site-packages"
+    project.write(f"{site}/banking/__init__.py", "from banking.cases import *\n")
+    project.write(f"{site}/banking/cases.py", "from kindlm import *" + TEST)
+    about = f"{site}/banking-1.dist-info"
+    project.write(
+        f"{about}/METADATA",
+        "Metadata-Version: 2.1\nName: banking\nVersion: 1\nRequires-Dist: kindlm>=1\n",
+    )
+    project.write(f"{about}/RECORD", "banking/__init__.py,,\nbanking/cases.py,,\n")
+    monkeypatch.syspath_prepend(str(project.root / site))
+    project.write("tests/test_it.py", "import banking\ntest_it = banking.test_it\n")
+    assert project.test() == 0
+    assert project.tests() == {"tests/test_it.py::test_it": "passed"}
+
+
 def test_a_file_of_a_pack_can_be_named(installed: Project) -> None:
     assert run(["test", "pack:shop/test_hello.py", "--quiet"]) == 0
     assert len(installed.tests()) == 1
