@@ -86,9 +86,9 @@ def credential_variables(suite: Suite) -> set[str]:
 def given_variables(suite: Suite) -> set[str]:
     """Return the environment variables whose values agents and services are given.
 
-    They are those in headers, options, commands and variables of programs, and in the queries of
-    addresses, whatever their names: who keeps a value out of a file does not want it in the
-    history either. What stands in the rest of an address, or says where a program is, is told.
+    They are those in headers, options, commands and variables of programs, and in the paths and
+    queries of addresses, whatever their names: who keeps a value out of a file does not want it in
+    the history either. Which host an address is of, or where a program is, is told.
     """
     return {
         name.removeprefix("env.")
@@ -101,7 +101,8 @@ def given_variables(suite: Suite) -> set[str]:
 def _given(suite: Suite) -> Iterator[str]:
     for agent in suite.all_agents():
         yield from agent.headers.values()
-        yield agent.endpoint.partition("?")[2]
+        address, _, query = agent.endpoint.partition("?")
+        yield from (address.rpartition("://")[2].partition("/")[2], query)
         for name, value in agent.options.items():
             if name not in _PLACES:
                 yield from (text for _, text in texts(value, ()))

@@ -403,10 +403,10 @@ def test_variables_that_an_agent_is_given_are_known_whatever_their_names(
 ) -> None:
     program = PROGRAM.replace("MODE: testing-mode", 'MODE: "{{env.HOW}}"')
     program = program.replace("cwd: agent", 'cwd: "{{env.FOLDER}}"')
-    endpoint = "http://localhost/{{env.SHOP}}?k={{env.SHOP_Q}}"
+    endpoint = "http://{{env.SHOP_HOST}}/h/{{env.SHOP}}?k={{env.SHOP_Q}}&to=http://x"
     server = '  - {id: web, adapter: http, endpoint: "URL", headers: {X-A: "a {{env.SHOP_A}}"}}\n'
     loaded = load(minimal + program + server.replace("URL", endpoint))
-    given = {"TENANT", "HOW", "SHOP_AUTH", "SHOP_Q", "SHOP_A"}
+    given = {"TENANT", "HOW", "SHOP_AUTH", "SHOP", "SHOP_Q", "SHOP_A"}
     assert given_variables(loaded.suite) == given
     assert given_variables(load(COMMAND.replace("agent.py", "agent.py {{env.A}}")).suite) == {"A"}
 
