@@ -54,7 +54,9 @@ class _TerminalReport:
         _write_head(view, page)
         listed = options.verbose or view.summary.tests.total < _LISTED_TESTS
         for suite in view.suites:
-            _write_suite(view, suite, page, listed=listed)
+            # A file of whose tests none was selected has nothing to show.
+            if suite.tests.total or suite.error_code is not None:
+                _write_suite(view, suite, page, listed=listed)
         write_failures(view, page, verbose=options.verbose)
         write_two_verdicts(view, page, verbose=options.verbose)
         if options.verbose:

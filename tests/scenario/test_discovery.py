@@ -98,6 +98,17 @@ def test_a_test_is_selected_by_its_name_or_its_file(project: Project, part: str)
     assert project.agent.said == ["refund"]
 
 
+def test_files_without_a_selected_test_are_not_listed(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_one.py", ONE)
+    project.write("tests/test_two.py", ONE.replace("Refund", "Return").replace("refund", "return"))
+    assert run(["test", "tests", "-t", "Return"]) == 0
+    shown = capsys.readouterr().out
+    assert "tests/test_two.py" in shown
+    assert "tests/test_one.py" not in shown
+
+
 def test_a_folder_above_the_project_selects_nothing(project: Project) -> None:
     project.write("tests/test_one.py", ONE)
     assert project.test("-t", project.root.parent.name) == 1
