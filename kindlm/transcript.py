@@ -8,10 +8,13 @@ turn, and `prefix` gives back what it was after an earlier one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from kindlm_store import REDACTED
 
 __all__ = [
     "Cost",
@@ -27,7 +30,9 @@ __all__ = [
     "Transcript",
     "Turn",
     "Usage",
+    "calls_lack_a_secret",
     "cost_of",
+    "text_lacks_a_secret",
 ]
 
 
@@ -224,6 +229,14 @@ class Transcript:
         """Return the transcript as it was after its first `turns` turns."""
         return replace(self, turns=self.turns[:turns])
 
+    def from_record(self) -> Transcript:
+        """Return the transcript as one whose answers are those of an earlier run."""
+        turns = (
+            replace(turn, steps=tuple(replace(step, recorded=True) for step in turn.steps))
+            for turn in self.turns
+        )
+        return replace(self, turns=tuple(turns))
+
     def with_step(self, step: Step) -> Transcript:
         """Return the transcript with one more step in its last turn."""
         *earlier, last = self.turns
@@ -232,6 +245,20 @@ class Transcript:
     def with_turn(self, user: str) -> Transcript:
         """Return the transcript with a new turn that `user` opens."""
         return replace(self, turns=(*self.turns, Turn(user)))
+
+
+def text_lacks_a_secret(step: Step) -> bool:
+    """Tell whether the text is one of the record, and a secret was taken out of it."""
+    return step.recorded and REDACTED in step.text
+
+
+def calls_lack_a_secret(step: Step) -> bool:
+    """Tell whether the tool calls, or what they got, are of the record and lack a secret."""
+    return step.recorded and any(
+        REDACTED in (use.call.malformed or "")
+        or REDACTED in json.dumps([use.call.arguments, use.response])
+        for use in step.tool_uses
+    )
 
 
 def cost_of(steps: Iterable[Step]) -> Cost:

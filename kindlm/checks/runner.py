@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import skipped, undecided
+from kindlm.checks.taken_out import undecided_for_a_secret
 from kindlm.checks.turn_evidence import in_conversation
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
@@ -55,6 +56,9 @@ class CheckRunner:
             return [skipped(expectation, "The conversation did not come to this message.")]
         try:
             seen = _seen(transcript, expectation)
+            lacking = undecided_for_a_secret(expectation, seen, asks=check.pure is None)
+            if lacking is not None:
+                return [lacking]
             results = await self._results(check, expectation, seen, context)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             return [_crash(expectation, error)]
@@ -74,6 +78,9 @@ class CheckRunner:
             return [skipped(expectation, "The conversation did not come to this message.")]
         try:
             seen = _seen(transcript, expectation)
+            lacking = undecided_for_a_secret(expectation, seen, asks=False)
+            if lacking is not None:
+                return [lacking]
             if not slow and check.slow is not None and check.slow(expectation, seen):
                 return None
             results = check.pure(expectation, seen)

@@ -53,13 +53,25 @@ from kindlm.ports import (
     TranscriptSource,
 )
 from kindlm.suite import Case, Script
-from kindlm.transcript import Message, Transcript, cost_of
+from kindlm.transcript import (
+    Message,
+    Step,
+    Transcript,
+    calls_lack_a_secret,
+    cost_of,
+    text_lacks_a_secret,
+)
 from kindlm_store import Text
 
 __all__ = ["Doers", "Finished", "callee", "run_execution", "skip_execution", "subject"]
 
 
 _log = FieldLog(__name__)
+
+_TAKEN_OUT = (
+    "A secret was taken out of what was recorded here: checks that look at that are undecided, and"
+    " a judge sees [redacted] in its place."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,8 @@ async def run_execution(
     held = None if doers.transcripts is None else doers.transcripts.find(execution)
     if isinstance(held, NothingHeld):
         return await skip_execution(execution, doers.recorder, attempt=attempt, reason=held.reason)
+    if held is not None:
+        held = replace(held, transcript=held.transcript.from_record())
     with about_execution(subject(execution, attempt), execution.case.name, execution.target):
         finished = await _Attempt(execution, doers, attempt, reserved, held).run(may_rerun)
         if finished is None:
@@ -221,6 +235,8 @@ class _Attempt:
         is_held = self._held is not None
         ended = _finish(self._conversation, status, error, is_held=is_held)
         told = [said_in_words_of(self._suite, warning) for warning in ended.warnings]
+        if any(map(_is_taken_out, self._conversation.transcript.steps)):
+            told = list(dict.fromkeys((*told, _TAKEN_OUT)))
         ended = ended.model_copy(update={"warnings": told})
         if self._trial is not None:
             ended = ended.model_copy(update={"score": self._trial.score})
@@ -448,6 +464,10 @@ def _finish(
         finish_reason=steps[-1].finish_reason if steps else None,
         warnings=list(conversation.warnings),
     )
+
+
+def _is_taken_out(step: Step) -> bool:
+    return text_lacks_a_secret(step) or calls_lack_a_secret(step)
 
 
 def _crash(crash: Exception) -> KindlmError:

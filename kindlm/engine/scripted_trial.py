@@ -28,6 +28,7 @@ from kindlm.ports import (
     Clock,
     HeldConversation,
     ModelReply,
+    Provenance,
     Question,
     Recorder,
 )
@@ -91,7 +92,8 @@ class HeldVoice:
         for step in turn.steps:
             self._said = self._said.with_step(step)
         bodies = self._held.bodies
-        return Ok(_reply(turn.steps[-1], bodies[number] if number < len(bodies) else None))
+        body = bodies[number] if number < len(bodies) else None
+        return Ok(_reply(turn.steps[-1], body, self._held.source))
 
     def _ended(self, error: KindlmError) -> Err:
         self._error = error
@@ -315,7 +317,7 @@ def _cancelled_itself() -> KindlmError:
     )
 
 
-def _reply(step: Step, body: str | None) -> AgentReply:
+def _reply(step: Step, body: str | None, source: str) -> AgentReply:
     """Return an answer as it was."""
     return AgentReply(
         text=step.text,
@@ -325,6 +327,7 @@ def _reply(step: Step, body: str | None) -> AgentReply:
         usage=step.usage,
         model=step.model,
         reported=step.reported,
+        recorded=Provenance(source, step.cost),
     )
 
 

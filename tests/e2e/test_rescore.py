@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from orders import asked, events_of, hold, order, serve_orders, write_orders
-from workspace import Workspace
+from workspace import KEY, Workspace
 
 from kindlm.testing import LoopbackServer
 
@@ -493,3 +493,23 @@ def test_a_run_without_any_text_cannot_be_rescored(
     done = workspace.run("rescore", run)
     assert done.returncode == 1
     assert "were purged" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["rescore", "replay"])
+def test_what_looks_at_a_secret_that_was_taken_out_is_not_decided(
+    workspace: Workspace, server: LoopbackServer, command: str
+) -> None:
+    leaks = {"output": {"notContains": [KEY]}}
+    tests = [
+        workspace.test("leaks", tools=[], expect=leaks),
+        workspace.test("in time", tools=[], expect={"latency": {"maxMs": 60_000}}),
+    ]
+    workspace.suite(server.url, tests=tests)
+    server.use_faults([{"echoKey": "text", "next": 2}])
+    assert statuses(workspace.report()) == {"leaks": "failed", "in time": "passed"}
+    done = workspace.run(command, "--reporter", "json")
+    report = json.loads(done.stdout)
+    assert statuses(report) == {"leaks": "errored", "in time": "passed"}
+    (check,) = executions(report, "leaks")[0]["assertions"]
+    assert "a secret" in check["message"]
+    assert done.returncode == 1
