@@ -64,6 +64,8 @@ class FunctionScript:
                 await _in_thread(lambda: _finished(function(**arguments)), trial)
                 forgotten = None
         except BaseException as error:  # noqa: BLE001 - the user's function
+            if isinstance(trial, Trial):
+                trial.forgotten()  # closes them: what was raised is told, and Python need not warn
             return self._ended(stage, error) or trial.error
         if forgotten is not None:
             return _never_awaited(*forgotten)
