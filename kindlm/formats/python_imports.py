@@ -55,7 +55,7 @@ class ImportReader:
 
     def __init__(self) -> None:
         """Begin with nothing read."""
-        self._read: dict[Path, tuple[_Name, ...]] = {}
+        self._read: dict[tuple[Path, tuple[Path, ...]], tuple[bool, frozenset[Path]]] = {}
         self._found: dict[str, tuple[Path, ...]] = {}
 
     def leads_to_kindlm(self, file: Path) -> bool:
@@ -66,20 +66,24 @@ class ImportReader:
         waiting, seen = [first], {first}
         while waiting:
             here = waiting.pop()
-            for name in self._names(here):
-                if self._is_ours(name, folders):
-                    return True
-                if _is_installed(here) and not here.is_relative_to(own):
-                    continue  # What it imports in turn is its distribution's to require.
-                modules = {m for m in self._modules(name, here, folders) if m not in seen}
-                seen |= modules
-                waiting += modules
+            is_ours, modules = self._imports(here, folders)
+            if is_ours:
+                return True
+            if _is_installed(here) and not here.is_relative_to(own):
+                continue  # What it imports in turn is its distribution's to require.
+            waiting += modules - seen
+            seen |= modules
         return False
 
-    def _names(self, file: Path) -> tuple[_Name, ...]:
-        if file not in self._read:
-            self._read[file] = tuple(dict.fromkeys(_imported(file)))
-        return self._read[file]
+    def _imports(self, file: Path, folders: tuple[Path, ...]) -> tuple[bool, frozenset[Path]]:
+        """Return whether a file itself imports kindlm, and the files of what else it imports."""
+        key = (file, folders)
+        if key not in self._read:
+            names = set(_imported(file))
+            is_ours = any(self._is_ours(name, folders) for name in names)
+            found = (m for name in names for m in self._modules(name, file, folders))
+            self._read[key] = (is_ours, frozenset() if is_ours else frozenset(found))
+        return self._read[key]
 
     def _is_ours(self, name: _Name, folders: tuple[Path, ...]) -> bool:
         """Tell whether a module is kindlm, or of an installed package that requires it."""
