@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,7 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.marks import is_skipped, marks_of, open_condition
-from kindlm.scenarios.namesakes import namesakes
+from kindlm.scenarios.namesakes import namesakes, written_scenarios
 from kindlm.scenarios.parametrize import Arguments, Parameters, arguments_of, is_trial
 from kindlm.scenarios.preparation import prepared_by_marks, prepares
 from kindlm.scenarios.script import FunctionScript
@@ -121,9 +121,10 @@ def find_scenarios(module: ModuleType, source: bytes, file: str) -> FoundScenari
     """
     scenarios: list[Scenario] = []
     problems = [Diagnostic(error, "error", "", None) for error in namesakes(source, file)]
+    written = written_scenarios(source)
     for test in _tests(_Place(module)):
         if spec_of(test.function) is None:
-            problems += _overlooked(test)
+            problems += _overlooked(test, written)
             continue
         try:
             marks = [*marks_of(test.function), *test.place.marks]
@@ -212,8 +213,10 @@ def _constructed(place: _Place) -> str | None:
     return None
 
 
-def _overlooked(test: _Test) -> list[Diagnostic]:
-    """Return a warning for a test that takes a trial, and is no scenario."""
+def _overlooked(test: _Test, written: Container[str]) -> list[Diagnostic]:
+    """Return what is wrong with a test that looks as if it was meant for a scenario."""
+    if test.name in written:
+        return [Diagnostic(_hidden(test), "error", test.name, None)]
     parameters = inspect.signature(test.function).parameters.values()
     if not any(is_trial(each) for each in parameters):
         return []
@@ -225,6 +228,16 @@ def _overlooked(test: _Test) -> list[Diagnostic]:
         {"reason": "no_scenario"},
     )
     return [Diagnostic(error, "warning", test.name, None)]
+
+
+def _hidden(test: _Test) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"A decorator above @scenario hides the scenario {test.name}",
+        "Let it use functools.wraps, or write @scenario above it.",
+        test.where,
+        {"reason": "hidden"},
+    )
 
 
 def _without_trial(test: _Test) -> KindlmError:

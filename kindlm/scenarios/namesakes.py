@@ -1,4 +1,7 @@
-"""Tests of one name in one place of a file, of which Python keeps the last alone."""
+"""Scenarios that stand in a file and not in its module.
+
+Python keeps the last of a name, and what a decorator makes of a function.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from typing import TypeAlias
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
-__all__ = ["namesakes"]
+__all__ = ["namesakes", "written_scenarios"]
 
-_Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition: TypeAlias = _Function | ast.ClassDef
 
 
 def namesakes(source: bytes, file: str) -> list[KindlmError]:
@@ -23,6 +27,25 @@ def namesakes(source: bytes, file: str) -> list[KindlmError]:
     except (SyntaxError, ValueError):
         return []  # told by the import
     return [_error(*pair, file) for pair in _pairs(tree.body, "")]
+
+
+def written_scenarios(source: bytes) -> frozenset[str]:
+    """Return the names of all functions that have `@scenario`, with those of their classes."""
+    try:
+        return frozenset(_written(ast.parse(source), ""))
+    except (SyntaxError, ValueError):
+        return frozenset()  # told by the import
+
+
+def _written(node: ast.AST, inside: str) -> Iterator[str]:
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.ClassDef):
+            yield from _written(each, f"{inside}{each.name}::")
+        elif isinstance(each, _Function):
+            if _holds_scenario(each):
+                yield f"{inside}{each.name}"
+        else:
+            yield from _written(each, inside)
 
 
 def _pairs(body: Sequence[ast.stmt], inside: str) -> Iterator[tuple[str, _Definition, _Definition]]:

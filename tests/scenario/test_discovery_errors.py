@@ -107,6 +107,33 @@ def test_a_test_that_takes_a_trial_and_is_no_scenario_is_told(
     assert "@scenario(" in told
 
 
+HIDING = """
+def quiet(function):
+    async def call(*arguments):
+        return None
+
+    return call
+
+class TestOther:
+    def test_x(self) -> None: ...
+
+@quiet
+@scenario("x")
+async def test_x(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("never")
+"""
+
+
+def test_a_scenario_that_a_decorator_hides_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("tests/test_it.py", ONE + HIDING)
+    code, told = told_by_test(capsys)
+    assert code == 1
+    assert "A decorator above @scenario hides the scenario test_x" in told
+    assert "TestOther" not in told
+
+
 @pytest.mark.parametrize("arguments", ["", "order, customer"])
 def test_a_scenario_that_takes_no_trial_is_an_error(
     project: Project, capsys: pytest.CaptureFixture[str], arguments: str
