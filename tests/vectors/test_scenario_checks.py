@@ -20,7 +20,8 @@ from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.ports import HeldConversation, ModelReply, Question
+from kindlm.ports import AgentReply, HeldConversation, ModelReply, Question
+from kindlm.scenarios.reply import reply_of
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Usage
 
 Vector = dict[str, Any]
@@ -187,7 +188,7 @@ def _in_our_form(answer: Any) -> Any:
 
 @pytest.mark.vectors("scenario.jsonl", "response.mentions")
 def test_mentions(vector: Vector) -> None:
-    reply = Reply(vector["input"]["text"], (), None, 0.0, "", 1)
+    reply = reply_of(AgentReply(vector["input"]["text"], "", 0.0), 1)
     assert reply.mentions(vector["input"]["arg"]) == vector["expected"]["value"]
 
 
