@@ -147,8 +147,8 @@ def test_bytes_of_an_execution_do_not_grow(growth: Growth, what: str) -> None:
 
 
 def test_results_are_not_kept_in_memory(growth: Growth) -> None:
-    # Caches of a bounded size fill up: some hundred bytes. What the writer needs once may or may not
-    # be among it: that is whether it or the first call of a model is quicker.
+    # Caches of a bounded size fill up: some hundred bytes. What the writer needs once is counted
+    # if the first call of a model is quicker.
     assert growth.more("held") < len(ANSWER)
 
 
