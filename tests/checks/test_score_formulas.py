@@ -190,7 +190,7 @@ class TestWithJudge:
     def test_the_judge_never_learns_what_is_needed(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(graded(80))
         evaluate("weighted_score", JUDGED | {"minScore": 61.25}, said("a"), judge)
-        assert "61" not in judge.asked[0].user + judge.asked[0].system
+        assert "61" not in judge.told()
 
     @pytest.mark.parametrize("answer", ["no", graded(101), {"score": 80}, graded(True), DOWN])
     def test_what_is_no_grade_is_asked_for_once_more(

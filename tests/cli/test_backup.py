@@ -16,7 +16,7 @@ from kindlm_store import NewEvent
 def recorded(history: Any, make: Any) -> Any:
     writer = history.run()
     writer.suite(tests=[make.planned()])
-    writer.execution(user="my secret is 4711", assertions=(make.failed(),))
+    writer.execution(user="my secret is blue-4711", assertions=(make.failed(),))
     writer.finish()
     return history
 
@@ -68,11 +68,11 @@ def test_it_lives_on_as_a_history(kindlm: Any, recorded: Any, here: Path) -> Non
 
 
 def test_what_was_purged_is_in_no_backup(kindlm: Any, recorded: Any, here: Path) -> None:
-    kindlm("purge", "--matching", "4711", "--yes", "--db", recorded.path)
+    kindlm("purge", "--matching", "blue-4711", "--yes", "--db", recorded.path)
     kindlm("backup", here / "copy.db", "--db", recorded.path)
     kindlm("export", "-o", here / "export.jsonl", "--db", recorded.path)
     for file in (here / "copy.db", here / "export.jsonl"):
-        assert b"4711" not in file.read_bytes()
+        assert b"blue-4711" not in file.read_bytes()
     old = here / "new.db"
     assert kindlm("import", here / "export.jsonl", "--db", old).code == 0
     assert "[erased]" in kindlm("show", "latest", "1", "--db", old).out

@@ -193,7 +193,7 @@ def test_it_stands_beside_the_accepted_run_by_the_threshold_of_the_project(
 
 def test_what_agents_and_users_wrote_is_text(history: Any, make: Any) -> None:
     writer = history.run("cccc4444", label=HOSTILE)
-    hostile = f"{HOSTILE} | [x](http://evil) ![y](http://evil) `z` {{{{ 7 * 7 }}}}\n# Head"
+    hostile = f"{HOSTILE} | [x](http://evil) ![y](http://evil) `z` {{{{ 7001 * 7003 }}}}\n# Head"
     metadata = {"systemName": hostile, "operator": hostile}
     writer.suite(hostile, tests=[make.planned(hostile, hostile)], config=config(metadata=metadata))
     writer.execution(hostile, hostile, assertions=(make.failed(label=hostile, message=hostile),))
@@ -201,7 +201,7 @@ def test_what_agents_and_users_wrote_is_text(history: Any, make: Any) -> None:
     document = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", written(writer.finish()))
     assert "<script" not in document
     assert "](http" not in document
-    assert "49" not in document
+    assert "49028003" not in document
     assert not re.search(r"(?m)^# Head", document)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", document)
     for row in section(document, "Results").splitlines():

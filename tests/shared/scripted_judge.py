@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,11 @@ class Judge:
             return answer
         text = answer if isinstance(answer, str) else json.dumps(answer)
         return Ok(ModelReply(text, text, 1.0))
+
+    def told(self) -> str:
+        """Return all that it was asked, without the random tokens around the data."""
+        questions = "\n".join(each.system + each.user for each in self.asked)
+        return re.sub(r"(?<=KINDLM-DATA-)[0-9a-f]{8}", "", questions)
 
     def data(self, index: int) -> Any:
         """Return what stood in a question to be judged."""
