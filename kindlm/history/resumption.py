@@ -10,7 +10,7 @@ from datetime import datetime
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
-from kindlm.history.runs import find_run
+from kindlm.history.runs import find_run, runner_of
 from kindlm.plan import Earlier
 from kindlm_store import is_held
 
@@ -20,18 +20,11 @@ __all__ = [
     "Unfinished",
     "find_unfinished",
     "read_unfinished",
-    "runner_of",
 ]
 
 _UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
  ORDER BY started_at DESC, id
-"""
-
-# Whoever chose the tests of a run has to choose them again: kindlm can not go on with it.
-_RUNNER = """
-SELECT json_extract(data, '$.options.runner') FROM event_log
- WHERE stream = 'run/' || ? AND type = 'run.started'
 """
 
 _STARTED = """
@@ -186,15 +179,10 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
     if ended == "finished" or is_a != mode:
         return Err(_not_resumable(run.value, ended, is_a))
+    # Whoever chose the tests of a run has to choose them again: kindlm can not go on with it.
     if (runner := runner_of(db, run.value)) is not None:
         return Err(_run_by(run.value, runner))
     return run
-
-
-def runner_of(db: sqlite3.Connection, run: str) -> str | None:
-    """Return what chose the tests of a run and started them, such as pytest; None for kindlm."""
-    row = db.execute(_RUNNER, (run,)).fetchone()
-    return row[0] if row else None
 
 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:

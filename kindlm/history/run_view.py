@@ -27,7 +27,6 @@ from kindlm.history.read_rows import (
     scores_of,
     test_of,
 )
-from kindlm.history.resumption import runner_of
 from kindlm.history.rows import (
     AssertionView,
     CallView,
@@ -41,7 +40,7 @@ from kindlm.history.rows import (
     ToolCallView,
 )
 from kindlm.history.run_names import run_before
-from kindlm.history.runs import state_of
+from kindlm.history.runs import runner_of, state_of
 from kindlm.history.summaries import Reviewed, Totals, read_summary, read_totals
 from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates
 from kindlm.suite import Gate

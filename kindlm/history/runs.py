@@ -1,4 +1,4 @@
-"""Finding runs: by id, prefix or label, and listing them, newest first."""
+"""Finding runs, by id, prefix or label, listing them, newest first, and how a run stands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.costs import Paid, paid_for_runs
 from kindlm_store import is_held
 
-__all__ = ["RunRow", "find_run", "latest_finished", "list_runs", "state_of"]
+__all__ = ["RunRow", "find_run", "latest_finished", "list_runs", "runner_of", "state_of"]
 
 
 _NAMED_RUNS = 3
@@ -72,6 +72,11 @@ SELECT r.id FROM runs r
           SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite))
  ORDER BY r.started_at DESC, r.id
  LIMIT 1
+"""
+
+_RUNNER = """
+SELECT json_extract(data, '$.options.runner') FROM event_log
+ WHERE stream = 'run/' || ? AND type = 'run.started'
 """
 
 
@@ -137,6 +142,12 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
         return ended
     file = db.execute("PRAGMA database_list").fetchone()[2]
     return "running" if is_held(file, f"run/{run}") else "killed"
+
+
+def runner_of(db: sqlite3.Connection, run: str) -> str | None:
+    """Return what chose the tests of a run and started them, such as pytest; None for kindlm."""
+    row = db.execute(_RUNNER, (run,)).fetchone()
+    return row[0] if row else None
 
 
 def _row(values: dict[str, Any], paid: Paid) -> RunRow:

@@ -6,8 +6,10 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kindlm.events import GitState
+if TYPE_CHECKING:
+    from kindlm.events import GitState
 
 __all__ = ["ci_service", "commit_of", "folder_in_repository", "git_state", "remote_name"]
 
@@ -24,6 +26,9 @@ _CI = {
 
 def git_state(folder: Path) -> GitState | None:
     """Return the commit that a folder is at, None outside of git or before the first commit."""
+    # Commands that only read load no events.
+    from kindlm.events import GitState
+
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None

@@ -19,7 +19,8 @@ from kindlm.recording.project import (
     tests_folder,
 )
 from kindlm.recording.request import SkippedSuite
-from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
+from kindlm.recording.secrets import remember_secrets
+from kindlm.recording.suite_secrets import short_secrets, suite_secrets
 from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.installed_packs import discover_pack, pack_in
 from kindlm.scenarios.load import Surroundings as ScenarioSurroundings

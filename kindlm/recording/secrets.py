@@ -6,39 +6,36 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from kindlm import events
-from kindlm.config.credentials import (
-    address_secrets,
-    credential_variables,
-    given_variables,
-    literal_secrets,
-)
-from kindlm.config.interpolation import names_in
 from kindlm.errors import ErrorCode
-from kindlm.formats.evalview.variables import variables_in
 from kindlm.outcome import FailureCode, Outcome, Status
-from kindlm.suite import Suite
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
 
+if TYPE_CHECKING:
+    from kindlm import events
+
 __all__ = [
+    "SHORTEST_SECRET",
+    "is_secret_name",
     "redactor",
     "remember_secrets",
     "remembered_secrets",
     "secret_values",
-    "short_secrets",
-    "suite_secrets",
     "vocabulary",
 ]
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_SHORTEST = 8
+
+SHORTEST_SECRET = 8
 """Shorter values are no secrets worth the name, and would be found in ordinary words."""
 
 
 def vocabulary() -> frozenset[str]:
     """Return the words that events are made of: no value among them protects anything."""
+    from kindlm import events
+
     words: set[str] = set()
     for model in _models(events.Payload) | _models(events.Data):
         for name, field in model.model_fields.items():
@@ -78,36 +75,6 @@ def _redactor(values: frozenset[str]) -> Redactor:
     return Redactor(values)
 
 
-def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[str]:
-    """Return the secrets of an environment that suites run in, and those written into them."""
-    variables: set[str] = set()
-    written: set[str] = set()
-    for suite in suites:
-        variables |= _key_variables(suite) | given_variables(suite)
-        written |= literal_secrets(suite) | address_secrets(suite, environ)
-    return secret_values(environ, variables) | written
-
-
-def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
-    """Return the secret variables that a suite uses and whose values are too short to be hidden."""
-    used = {name for name in _variables(suite) if _SECRET_NAME.search(name)} | _key_variables(suite)
-    return sorted(name for name in used if 0 < len(environ.get(name, "").strip()) < _SHORTEST)
-
-
-def _variables(suite: Suite) -> set[str]:
-    """Return the variables that the configuration of a suite names, in the way of its format."""
-    if suite.front_end == "evalview":
-        return variables_in(suite.config_text)
-    written = names_in(suite.config_text)
-    return {name.removeprefix("env.") for name in written if name.startswith("env.")}
-
-
-def _key_variables(suite: Suite) -> set[str]:
-    """Return the variables that a suite names as keys, or puts where credentials stand."""
-    keys = (settings.api_key_env for settings in suite.providers.values())
-    return {key for key in keys if key} | credential_variables(suite)
-
-
 def _is_there(value: str) -> bool:
     """Tell whether a value is the path of a file or folder: HOME is in many texts, and is told."""
     # Path.exists() raises for what is too long to be one.
@@ -124,12 +91,15 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     values = {
         value.strip()
         for name, value in environ.items()
-        if _SECRET_NAME.search(name) or (name in named and not _is_there(value))
+        if is_secret_name(name) or (name in named and not _is_there(value))
     }
-    # A variable such as CACHE_KEY=config_hash must not take the names out of our own events.
-    words = vocabulary()
-    return {
-        value
-        for value in values
-        if len(value) >= _SHORTEST and not any(value in word for word in words)
-    }
+    long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
+    # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
+    # find these takes a while, and most environments hold no secret.
+    words = vocabulary() if long_enough else ()
+    return {value for value in long_enough if not any(value in word for word in words)}
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a variable holds a secret, by its name."""
+    return _SECRET_NAME.search(name) is not None

@@ -48,8 +48,8 @@ from kindlm.recording.run_events import (
     suite_started,
 )
 from kindlm.recording.sandboxes import unsandboxed
-from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.serving import Served, serve_suites
+from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.recording.watcher import Watcher
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import ProviderSettings

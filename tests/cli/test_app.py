@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-HEAVY = [
+HEAVY = {
     "anthropic",
     "asyncio",
     "datasette",
@@ -33,20 +34,44 @@ HEAVY = [
     "sqlite_utils",
     "uvicorn",
     "yaml",
-]
+}
 
 
-def test_help_loads_nothing_heavy() -> None:
+# What only reads a history is at hand for it; to show values, rich and pydantic are there anyway.
+FOR_READING = {"asyncio", "kindlm.history", "kindlm_store", "pydantic", "rich"}
+
+
+def loaded_by(*arguments: str) -> tuple[int, set[str]]:
+    """Return the exit code of a command in a fresh process, and the modules it has loaded."""
     script = (
         "import sys, json\n"
         "from kindlm.cli.app import run\n"
-        "code = run(['--help'])\n"
+        f"code = run({list(arguments)!r})\n"
         "json.dump([code, sorted(sys.modules)], sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    # Without any secret: to hide one, the words of the events have to be known.
+    environ = {"PATH": os.environ["PATH"]}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, check=True, env=environ)
     code, loaded = json.loads(done.stderr.decode().splitlines()[-1])
+    return code, set(loaded)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code, loaded = loaded_by("--help")
     assert code == 0
-    assert [name for name in HEAVY if name in loaded] == []
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize("arguments", [("runs",), ("show",), ("show", "latest", "1")])
+def test_what_only_reads_loads_little(history: Any, arguments: tuple[str, ...]) -> None:
+    run = history.run()
+    run.suite()
+    run.execution()
+    run.finish()
+    code, loaded = loaded_by(*arguments, "--db", str(history.path))
+    assert code == 0
+    assert loaded & (HEAVY - FOR_READING) == set()
 
 
 def test_help_names_every_command(kindlm: Any) -> None:
