@@ -57,6 +57,15 @@ def hostile(history: History) -> RunDiff:
     return compared(history)
 
 
+@pytest.fixture
+def hostile_checks(history: History) -> RunDiff:
+    """Runs with the same result, of which the first makes a check whose label is an attack."""
+    kept, gone = Make.passed(label=HOSTILE), Make.passed(label=f"{HOSTILE}gone")
+    for run, checks in (("before", (kept, gone)), ("after", (kept,))):
+        record_run(history, run, {"a": [{"assertions": checks}] * 3})
+    return compared(history)
+
+
 class Tags(HTMLParser):
     """Collects what a browser would take for markup."""
 
@@ -72,8 +81,9 @@ class Tags(HTMLParser):
         self.addresses.update(value for name, value in attrs if name in ("href", "action"))
 
 
-def test_no_text_becomes_part_of_the_page(hostile: RunDiff) -> None:
-    page = written(hostile, DiffFormat.HTML)
+@pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
+def test_no_text_becomes_part_of_the_page(attack: str, request: pytest.FixtureRequest) -> None:
+    page = written(request.getfixturevalue(attack), DiffFormat.HTML)
     found = Tags()
     found.feed(page)
     assert not found.tags & {"script", "img", "iframe", "object", "form"}
@@ -93,7 +103,9 @@ def test_the_page_loads_nothing_and_runs_nothing(hostile: RunDiff) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_no_escape_sequence_reaches_a_terminal(hostile: RunDiff) -> None:
+@pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
+def test_no_escape_sequence_reaches_a_terminal(attack: str, request: pytest.FixtureRequest) -> None:
+    hostile: RunDiff = request.getfixturevalue(attack)
     for form in (DiffFormat.TERMINAL, DiffFormat.MARKDOWN, DiffFormat.HTML):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", written(hostile, form))
     colored = written(hostile, DiffFormat.TERMINAL, color=True)
@@ -119,8 +131,11 @@ def test_no_escape_sequence_of_a_history_that_was_brought_in_reaches_a_terminal(
     assert text.count("\\x1b[2J") >= 4 + 2 + 2
 
 
-def test_markdown_shows_what_models_wrote_only_as_code(hostile: RunDiff) -> None:
-    text = written(hostile, DiffFormat.MARKDOWN)
+@pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
+def test_markdown_shows_what_models_wrote_only_as_code(
+    attack: str, request: pytest.FixtureRequest
+) -> None:
+    text = written(request.getfixturevalue(attack), DiffFormat.MARKDOWN)
     without_blocks = re.sub(r"(?ms)^(`{3,})[a-z]*\n.*?^\1$", "", text)
     prose = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", without_blocks)
     prose = re.sub(r"<code>.*?</code>", "", prose)
@@ -147,6 +162,25 @@ def test_json_is_what_its_schema_says(hostile: RunDiff) -> None:
         jsonschema.Draft202012Validator(schema).validate(document)
         assert document["tests"][0]["name"] == HOSTILE
         assert document["verdict"]["fails"] is True
+
+
+@pytest.mark.parametrize("form", list(DiffFormat))
+def test_a_check_that_is_not_made_any_more_is_named_in_every_form(
+    hostile_checks: RunDiff, form: DiffFormat
+) -> None:
+    text = written(hostile_checks, form, width=1_000)
+    if form is DiffFormat.JSON:
+        document = json.loads(text)
+        jsonschema.Draft202012Validator(diff_schema()).validate(document)
+        (test,) = document["tests"]
+        assert (test["kind"], document["summary"]["kinds"]["other checks"]) == ("other checks", 1)
+        kept, gone = test["details"]["checks"]
+        assert (kept["after"]["of"], gone["before"]["of"], gone["after"]["of"]) == (3, 3, 0)
+        assert gone["label"] == f"{HOSTILE}gone"
+        return
+    assert "same result, other checks" in text.casefold()
+    assert "1 test checks something else with the same result" in text
+    assert text.count("3/3 → not checked") == 1
 
 
 def test_json_of_every_kind_of_test_is_what_its_schema_says(history: History) -> None:

@@ -4,6 +4,9 @@ A behaviour is which tools are called and which checks do not pass. Repeats of o
 in several ways, so that what most of them do stands for the test. It counts as changed only where
 most repeats of one side do what no repeat of the other one did: agents that do now this, now that
 have not changed by doing the other thing more often.
+
+Which checks are made at all is compared beside that: whoever takes one away changes the test, not
+what the agent does.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from kindlm.history.diff.samples import CallRef, Failure, Sample
+from kindlm.history.diff.samples import CallRef, Sample
 
 __all__ = ["Arguments", "BehaviourChange", "Usual", "compare_behaviour", "usual"]
 
@@ -36,20 +40,23 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BehaviourChange:
-    """In what way a test behaves otherwise than before; `output` is not counted as behaviour.
+    """In what way a test behaves otherwise than before.
 
-    `erased`: texts that would have to be compared for that are not there any more.
+    Neither `output` nor `checks` are counted as behaviour. `checks`: which ones it makes, where
+    `failures` are which of them do not pass. `erased`: texts that would have to be compared for
+    behaviour are not there any more.
     """
 
     tools: bool = False
     arguments: bool = False
     failures: bool = False
+    checks: bool = False
     output: bool = False
     erased: bool = False
 
     @property
     def any(self) -> bool:
-        """Whether the test does something else, other words aside."""
+        """Whether the test does something else, other words and other checks aside."""
         return self.tools or self.arguments or self.failures
 
 
@@ -68,14 +75,24 @@ def usual(samples: Sequence[Sample]) -> Usual | None:
 
 
 def compare_behaviour(
-    before: Sequence[Sample], after: Sequence[Sample], arguments: Arguments
+    before: Sequence[Sample],
+    after: Sequence[Sample],
+    arguments: Arguments,
+    *,
+    same_config: bool = False,
 ) -> BehaviourChange:
-    """Tell what a test that ran on both sides does otherwise."""
+    """Tell what a test that ran on both sides does otherwise.
+
+    `same_config`: the configuration of its suite, with the code of scenarios, is the same on both.
+    """
     tools = _replaced([_tools(sample) for sample in before], [_tools(sample) for sample in after])
     return BehaviourChange(
         tools=tools,
         arguments=not tools and _other_arguments(before, after, arguments),
-        failures=_other_failures(before, after),
+        failures=_replaced_in_sets(
+            [sample.failures for sample in before], [sample.failures for sample in after]
+        ),
+        checks=_other_checks(before, after, same_config),
         output=_other_output(before, after),
         erased=any(sample.erased for sample in (*before, *after)),
     )
@@ -101,17 +118,42 @@ def _replaced(before: Sequence[T], after: Sequence[T]) -> bool:
     )
 
 
-def _other_failures(before: Sequence[Sample], after: Sequence[Sample]) -> bool:
-    old, new = _failures(before), _failures(after)
+def _replaced_in_sets(before: Sequence[frozenset[T]], after: Sequence[frozenset[T]]) -> bool:
+    """Tell whether something is in most of the sets of one side and in none of the other one."""
+    if set(before) == set(after):
+        return False
+    old, new = (Counter(chain.from_iterable(side)) for side in (before, after))
     return any(
-        (2 * old[failure] > len(before) and not new[failure])
-        or (2 * new[failure] > len(after) and not old[failure])
-        for failure in old.keys() | new.keys()
+        (2 * old[each] > len(before) and not new[each])
+        or (2 * new[each] > len(after) and not old[each])
+        for each in old.keys() | new.keys()
     )
 
 
-def _failures(samples: Sequence[Sample]) -> Counter[Failure]:
-    return Counter(failure for sample in samples for failure in sample.failures)
+def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
+    """Tell whether one side makes checks that the other side does not.
+
+    The label of a check in a scenario may hold what is another word every time, such as a number
+    that was drawn. So checks are compared by how many there are of a kind, too; and only by that
+    where a single execution was checked by the same test, and nobody can tell which labels are so.
+    """
+    if {sample.checks for sample in before} == {sample.checks for sample in after}:
+        return False
+    old, new = ([_labels(sample.checks) for sample in side] for side in (before, after))
+    if _replaced_in_sets([_numbered(each) for each in old], [_numbered(each) for each in new]):
+        return True
+    told_apart = not same_config or min(len(before), len(after)) > 1
+    return told_apart and _replaced_in_sets(old, new)
+
+
+def _labels(checks: str) -> frozenset[tuple[str, str]]:
+    return frozenset(map(tuple, json.loads(checks)))
+
+
+def _numbered(checks: frozenset[tuple[str, str]]) -> frozenset[tuple[str, int]]:
+    """Return the checks without their labels: the first of a kind, the second and so on."""
+    kinds = Counter(kind for kind, _ in checks)
+    return frozenset((kind, number) for kind, total in kinds.items() for number in range(total))
 
 
 def _other_output(before: Sequence[Sample], after: Sequence[Sample]) -> bool:

@@ -268,6 +268,7 @@ class RunDiff:
         suite = after or before
         assert suite is not None
         unread = unread_tests(self._db, before, after)
+        same_config = bool(before and after and before.config_hash == after.config_hash)
         sides = [
             read_samples(self._db, side.parts, self.counted_attempts) if side else iter(())
             for side in (before, after)
@@ -278,7 +279,9 @@ class RunDiff:
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
             changed = BehaviourChange()
             if old and new and old.samples and new.samples:
-                changed = compare_behaviour(old.samples, new.samples, self._arguments)
+                changed = compare_behaviour(
+                    old.samples, new.samples, self._arguments, same_config=same_config
+                )
             sides_told = side_figures(old) if old else None, side_figures(new) if new else None
             drawn, is_same = _drawn(old, new, sides_told)
             if is_same:

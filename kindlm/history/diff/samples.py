@@ -50,8 +50,10 @@ class Sample:
     `conversation` is the execution that held it: another one if this one was rescored from it, or
     if all its answers were taken from earlier runs; then the one whose answer was the last.
     `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
-    judges, and `weighted` those of scores of the execution as a whole. `erased` tells that its
-    output or arguments of its calls are not there any more.
+    judges, and `weighted` those of scores of the execution as a whole. `checks` are those that were
+    decided, whatever came of them, as JSON: pairs of kind and label. Most executions of a test hold
+    the same text, which nobody has to read then. `erased` tells that its output or arguments of its
+    calls are not there any more.
     """
 
     id: str
@@ -67,6 +69,7 @@ class Sample:
     weighted: dict[str, float]
     drift: float | None
     models: tuple[str, ...]
+    checks: str = "[]"
     erased: bool = False
 
 
@@ -101,7 +104,10 @@ SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
        CASE WHEN {of("cost_source")} <> 'unknown'
             THEN coalesce({of("cost_then_usd")}, 0) + {of("cost_usd")} END,
        {of("answers")}, {of("error_code")}, e.source,
-       {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")}
+       {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")},
+       (SELECT json_group_array(json_array(a.kind, a.label)) FROM assertions a
+         WHERE a.execution = e.id AND a.attempt = {attempts.checked}
+           AND a.outcome <> 'skipped' AND NOT a.advisory)
   FROM executions e
   {attempts.joined}
   LEFT JOIN contents o ON o.ref = {of("output_ref")}
@@ -174,8 +180,12 @@ def _samples(
     db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
     details = [_Details(_rows(db, query(attempts), parts)) for query in (_calls, _checks, _answers)]
+    shared = ""
     for row in _rows(db, _executions(attempts), parts):
-        yield row[:2], _sample(row, *(detail.of(row[2]) for detail in details))
+        if row[-1] != shared:
+            # Repeats hold one text among them.
+            shared = row[-1]
+        yield row[:2], _sample(row, shared, *(detail.of(row[2]) for detail in details))
 
 
 class _Details:
@@ -200,11 +210,13 @@ def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator
     return cursor.execute(among(query, suites), suites)
 
 
-def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row]) -> Sample:
+def _sample(
+    row: _Row, checked: str, calls: list[_Row], checks: list[_Row], answers: list[_Row]
+) -> Sample:
     identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source, *rest = (
         row[2:]
     )
-    gone, score = rest
+    gone, score, _ = rest
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -230,6 +242,7 @@ def _sample(row: _Row, calls: list[_Row], checks: list[_Row], answers: list[_Row
         | ({} if score is None else {_OF_CHECKS: score}),
         drift=max((1 - mean for mean in drifts), default=None),
         models=tuple(sorted({model for _, model, _ in answers if model is not None})),
+        checks=checked,
         erased=bool(gone) or any(digest is None for _, _, digest in calls),
     )
 

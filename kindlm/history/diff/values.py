@@ -44,7 +44,8 @@ class Kind(StrEnum):
     """What is to be said of a test, the most important first. Every test is of one kind.
 
     Regressed: confirmed, by other expectations, or passed before and not now in the one sample
-    there is. Other behaviour, erased and other words: of tests whose result is as it was.
+    there is. Other behaviour, other checks, erased and other words: of tests whose result is as it
+    was.
     """
 
     REGRESSED = "regressed"
@@ -52,6 +53,7 @@ class Kind(StrEnum):
     SUSPECTED = "suspected"
     NEW_FAILING = "added, not passing"
     OTHER_BEHAVIOUR = "other behaviour"
+    OTHER_CHECKS = "other checks"
     ERASED = "texts erased"
     IMPROVED = "improved"
     ADDED = "added"
@@ -142,6 +144,8 @@ class TestDiff:
                 return Kind.ADDED if self.after.status is Status.PASSED else Kind.NEW_FAILING
             case Change.UNCHANGED if self.behaviour.any:
                 return Kind.OTHER_BEHAVIOUR
+            case Change.UNCHANGED if self.behaviour.checks:
+                return Kind.OTHER_CHECKS
             case Change.UNCHANGED if self.behaviour.erased:
                 return Kind.ERASED
             case Change.UNCHANGED if self.behaviour.output:

@@ -152,6 +152,7 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
             "tools": test.behaviour.tools,
             "arguments": test.behaviour.arguments,
             "checks": test.behaviour.failures,
+            "checksMade": test.behaviour.checks,
             "output": test.behaviour.output,
             "erased": test.behaviour.erased,
         },

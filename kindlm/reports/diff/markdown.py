@@ -133,7 +133,8 @@ def _what(kind: Kind, test: TestDiff) -> str:
         )
         if changed
     ]
-    status = status_text(test) if kind is not Kind.OTHER_BEHAVIOUR else LOOKS[kind].title.lower()
+    named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
+    status = LOOKS[kind].title.lower() if named else status_text(test)
     return f"{status}: {', '.join(others)}" if others else status
 
 

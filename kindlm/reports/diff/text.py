@@ -94,7 +94,11 @@ def headline_of(diff: RunDiff) -> Headline:
     if (
         good is not False
         and diff.evidence.verdict is Verdict.UNCHANGED
-        and Kind.ERASED in diff.kinds
+        and any(
+            test.behaviour.erased
+            for kind in (Kind.ERASED, Kind.OTHER_CHECKS)
+            for test in diff.kinds.get(kind, ())
+        )
     ):
         # Whether it does the same can not be told any more.
         word, good = "SAME RESULTS", None
@@ -120,8 +124,9 @@ def next_step(diff: RunDiff) -> NextStep:
         return NextStep(f"kindlm baseline set {after}", "if they were removed on purpose")
     if single and kinds.get(Kind.SUSPECTED):
         return NextStep(f"kindlm settle {before} {after}", "repeat them until it is decided")
-    if other := kinds.get(Kind.NEW_FAILING) or kinds.get(Kind.OTHER_BEHAVIOUR):
-        return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
+    for kind in (Kind.NEW_FAILING, Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS):
+        if other := kinds.get(kind):
+            return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
     if single and diff.evidence.verdict is Verdict.IMPROVED and diff.after.passed:
         return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
     sides = f"{shlex.quote(one_line(before))} {shlex.quote(one_line(after))}"
@@ -279,6 +284,7 @@ LOOKS: dict[Kind, Look] = {
     Kind.SUSPECTED: Look("Suspected", "?", "yellow"),
     Kind.NEW_FAILING: Look("Added, not passing", "!", "yellow"),
     Kind.OTHER_BEHAVIOUR: Look("Same result, other behaviour", "~", "yellow"),
+    Kind.OTHER_CHECKS: Look("Same result, other checks", "~", "yellow"),
     Kind.ERASED: Look(
         "Same result; behaviour can not be compared, texts were erased", "?", "yellow", listed=True
     ),
@@ -310,6 +316,11 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
     if number := kinds.get(Kind.OTHER_BEHAVIOUR):
         verb = "behaves" if number == 1 else "behave"
         yield f"{count(number, 'test')} {verb} otherwise with the same result"
+    if other := diff.kinds.get(Kind.OTHER_CHECKS):
+        verb = "checks" if len(other) == 1 else "check"
+        erased = sum(test.behaviour.erased for test in other)
+        aside = f" ({erased:,} of them with texts erased)" if erased else ""
+        yield f"{count(len(other), 'test')} {verb} something else with the same result{aside}"
     if number := kinds.get(Kind.ERASED):
         yield f"{count(number, 'test')} with the same result, whose texts were erased"
     if improved := diff.kinds.get(Kind.IMPROVED):

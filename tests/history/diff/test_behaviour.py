@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour, usual
 from kindlm.history.diff.samples import CallRef, Failure, Sample
@@ -11,7 +14,14 @@ from kindlm.outcome import Status
 TEXTS: dict[bytes, Any] = {}
 
 
-def sample(tools: str = "", *, args: Any = None, fails: str = "", output: str = "hi") -> Sample:
+def sample(
+    tools: str = "",
+    *,
+    args: Any = None,
+    fails: str = "",
+    output: str = "hi",
+    checks: tuple[str, ...] = (),
+) -> Sample:
     calls = []
     for tool in tools:
         digest = repr((tool, args)).encode()
@@ -33,11 +43,22 @@ def sample(tools: str = "", *, args: Any = None, fails: str = "", output: str = 
         {},
         None,
         (),
+        json.dumps([["contains", label] for label in checks]),
     )
 
 
-def compare(before: list[Sample], after: list[Sample]) -> BehaviourChange:
-    return compare_behaviour(before, after, TEXTS.__getitem__)
+def compare(before: list[Sample], after: list[Sample], **options: bool) -> BehaviourChange:
+    return compare_behaviour(before, after, TEXTS.__getitem__, **options)
+
+
+def checking(*repeats: str) -> list[Sample]:
+    """Repeats of a test, each of which makes the checks of these labels."""
+    return [sample(checks=tuple(labels.split())) for labels in repeats]
+
+
+def drawn(repeats: int, after: str, more: str = "") -> list[Sample]:
+    """Repeats of a test with a check whose label is another one in each of them."""
+    return checking(*(f"{after}{number} {more}" for number in range(repeats)))
 
 
 def test_what_most_repeats_do_stands_for_the_test() -> None:
@@ -92,3 +113,44 @@ def test_other_words_are_told_and_are_no_other_behaviour() -> None:
     assert not found.any
     shared = [sample(output="one"), sample(output="two")]
     assert not compare(shared, [sample(output="two")] * 2).output
+
+
+@pytest.mark.parametrize("same_config", [True, False])
+def test_a_check_that_most_repeats_of_one_side_make_and_none_of_the_other(
+    same_config: bool,
+) -> None:
+    def other(before: list[Sample], after: list[Sample]) -> bool:
+        ways = {
+            compare(*sides, same_config=same_config).checks
+            for sides in ((before, after), (after, before))
+        }
+        assert len(ways) == 1, "what is taken away and what is added are told alike"
+        return ways.pop()
+
+    assert other(checking("a b"), checking("a"))
+    assert other(checking("a b", "a b", "a"), checking("a", "a", "a"))
+    assert not other(checking("a b", "a", "a"), checking("a", "a", "a"))
+    assert not other(checking("a b", "a b", "a b"), checking("a", "a", "a b"))
+    assert other(checking("a", "a", "a"), checking("b", "b", "b"))
+    assert not other(checking("a b"), checking("b a"))
+
+
+def test_a_check_whose_label_is_another_one_every_time_is_the_same_check() -> None:
+    for same_config in (True, False):
+        found = compare(drawn(4, "old", "a"), drawn(4, "new", "a"), same_config=same_config)
+        assert not found.checks
+        assert compare(drawn(4, "old", "a"), checking(*"aaaa"), same_config=same_config).checks
+
+
+def test_in_one_sample_the_labels_count_where_the_test_may_be_another_one() -> None:
+    assert not compare(checking("a x1"), checking("a x2"), same_config=True).checks
+    assert not compare(drawn(5, "old"), checking("x"), same_config=True).checks
+    assert compare(checking("a x1"), checking("a x2"), same_config=False).checks
+    assert compare(checking("a x1"), checking("x2"), same_config=True).checks
+
+
+def test_other_checks_are_no_other_behaviour() -> None:
+    found = compare(checking("a"), checking("b c"))
+    assert found.checks
+    assert not found.any
+    assert not found.failures

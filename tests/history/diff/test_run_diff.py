@@ -14,6 +14,7 @@ from kindlm.history.comparison import Change
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.evidence import FailOn, Strength
+from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import measures
 from kindlm.reports.diff.text import headline_of, needs_text, next_step, rate_text
 
@@ -357,4 +358,67 @@ def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) 
     assert (headline.word, headline.good) == ("SAME RESULTS", None)
     assert headline.reasons == ("1 test with the same result, whose texts were erased",)
     assert not diff.fails
+    assert compared(history, fail_on=FailOn.BEHAVIOUR).fails
+
+
+CHECKED = Make.passed(label="hi")
+MORE = Make.passed("max_length", "at most 10")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ({"assertions": (CHECKED, MORE)}, {"assertions": (CHECKED,)}, Kind.OTHER_CHECKS),
+        ({"assertions": (CHECKED,)}, {"assertions": (CHECKED, MORE)}, Kind.OTHER_CHECKS),
+        (
+            {"assertions": (CHECKED, MORE), "output": "one"},
+            {"assertions": (CHECKED,), "output": "two"},
+            Kind.OTHER_CHECKS,
+        ),
+        (
+            {"assertions": (CHECKED, MORE)},
+            {"assertions": (CHECKED,), "tools": (("a", {}, {}),)},
+            Kind.OTHER_BEHAVIOUR,
+        ),
+        ({"assertions": (CHECKED, Make.failed())}, {"assertions": (CHECKED,)}, Kind.IMPROVED),
+        ({"assertions": (CHECKED,)}, {"assertions": (CHECKED, Make.failed())}, Kind.REGRESSED),
+        # What was skipped, or only advises, is no check that is made.
+        (
+            {"assertions": (CHECKED,)},
+            {"assertions": (CHECKED, MORE.model_copy(update={"outcome": Outcome.SKIPPED}))},
+            Kind.UNCHANGED,
+        ),
+        (
+            {"assertions": (CHECKED, Make.passed("pii", "pii", advisory=True))},
+            {"assertions": (CHECKED,)},
+            Kind.UNCHANGED,
+        ),
+        (
+            {"assertions": (CHECKED, MORE)},
+            {"assertions": (CHECKED, MORE.model_copy(update={"advisory": True}))},
+            Kind.OTHER_CHECKS,
+        ),
+    ],
+)
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_checks_that_are_made_on_one_side_only(
+    history: History, before: Any, after: Any, kind: Kind, repeats: int
+) -> None:
+    assert diff_of(history, [before] * repeats, [after] * repeats).kind is kind
+
+
+def test_what_checks_something_else_and_was_erased_says_both(history: History) -> None:
+    for run, checks in (("before", (CHECKED, MORE)), ("after", (CHECKED,))):
+        record_run(history, run, {"a": [{"output": "secret", "assertions": checks}]})
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute(
+            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL WHERE body = 'secret'"
+        )
+    diff = compared(history)
+    assert diff.tests[0].kind is Kind.OTHER_CHECKS
+    headline = headline_of(diff)
+    assert (headline.word, headline.good) == ("SAME RESULTS", None)
+    (reason,) = headline.reasons
+    assert "1 test checks something else" in reason
+    assert "(1 of them with texts erased)" in reason
     assert compared(history, fail_on=FailOn.BEHAVIOUR).fails
