@@ -80,6 +80,8 @@ def test_a_check_that_somebody_took_away_or_added_is_named(
     assert "Same result, other checks" in shown
     line = "3/3 → not checked" if before else "not checked → 3/3"
     assert f"· not_contains overdue  {line}" in shown
+    after = project.rows("SELECT id FROM runs ORDER BY started_at DESC")[0][0]
+    assert f"Next  kindlm show {after} 1" in shown
 
 
 @pytest.mark.parametrize("rule", ["default", "behaviour", "any", "never"])
