@@ -12,13 +12,14 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 import sys
 
 from kindlm.cli.ending import ending_at_once, interrupt_on_signals, leave_with
+from kindlm.garbage import put_off
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line that this process was started with."""
-    with ending_at_once():
+    with ending_at_once(), put_off():
         from kindlm.cli.app import run
     interrupt_on_signals()
     leave_with(run(sys.argv[1:]))

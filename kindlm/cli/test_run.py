@@ -141,8 +141,7 @@ def record_and_report(
     console: Console,
 ) -> int:
     """Run what is requested and report it, unless another process does it; return the exit code."""
-    # What is loaded by now stays until the end: looking through all of it for garbage again and
-    # again takes a twentieth of a run.
+    # What is planned by now stays until the end: it is never looked through for garbage.
     gc.freeze()
     with HeldSignals() as held:
         try:

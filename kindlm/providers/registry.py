@@ -11,6 +11,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.garbage import put_off
 from kindlm.ports import ModelClient
 from kindlm.providers.failures import missing_key, unusable_key
 from kindlm.suite import ProviderSettings
@@ -42,8 +43,9 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     if isinstance(key, Err):
         return key
     module, _, name = where.partition(":")
-    maker: Maker = getattr(import_module(module), name)
-    return Ok(maker(settings, key.value, environ))
+    with put_off():
+        maker: Maker = getattr(import_module(module), name)
+        return Ok(maker(settings, key.value, environ))
 
 
 def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[str | None]:

@@ -12,6 +12,7 @@ from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, Unreadable, cases_in, discover
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
+from kindlm.garbage import put_off
 from kindlm.recording.project import (
     configured_tests,
     project_name,
@@ -78,6 +79,7 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     )
 
 
+@put_off()
 def load_paths(
     paths: Sequence[Path],
     root: Path,

@@ -10,6 +10,7 @@ import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.garbage import put_off
 
 __all__ = ["gen_command"]
 
@@ -104,7 +105,7 @@ def gen_command(
     if not output:
         # It would be the folder where one is, as for "$DIR" that is not set.
         raise typer.BadParameter("it names no folder", param_hint="--output")
-    with ending_at_once():
+    with ending_at_once(), put_off():
         from kindlm.cli.generating import GenOptions, write_tests
 
     options = GenOptions(

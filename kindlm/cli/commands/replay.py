@@ -27,6 +27,7 @@ from kindlm.cli.options import (
     TargetsOption,
     TestsOption,
 )
+from kindlm.garbage import put_off
 
 __all__ = ["replay_command"]
 
@@ -79,7 +80,7 @@ def replay_command(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Run tests with the answers of a recorded run: no key, no network, no cost."""
-    with ending_at_once():
+    with ending_at_once(), put_off():
         from kindlm.cli.replaying import replay
         from kindlm.cli.request import TestOptions
 

@@ -20,6 +20,7 @@ from kindlm.cli.options import (
     ReportFileOption,
     RunVerboseOption,
 )
+from kindlm.garbage import put_off
 
 __all__ = ["rescore_command"]
 
@@ -72,7 +73,7 @@ def rescore_command(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Check recorded conversations by the suite as it is now: the tested model is not called."""
-    with ending_at_once():
+    with ending_at_once(), put_off():
         from kindlm.cli.console import fail
         from kindlm.cli.request import TestOptions
         from kindlm.cli.rescoring import misuse, rescore, resume_rescoring

@@ -14,6 +14,7 @@ from kindlm.cli.options import (
     NoProgressOption,
     VerboseOption,
 )
+from kindlm.garbage import put_off
 
 __all__ = ["settle_command"]
 
@@ -59,7 +60,7 @@ def settle_command(
 
     Ends with 1 if a regression is confirmed.
     """
-    with ending_at_once():
+    with ending_at_once(), put_off():
         from kindlm.cli.settle_request import SettleOptions
         from kindlm.cli.settling import settle_runs
 

@@ -28,6 +28,7 @@ from kindlm.cli.options import (
     TargetsOption,
     TestsOption,
 )
+from kindlm.garbage import put_off
 
 __all__ = ["test_command"]
 
@@ -128,7 +129,7 @@ def test_command(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Run tests, record everything, judge the gates."""
-    with ending_at_once():
+    with ending_at_once(), put_off():
         from kindlm.cli.request import TestOptions
         from kindlm.cli.test_run import run_tests
 
@@ -166,7 +167,7 @@ def test_command(
         warnings=not quiet,
     )
     if watch or context.info_name == "watch":
-        with ending_at_once():
+        with ending_at_once(), put_off():
             from kindlm.cli.watching import watch_tests
 
         raise typer.Exit(watch_tests(options, _typed(context)))
