@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from recorded_history import History, Make
+
+# The machine decides how long an example takes; what hangs is ended by pytest-timeout.
+settings.register_profile("kindlm", settings(), deadline=None)
+settings.load_profile("kindlm")
 
 
 def pytest_configure() -> None:

@@ -53,7 +53,7 @@ class TestRegex:
         assert result.failure_code is FailureCode.INVALID_PATTERN
         assert "too long" in result.message
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(
         st.lists(st.sampled_from(["(a+)+", "a*", ".", "b?", "$", "(a|b)*", "c", "("]), max_size=5),
         st.integers(0, 200),

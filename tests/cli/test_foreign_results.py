@@ -247,7 +247,7 @@ anything = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     entry=st.dictionaries(st.sampled_from([*ENTRY]), anything),
     metrics=st.dictionaries(st.sampled_from([*TRACE["metrics"]]), anything),  # type: ignore[misc]

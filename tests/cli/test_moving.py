@@ -171,7 +171,7 @@ def test_what_was_changed_is_refused_as_a_whole(
     assert list(history.log.read()) == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.integers(0, 40), byte=st.integers(0, 400), value=st.integers(0, 255))
 def test_whatever_byte_is_changed_nothing_breaks(
     exported: Path, line: int, byte: int, value: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config import bind_services, bind_suite, json_schema
@@ -63,7 +63,6 @@ VALUES = st.text(st.sampled_from(list("{}.env a")), max_size=14)
 PARTS = st.sampled_from(["{{a}}", "{{b}}", "{{env.X}}", "{", "}}", "env.X", " "])
 
 
-@settings(deadline=None)
 @given(st.lists(PARTS), VALUES, VALUES)
 def test_rendering_in_two_steps_equals_one_pass(parts: list[str], a: str, b: str) -> None:
     template = "".join(parts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config.document import MAX_BYTES, Document, read_document
@@ -189,7 +189,6 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), st.sampled_from([True, False, None]))
 def test_positions_point_at_the_key(tree: dict[str, Any], flow: bool | None) -> None:
     """Whatever the style, the place of a path is where its key is written."""
@@ -224,7 +223,6 @@ YAML_LIKE = st.text(
 )
 
 
-@settings(deadline=None)
 @given(st.one_of(YAML_LIKE.map(str.encode), st.text().map(str.encode), st.binary()))
 def test_no_input_breaks_the_reader(data: bytes) -> None:
     """Anything gives JSON values or problems, with places that are in the text."""

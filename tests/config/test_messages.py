@@ -265,7 +265,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), value=JSON)
 def test_any_value_anywhere_gives_a_suite_or_readable_errors(
     data: st.DataObject, value: Any, complete: str, tmp_path: Path

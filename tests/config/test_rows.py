@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config import rows as rows_module
@@ -178,7 +178,6 @@ def test_too_many_rows_are_refused(load_rows: Any, monkeypatch: pytest.MonkeyPat
     assert (line, message) == (5, "The file holds more than 3 rows")
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0")), min_size=2, max_size=2),
@@ -196,7 +195,6 @@ def test_what_the_csv_module_writes_is_read_back(cells: list[list[str]]) -> None
 JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"))
 
 
-@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b.c", "ü"]), JSON_TEXT), min_size=1))
 def test_json_lines_are_read_back(rows: list[dict[str, str]]) -> None:
     text = "\n".join(json.dumps(row) for row in rows)
@@ -205,7 +203,6 @@ def test_json_lines_are_read_back(rows: list[dict[str, str]]) -> None:
     assert [dict(row.values) for row in found.rows] == rows
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["r.csv", "r.jsonl"]), st.text(st.sampled_from(list('a,"\n\r{}[]:\\ 1\x00')))
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config import bind_suite, credential_variables, literal_secrets
@@ -92,7 +92,6 @@ def test_a_command_is_split_before_variables_are_put_in(
 WORDS = st.text(st.sampled_from(list("ab \"'\\$;|&*\n{}é")), max_size=12)
 
 
-@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_a_variable_is_one_argument_whatever_is_in_it(first: str, second: str) -> None:
     from kindlm.config.compile_targets import compile_words

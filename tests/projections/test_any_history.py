@@ -374,7 +374,7 @@ def tables(log: EventLog) -> Tables:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(histories(), st.randoms(use_true_random=False))
 def test_any_history_is_folded_without_error_and_rebuilt_the_same(
     appends: list[Append], chance: random.Random

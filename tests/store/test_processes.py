@@ -98,7 +98,7 @@ def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
         assert_counted(path)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     plans=st.lists(
         st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=25), min_size=2, max_size=3

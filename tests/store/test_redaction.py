@@ -100,7 +100,7 @@ def survives(secret: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(secret=secrets | ascii_secrets, before=texts, after=texts)
 @example(secret='a b/c+"\\%\n\t', before="", after="")
 @example(secret="%41%41%41%41", before="", after="")
@@ -116,7 +116,7 @@ def test_no_encoding_of_a_secret_survives(
         assert not survives(secret, redacted)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(secret=secrets | ascii_secrets, before=st.binary(max_size=9), after=st.binary(max_size=9))
 @pytest.mark.parametrize("alphabet", ["standard", "urlsafe"])
 def test_no_secret_survives_in_base64_wherever_it_begins(
@@ -138,7 +138,7 @@ CUT_ENDS = ["", "…", "...", '"', "\\u2026", '\\\\u2026"}', '\\"', "… and so 
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     secret=secrets | ascii_secrets,
     before=texts,
@@ -158,7 +158,7 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     assert "[redacted]" in redacted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     secret=secrets | ascii_secrets,
     before=st.binary(max_size=9),
@@ -194,7 +194,7 @@ PLAIN_ENDS = ["\n", "\r\n", "\r", "\n  ", "\r\n\t", "\n\n"]
 ESCAPED_ENDS = ["\\n", "\\r\\n", "\\\\r\\\\n", "\\u000a", "\\x0A", "%0D%0A", "%250a"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     secret=secrets | ascii_secrets,
     before=st.binary(max_size=90),
@@ -255,7 +255,7 @@ def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
     assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
     encoding=st.sampled_from(sorted(ENCODINGS)),

@@ -81,7 +81,7 @@ def with_texts(value: Any, log: EventLog) -> Any:
             return value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(history=histories)
 def test_any_sequence_of_events_survives_the_round_trip(
     history: list[tuple[str, list[NewEvent]]],

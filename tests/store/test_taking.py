@@ -306,7 +306,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(steps=steps, seed=st.integers(0, 1_000))
 def test_shuffled_overlapping_pieces_make_the_one_history(
     steps: list[tuple[str, str, str]], seed: int

@@ -188,7 +188,6 @@ stored = (
 
 
 @settings(
-    deadline=None,
     max_examples=150,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -230,7 +229,7 @@ def test_any_changed_byte_of_a_stored_event_is_found(
     assert not verify_file(path).ok
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(place=st.integers(0), change=st.integers(1, 255))
 def test_a_byte_changed_behind_the_back_of_sqlite_is_found(
     original: Path, tmp_path_factory: pytest.TempPathFactory, place: int, change: int
