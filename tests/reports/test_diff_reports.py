@@ -24,7 +24,7 @@ from kindlm.reports.registry import ReportOptions
 HOSTILE = (
     "</code></details><script>alert(1)</script> | `x` ``` @everyone [link](http://evil) "
     "<img src=x onerror=alert(2)> ![i](http://evil/i.png) \x1b[31mred\x1b]0;title\x07 \u202e&amp; "
-    "{{ 7 * 7 }}\n```\n# head\n"
+    "{{ 7001 * 7003 }}\n```\n# head\n"
 )
 
 
@@ -90,7 +90,8 @@ def test_no_text_becomes_part_of_the_page(attack: str, request: pytest.FixtureRe
     assert found.addresses == {"#content", "data:,"}
     assert not any(name.startswith("on") for name in found.attributes)
     assert "src" not in found.attributes
-    assert "49" not in re.findall(r"\d+", page.partition("{{ 7")[2][:20])
+    assert "{{ 7001 * 7003 }}" in html.unescape(page)
+    assert "49028003" not in page
 
 
 def test_the_page_loads_nothing_and_runs_nothing(hostile: RunDiff) -> None:
