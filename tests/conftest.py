@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,17 @@ from recorded_history import History, Make
 settings.register_profile("kindlm", settings(), deadline=None)
 settings.load_profile("kindlm")
 
+_SETTINGS = (
+    "DEBUG",
+    "FORCE_COLOR",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "KINDLM_DB",
+    "KINDLM_LOG",
+    "NO_COLOR",
+)
+"""What a CI service or a developer may have set, and changes what kindlm does or writes."""
+
 
 def pytest_configure() -> None:
     """Let programs that tests start hear Ctrl-C, also when the tests run in the background.
@@ -22,6 +34,12 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """Forget settings of the outside once pytest has taken its own from them."""
+    for name in _SETTINGS:
+        os.environ.pop(name, None)
 
 
 @pytest.fixture
