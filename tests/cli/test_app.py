@@ -8,6 +8,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,8 @@ def test_a_fault_of_kindlm_is_one_line_and_a_trace_if_asked_for(kindlm: Any, his
     run = history.run()
     run.suite()
     run.finish()
-    with sqlite3.connect(history.path, isolation_level=None) as connection:
+    with closing(sqlite3.connect(history.path, isolation_level=None)) as connection:
         connection.execute("UPDATE runs SET started_at = 'never'")
-    connection.close()
     plain = kindlm("runs", "--db", history.path)
     assert plain.code == 1
     assert plain.err.startswith("✗ kindlm itself failed: ValueError: ")
@@ -147,9 +147,8 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
     run = history.run()
     run.suite()
     run.finish()
-    with sqlite3.connect(history.path, isolation_level=None) as connection:
+    with closing(sqlite3.connect(history.path, isolation_level=None)) as connection:
         connection.execute("UPDATE runs SET started_at = 'never'")
-    connection.close()
     monkeypatch.setenv("DEBUG", "other,kindlm*")
     assert "Traceback" in kindlm("runs", "--db", history.path).err
 

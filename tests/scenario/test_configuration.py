@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def test_where_things_are_may_come_from_the_environment(
     assert run(["test", "--quiet"]) == 0
     files = {file.name for file in (project.root / "out").iterdir() if file.is_file()}
     assert {"a.db", "report.json"} <= files
-    with sqlite3.connect(project.root / "out/a.db") as db:
+    with closing(sqlite3.connect(project.root / "out/a.db")) as db:
         assert db.execute("SELECT DISTINCT project FROM suites").fetchall() == [("store",)]
 
 

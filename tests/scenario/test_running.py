@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -541,7 +542,7 @@ def test_the_body_of_an_answer_is_the_same_again(project: Project, command: list
 def test_a_body_that_is_not_kept_is_none_that_could_be_checked(project: Project) -> None:
     project.agent.answer = lambda request: {"message": request["message"], "debug": "stacktrace"}
     assert project.test(tests=RAW.replace("        assert", "        #")) == 1
-    with sqlite3.connect(project.root / ".kindlm" / "kindlm.db") as db:
+    with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db, db:
         db.execute(
             "UPDATE contents SET body = NULL, salt = NULL, digest = NULL"
             " WHERE ref IN (SELECT raw_ref FROM provider_calls)"

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -151,7 +151,7 @@ class Project:
         return run(["test", "tests", "--quiet", *options])
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with sqlite3.connect(self.root / ".kindlm" / "kindlm.db") as db:
+        with closing(sqlite3.connect(self.root / ".kindlm" / "kindlm.db")) as db:
             return db.execute(sql, values).fetchall()
 
     def checks(self) -> list[tuple[Any, ...]]:
