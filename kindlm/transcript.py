@@ -12,8 +12,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
+from kindlm.strict_json import parse_json
 from kindlm_store import REDACTED
 
 __all__ = [
@@ -98,6 +99,28 @@ class ToolCall:
     name: str
     arguments: dict[str, Any]
     malformed: str | None = None
+
+    @classmethod
+    def told(cls, call_id: str, name: str, arguments: Any) -> Self:
+        """Return a call with arguments as a model or an agent tells them: a JSON value or its text.
+
+        None and "" are no arguments: some servers write that.
+
+        Raises:
+            TypeError, ValueError: they are neither text nor anything that JSON can hold.
+        """
+        if arguments is None or arguments == "":
+            return cls(call_id, name, {})
+        if isinstance(arguments, dict):
+            return cls(call_id, name, arguments)
+        text = arguments if isinstance(arguments, str) else _compact_json(arguments)
+        try:
+            parsed = parse_json(text)
+        except ValueError:
+            parsed = None
+        if isinstance(parsed, dict):
+            return cls(call_id, name, parsed)
+        return cls(call_id, name, {}, malformed=text)
 
 
 class ToolProblemKind(StrEnum):
@@ -269,6 +292,10 @@ def cost_of(steps: Iterable[Step]) -> Cost:
         return Cost()
     reported = all(cost.source is CostSource.REPORTED for cost in costs)
     return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
+
+
+def _compact_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _add(left: int | None, right: int | None) -> int | None:

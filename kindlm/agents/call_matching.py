@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.agents.tool_entries import AGENT_RULE
 from kindlm.agents.unreadable import MAX_CALLS, refuse_more
 from kindlm.transcript import ToolCall, ToolUse
 
@@ -47,7 +47,7 @@ class Calls:
             UnreadableReply: there are more than `MAX_CALLS`.
         """
         refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
-        made = Made(tool_call(call_id or f"tool-{len(self.made)}", name, arguments))
+        made = Made(ToolCall.told(call_id or f"tool-{len(self.made)}", name, arguments))
         self.made.append(made)
         if call_id is not None and self._is_free(call_id):
             self._by_id[call_id] = made

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json
-from kindlm.agents.tool_entries import AGENT_RULE, call_warnings, tool_call
+from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
 from kindlm.ports import AgentReply
 from kindlm.strict_json import parse_json
-from kindlm.transcript import ToolUse
+from kindlm.transcript import ToolCall, ToolUse
 
 __all__ = ["CommandOutput", "printed_reply", "read_output"]
 
@@ -70,7 +70,7 @@ def read_output(stdout: str) -> CommandOutput:
             call_id = report.get("id")
             if not call_id:
                 call_id, numbered = f"cmd_tc_{numbered}", numbered + 1
-            call = tool_call(call_id, report["name"], report.get("arguments"))
+            call = ToolCall.told(call_id, report["name"], report.get("arguments"))
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
     text = "\n".join(lines).strip("\r\n")
     return CommandOutput(text, tuple(uses), value, _shortened(warnings))

@@ -32,10 +32,10 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import AGENT_RULE, tool_answer, tool_call
+from kindlm.agents.tool_entries import AGENT_RULE, tool_answer
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.strict_json import parse_json
-from kindlm.transcript import ToolUse, Usage
+from kindlm.transcript import ToolCall, ToolUse, Usage
 
 __all__ = ["read_crew"]
 
@@ -125,7 +125,7 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
         entry = {**entry, "error": f"the crew says that its status is {status}"}
     output = tool_answer(entry, _RESULTS)
-    call = tool_call(_name(entry, "id") or default_id, name, arguments)
+    call = ToolCall.told(_name(entry, "id") or default_id, name, arguments)
     return ToolUse(call, output, AGENT_RULE)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import UnreadableReply
-from kindlm.agents.tool_entries import AGENT_RULE, tool_call
+from kindlm.agents.tool_entries import AGENT_RULE
 from kindlm.transcript import ToolCall, ToolUse
 
 __all__ = [
@@ -98,14 +98,14 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
         case "function":
             made, response = _function_call({**call, "id": known}), said.get("output")
         case "code_interpreter":
-            made = tool_call(known, name, {"input": said.get("input")})
+            made = ToolCall.told(known, name, {"input": said.get("input")})
             response = _printed(said.get("outputs"))
         case "file_search" | "retrieval":
             options = said.get("ranking_options")
-            made = tool_call(known, name, {"ranking_options": options} if options else {})
+            made = ToolCall.told(known, name, {"ranking_options": options} if options else {})
             response = said.get("results")
         case _:
-            made, response = tool_call(known, name, {}), detail
+            made, response = ToolCall.told(known, name, {}), detail
     failure = lookup(step, "last_error.message")
     if response is None and isinstance(failure, str):
         response = {"error": failure}
@@ -117,7 +117,7 @@ def _function_call(call: Json) -> ToolCall:
     said = function if isinstance(function, dict) else {}
     name = said.get("name")
     known = name if isinstance(name, str) and name else _UNKNOWN
-    return tool_call(call["id"], known, said.get("arguments"))
+    return ToolCall.told(call["id"], known, said.get("arguments"))
 
 
 def _printed(outputs: Any) -> Any:

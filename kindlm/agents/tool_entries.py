@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kindlm.agents.json_values import ABSENT, compact_json, lookup, parent_of
+from kindlm.agents.json_values import ABSENT, lookup, parent_of
 from kindlm.agents.unreadable import MAX_CALLS, UnreadableReply, refuse_more
-from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse
 from kindlm.wording import count, shown
 
@@ -24,7 +23,6 @@ __all__ = [
     "read_tool_uses",
     "reported_calls",
     "tool_answer",
-    "tool_call",
 ]
 
 AGENT_RULE = "agent"
@@ -85,22 +83,6 @@ def read_tool_uses(entries: Sequence[Mapping[str, Any]]) -> tuple[ToolUse, ...]:
     return tuple(_tool_use(entry, index) for index, entry in enumerate(entries))
 
 
-def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
-    """Make a call of arguments that are a JSON value or JSON text; no object is kept as written."""
-    if arguments is ABSENT or arguments is None or arguments == "":
-        return ToolCall(call_id, name, {})
-    if isinstance(arguments, dict):
-        return ToolCall(call_id, name, arguments)
-    text = arguments if isinstance(arguments, str) else compact_json(arguments)
-    try:
-        parsed = parse_json(text)
-    except ValueError:
-        parsed = None
-    if isinstance(parsed, dict):
-        return ToolCall(call_id, name, parsed)
-    return ToolCall(call_id, name, {}, malformed=text)
-
-
 def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
     """Return the answer of a tool that failed, with what it gave all the same."""
     failure = {"error": error or "the agent says that the tool failed"}
@@ -149,7 +131,8 @@ def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:
         arguments = _first(entry, _ARGUMENTS)
     call_id = entry.get("id")
     known = call_id if isinstance(call_id, str) and call_id else f"call_{index}"
-    return ToolUse(tool_call(known, name or _UNKNOWN, arguments), tool_answer(entry), AGENT_RULE)
+    call = ToolCall.told(known, name or _UNKNOWN, None if arguments is ABSENT else arguments)
+    return ToolUse(call, tool_answer(entry), AGENT_RULE)
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:

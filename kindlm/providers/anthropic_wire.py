@@ -15,11 +15,10 @@ from kindlm.providers.wire import (
     WireRequest,
     compact_json,
     error_message,
-    parse_json,
     token_count,
-    tool_call,
     tool_parameters,
 )
+from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
 __all__ = ["WIRE", "decode", "encode"]
@@ -163,7 +162,7 @@ def _tool_call(block: Mapping[str, Any]) -> ToolCall:
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise UnreadableReply("a tool call in it has no id or no name")
-    return tool_call(call_id, name, block.get("input"))
+    return ToolCall.told(call_id, name, block.get("input"))
 
 
 def _written_arguments(call: ToolCall) -> str:

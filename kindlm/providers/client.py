@@ -16,7 +16,8 @@ from kindlm.providers import failures
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.quota import quotas
 from kindlm.providers.refusals import WRITTEN_AS, refused_parameters
-from kindlm.providers.wire import UnreadableReply, Wire, WireRequest, parse_json
+from kindlm.providers.wire import UnreadableReply, Wire, WireRequest
+from kindlm.strict_json import parse_json
 
 __all__ = [
     "MAX_BODY_BYTES",

@@ -14,7 +14,6 @@ from kindlm.providers.wire import (
     WireRequest,
     error_message,
     token_count,
-    tool_call,
     tool_parameters,
 )
 from kindlm.suite import ModelParams
@@ -112,7 +111,7 @@ def _tool_calls(value: Any) -> tuple[ToolCall, ...]:
         known = isinstance(call_id, str) and call_id
         # Older servers give calls no id: they go by order.
         calls.append(
-            tool_call(call_id if known else f"call_{index}", name, function.get("arguments"))
+            ToolCall.told(call_id if known else f"call_{index}", name, function.get("arguments"))
         )
     return tuple(calls)
 

@@ -21,7 +21,6 @@ from kindlm.providers.wire import (
     compact_json,
     error_message,
     token_count,
-    tool_call,
     tool_parameters,
 )
 from kindlm.suite import ModelParams
@@ -208,7 +207,7 @@ def _tool_calls(value: Any) -> tuple[ToolCall, ...]:
             raise UnreadableReply(f"its tool call {index} has no function name")
         call_id = call.get("id")
         calls.append(
-            tool_call(
+            ToolCall.told(
                 call_id if isinstance(call_id, str) and call_id else f"call_{index}",
                 name,
                 function.get("arguments"),

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from kindlm.providers.wire import error_message, parse_json
+from kindlm.providers.wire import error_message
+from kindlm.strict_json import parse_json
 
 __all__ = ["WRITTEN_AS", "refused_parameters"]
 

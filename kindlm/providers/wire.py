@@ -7,7 +7,6 @@ that come in are untrusted: whatever cannot be read is an `UnreadableReply`, nev
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +22,7 @@ __all__ = [
     "WireRequest",
     "compact_json",
     "error_message",
-    "parse_json",
     "token_count",
-    "tool_call",
     "tool_parameters",
 ]
 
@@ -118,14 +115,6 @@ class Wire:
     decode: Callable[[Mapping[str, Any], ModelRequest], WireReply]
 
 
-def parse_json(text: str) -> Any:
-    """Parse strict JSON (no NaN, no Infinity); raise `ValueError` for anything else."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
 def compact_json(value: Any) -> str:
     """Return JSON as the model APIs themselves write it: no spaces, text as it is."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -136,25 +125,6 @@ def tool_parameters(tool: ToolDefinition) -> dict[str, Any]:
     if not tool.parameters:
         return {"type": "object", "properties": {}}
     return {"type": "object", **tool.parameters}
-
-
-def tool_call(call_id: str, name: str, arguments: Any) -> ToolCall:
-    """Make a tool call of what the model wrote, be it JSON text or a JSON value.
-
-    What is no JSON object is kept as it was written. Some servers write "" for no arguments.
-    """
-    if isinstance(arguments, dict):
-        return ToolCall(call_id, name, arguments)
-    if arguments is None or arguments == "":
-        return ToolCall(call_id, name, {})
-    text = arguments if isinstance(arguments, str) else compact_json(arguments)
-    try:
-        parsed = parse_json(text)
-    except ValueError:
-        parsed = None
-    if isinstance(parsed, dict):
-        return ToolCall(call_id, name, parsed)
-    return ToolCall(call_id, name, {}, malformed=text)
 
 
 def token_count(value: Any) -> int | None:
@@ -175,15 +145,3 @@ def error_message(body: Any) -> str | None:
     if isinstance(error, Mapping):
         error = error.get("message", error.get("detail"))
     return error if isinstance(error, str) and error else None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _finite(digits: str) -> float:
-    """Return a number; raise `ValueError` for one like 1e400, which nothing could write again."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits} is too large")
-    return number

@@ -15,7 +15,8 @@ from kindlm.ports import Embedding
 from kindlm.providers import failures
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport
 from kindlm.providers.failures import Endpoint
-from kindlm.providers.wire import UnreadableReply, error_message, parse_json, token_count
+from kindlm.providers.wire import UnreadableReply, error_message, token_count
+from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
 
 __all__ = ["EmbeddingWire", "WireEmbedder"]
