@@ -1,19 +1,19 @@
-"""The time of one execution: what counts, what does not, and that it ends."""
+"""The time of one execution, in virtual time: what counts, what does not, and that it ends."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
+from virtual_time import LoopClock, run_at_once
 
-from kindlm.engine.clock import SystemClock
 from kindlm.engine.deadline import Deadline
 from kindlm.engine.pace import Pace
 from kindlm.engine.turns import Paces, Turns
 from kindlm.suite import ProviderSettings
 
 PROVIDER = ProviderSettings("p", "scripted")
-SHORT_S = 0.05
+TIME_S = 60.0
 
 
 async def for_ever() -> None:
@@ -23,44 +23,44 @@ async def for_ever() -> None:
 def test_work_that_never_ends_is_ended() -> None:
     async def whole() -> None:
         with pytest.raises(TimeoutError):
-            async with Deadline(SHORT_S, SystemClock()):
+            async with Deadline(TIME_S, LoopClock()):
                 await for_ever()
 
-    asyncio.run(whole())
+    run_at_once(whole())
 
 
 def test_time_that_stands_still_does_not_run_out_and_runs_on_afterwards() -> None:
     came_back: list[bool] = []
 
     async def work() -> None:
-        deadline = Deadline(SHORT_S, SystemClock())
+        deadline = Deadline(TIME_S, LoopClock())
         async with deadline:
             with deadline.paused():
-                await asyncio.sleep(4 * SHORT_S)
+                await asyncio.sleep(4 * TIME_S)
             came_back.append(True)
             await for_ever()
 
     with pytest.raises(TimeoutError):
-        asyncio.run(work())
+        run_at_once(work())
     assert came_back
 
 
 def test_how_much_is_left_does_not_shrink_while_time_stands_still() -> None:
     async def whole() -> None:
-        deadline = Deadline(3_600, SystemClock())
+        deadline = Deadline(3_600, LoopClock())
         async with deadline:
             assert deadline.leaves(3_590)
             assert not deadline.leaves(3_600)
             with deadline.paused():
-                await asyncio.sleep(SHORT_S)
+                await asyncio.sleep(TIME_S)
             assert deadline.leaves(3_590)
 
-    asyncio.run(whole())
+    run_at_once(whole())
 
 
 def test_time_stands_still_until_the_last_one_goes_on() -> None:
     async def whole() -> None:
-        deadline = Deadline(SHORT_S, SystemClock())
+        deadline = Deadline(TIME_S, LoopClock())
         first_goes_on, second_goes_on = asyncio.Event(), asyncio.Event()
 
         async def wait(until: asyncio.Event) -> None:
@@ -71,17 +71,17 @@ def test_time_stands_still_until_the_last_one_goes_on() -> None:
             waiting = [asyncio.create_task(wait(e)) for e in (first_goes_on, second_goes_on)]
             await asyncio.sleep(0)
             first_goes_on.set()
-            await asyncio.sleep(4 * SHORT_S)
-            assert deadline.leaves(SHORT_S / 2)
+            await asyncio.sleep(4 * TIME_S)
+            assert deadline.leaves(TIME_S / 2)
             second_goes_on.set()
             await asyncio.gather(*waiting)
 
-    asyncio.run(whole())
+    run_at_once(whole())
 
 
 def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
     async def whole() -> None:
-        deadline = Deadline(SHORT_S, SystemClock())
+        deadline = Deadline(TIME_S, LoopClock())
         waits = asyncio.Event()
 
         async def work() -> None:
@@ -96,19 +96,19 @@ def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(whole())
+    run_at_once(whole())
 
 
 def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
     async def whole() -> None:
-        clock = SystemClock()
+        clock = LoopClock()
         pace = Pace(clock, lambda change: None, most=1)
         first = await pace.turn()
-        deadline = Deadline(SHORT_S, clock)
+        deadline = Deadline(TIME_S, clock)
         turns = Turns(Paces(lambda callee: pace), deadline)
 
         async def give_back() -> None:
-            await asyncio.sleep(4 * SHORT_S)
+            await asyncio.sleep(4 * TIME_S)
             pace.answered(first)
 
         giving = asyncio.create_task(give_back())
@@ -117,4 +117,4 @@ def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
         assert turn is not None
         await giving
 
-    asyncio.run(whole())
+    run_at_once(whole())
