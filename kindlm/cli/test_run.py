@@ -32,7 +32,7 @@ from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded, no_selection
 from kindlm.config import Diagnostic
 from kindlm.engine.cutting_off import leaving_nothing
-from kindlm.engine.execution import Finished
+from kindlm.engine.finishing import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

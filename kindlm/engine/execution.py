@@ -7,11 +7,9 @@ or a crash of our own makes it errored and leaves the rest of the run alone.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from kindlm.engine.agent_conversation import AgentConversation
@@ -27,14 +25,21 @@ from kindlm.engine.conversation import (
     first_messages,
 )
 from kindlm.engine.deadline import Deadline
-from kindlm.engine.file_words import in_words_of, said_in_words_of
+from kindlm.engine.file_words import in_words_of
+from kindlm.engine.finishing import Finished, crashed, finished_event, skip_execution, too_slow
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.permits import Permits
-from kindlm.engine.recording import assertion_event, error_text, message_data, tools_text
+from kindlm.engine.recording import (
+    assertion_event,
+    execution_facts,
+    message_data,
+    subject,
+    tools_text,
+)
 from kindlm.engine.scripted_trial import HeldVoice, NoVoice, ScriptedTrial, Voice
 from kindlm.engine.turns import Callee, Paces, Reservation, Turns
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import ExecutionFinished, ExecutionStarted
+from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.events import ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
@@ -52,26 +57,13 @@ from kindlm.ports import (
     SimulatorFactory,
     TranscriptSource,
 )
-from kindlm.suite import Case, Script
-from kindlm.transcript import (
-    Message,
-    Step,
-    Transcript,
-    calls_lack_a_secret,
-    cost_of,
-    text_lacks_a_secret,
-)
-from kindlm_store import Text
+from kindlm.suite import Script
+from kindlm.transcript import Message, Transcript
 
-__all__ = ["Doers", "Finished", "callee", "run_execution", "skip_execution", "subject"]
+__all__ = ["Doers", "callee", "run_execution"]
 
 
 _log = FieldLog(__name__)
-
-_TAKEN_OUT = (
-    "A secret was taken out of what was recorded here: checks that look at that are undecided, and"
-    " a judge sees [redacted] in its place."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +89,6 @@ class Doers:
     def call_targets(self) -> bool:
         """Whether targets may be called: not all that they do is taken from another run."""
         return self.transcripts is None and (self.answers is None or self.asks_what_is_new)
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """How an execution ended, for the progress that is shown while a run goes on.
-
-    `cost_usd` is what all its calls cost, judges too, as far as that is known.
-    """
-
-    execution: Execution
-    status: Status
-    error: KindlmError | None = None
-    failed: tuple[CheckResult, ...] = ()
-    latency_ms: float = 0.0
-    cost_usd: float = 0.0
-    retried: bool = False
 
 
 async def run_execution(
@@ -143,26 +119,6 @@ async def run_execution(
     return finished
 
 
-async def skip_execution(
-    execution: Execution,
-    run: Recorder,
-    *,
-    attempt: int = 1,
-    reason: str | None = None,
-    status: Status = Status.SKIPPED,
-) -> Finished:
-    """Record that an execution was skipped: because its test says so, or for a `reason`.
-
-    One that was to be run again stays as it was: that is its `status`.
-    """
-    recorder = run.about(subject(execution, attempt))
-    recorder.record(ExecutionStarted(**_identity(execution), attempt=attempt, messages=[]))
-    warnings = [] if reason is None else [reason]
-    recorder.record(ExecutionFinished(status=status, warnings=warnings))
-    await recorder.durable()
-    return Finished(execution, status)
-
-
 def callee(execution: Execution) -> Callee | None:
     """Return the provider or agent that an execution calls, None if it starts a command."""
     suite, target = execution.suite.suite, execution.target
@@ -172,11 +128,6 @@ def callee(execution: Execution) -> Callee | None:
     if model is not None:
         return suite.providers[model.provider]
     return execution.case.agent or suite.agents[target]
-
-
-def subject(execution: Execution, attempt: int) -> str:
-    """Return what the events of one attempt of an execution are about, such as `17.1`."""
-    return f"{execution.id}.{attempt}"
 
 
 class _Attempt:
@@ -232,18 +183,18 @@ class _Attempt:
                 return None
             raise
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
-        is_held = self._held is not None
-        ended = _finish(self._conversation, status, error, is_held=is_held)
-        told = [said_in_words_of(self._suite, warning) for warning in ended.warnings]
-        if any(map(_is_taken_out, self._conversation.transcript.steps)):
-            told = list(dict.fromkeys((*told, _TAKEN_OUT)))
-        ended = ended.model_copy(update={"warnings": told})
-        if self._trial is not None:
-            ended = ended.model_copy(update={"score": self._trial.score})
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
-        if retried:
-            ended = ended.model_copy(update={"retried": True})
-        self._recorder.record(ended)
+        self._recorder.record(
+            finished_event(
+                self._suite,
+                self._conversation,
+                status,
+                error,
+                is_held=self._held is not None,
+                score=None if self._trial is None else self._trial.score,
+                retried=retried,
+            )
+        )
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
@@ -266,9 +217,9 @@ class _Attempt:
                 if self._conversation.is_checkable:
                     await self._check()
         except TimeoutError:
-            return _too_slow(self._timeout_ms, self._case)
+            return too_slow(self._timeout_ms, self._case)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-            return _crash(crash)
+            return crashed(crash)
         finally:
             self._turns.release()
         return self._conversation.error
@@ -406,7 +357,7 @@ class _Attempt:
 
     def _start(self) -> ExecutionStarted:
         return ExecutionStarted(
-            **_identity(self._execution),
+            **execution_facts(self._execution),
             attempt=self._number,
             messages=[message_data(message) for message in self._first_messages()],
             tools=None if self._held else tools_text(self._case.tools),
@@ -423,68 +374,3 @@ def _log_end(finished: Finished) -> None:
         _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
     else:
         _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
-
-
-def _identity(execution: Execution) -> dict[str, Any]:
-    suite = execution.suite.suite
-    return {
-        "suite": execution.suite.ordinal,
-        "test": execution.case.name,
-        "target": execution.target,
-        "repeat": execution.repeat,
-        "tags": list(dict.fromkeys((*suite.tags, *execution.case.tags))),
-    }
-
-
-def _finish(
-    conversation: Conversation, status: Status, error: KindlmError | None, *, is_held: bool
-) -> ExecutionFinished:
-    """Return how an execution ended; `is_held` if its conversation is one of an earlier run."""
-    transcript = conversation.transcript
-    steps = list(transcript.steps)
-    # What was paid for in an earlier run costs nothing now.
-    taken = [step for step in steps if is_held or step.recorded]
-    paid = [step for step in steps if not (is_held or step.recorded)]
-    usage, cost = transcript.usage, transcript.cost
-    return ExecutionFinished(
-        status=status,
-        error_code=error.code.name if error else None,
-        error_number=error.code.value if error else None,
-        error=error_text(error) if error else None,
-        hint=error.hint if error else None,
-        trace=Text(error.trace) if error and error.trace else None,
-        output=Text(transcript.text) if steps else None,
-        answers=len(steps),
-        latency_ms=round(transcript.latency_ms, 3),
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_usd=cost_of(paid).usd if paid or not steps else 0.0,
-        cost_source=cost.source,
-        cost_then_usd=cost_of(taken).usd,
-        finish_reason=steps[-1].finish_reason if steps else None,
-        warnings=list(conversation.warnings),
-    )
-
-
-def _is_taken_out(step: Step) -> bool:
-    return text_lacks_a_secret(step) or calls_lack_a_secret(step)
-
-
-def _crash(crash: Exception) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"kindlm itself failed: {type(crash).__name__}: {crash}",
-        "This is a bug. Run again with --verbose and report the traceback.",
-        trace="".join(traceback.format_exception(crash)),
-    )
-
-
-def _too_slow(timeout_ms: int, case: Case) -> KindlmError:
-    limit = "defaults.executionTimeoutMs"
-    if case.script is not None:
-        limit = "`timeout` of the scenario, or eval.default_timeout"
-    return KindlmError(
-        ErrorCode.PROVIDER_TIMEOUT,
-        f"The execution took longer than {timeout_ms} ms.",
-        f"Raise {limit}, or look at which call was slow: kindlm show",
-    )

@@ -19,6 +19,7 @@ from kindlm.events import (
     ToolProblemData,
 )
 from kindlm.outcome import CheckResult
+from kindlm.plan import Execution
 from kindlm.ports import AgentReply, ModelReply, ModelRequest, ToolDefinition
 from kindlm.suite import Expectation, SimulatedTool
 from kindlm.transcript import Cost, Message, ToolCall, ToolProblem
@@ -32,6 +33,7 @@ __all__ = [
     "bounded",
     "call_as_recorded",
     "error_text",
+    "execution_facts",
     "failure_facts",
     "fingerprint",
     "json_as_recorded",
@@ -39,6 +41,7 @@ __all__ = [
     "message_data",
     "paced_event",
     "problem_data",
+    "subject",
     "tool_call_data",
     "tools_text",
 ]
@@ -46,6 +49,23 @@ __all__ = [
 Reply = TypeVar("Reply", ModelReply, AgentReply)
 
 _LABEL_LIMIT = 200
+
+
+def subject(execution: Execution, attempt: int) -> str:
+    """Return what the events of one attempt of an execution are about, such as `17.1`."""
+    return f"{execution.id}.{attempt}"
+
+
+def execution_facts(execution: Execution) -> dict[str, Any]:
+    """Return what the start of an execution tells of it, whatever becomes of it."""
+    suite = execution.suite.suite
+    return {
+        "suite": execution.suite.ordinal,
+        "test": execution.case.name,
+        "target": execution.target,
+        "repeat": execution.repeat,
+        "tags": list(dict.fromkeys((*suite.tags, *execution.case.tags))),
+    }
 
 
 def json_text(value: Any) -> Text:

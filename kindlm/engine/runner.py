@@ -10,7 +10,8 @@ from functools import partial
 
 from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
-from kindlm.engine.execution import Doers, Finished, run_execution, skip_execution
+from kindlm.engine.execution import Doers, run_execution
+from kindlm.engine.finishing import Finished, skip_execution
 from kindlm.engine.pace import Pace, PaceChange
 from kindlm.engine.permits import Permits
 from kindlm.engine.pool import run_pool

@@ -19,7 +19,7 @@ import pytest
 
 from kindlm.config import Diagnostic
 from kindlm.engine.cutting_off import leaving_nothing
-from kindlm.engine.execution import Finished
+from kindlm.engine.finishing import Finished
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError
 from kindlm.history.verdict import StatusCounts, test_status

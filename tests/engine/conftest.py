@@ -13,7 +13,8 @@ import pytest
 from kindlm.checks import CheckRunner
 from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
-from kindlm.engine.execution import Doers, Finished, run_execution
+from kindlm.engine.execution import Doers, run_execution
+from kindlm.engine.finishing import Finished
 from kindlm.engine.pace import Pace
 from kindlm.engine.permits import Permits
 from kindlm.engine.runner import Limits, Ports, run_plan
