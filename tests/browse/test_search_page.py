@@ -305,9 +305,7 @@ def test_texts_that_were_erased_elsewhere_leave_the_index_as_they_are_merged(
     assert not index_file(recorded.path).exists()
 
 
-def test_an_index_that_can_not_be_removed_is_named(
-    ask: Any, recorded: Any, kindlm: Any, tmp_path: Path
-) -> None:
+def test_an_index_that_can_not_be_removed_is_named(recorded: Any, kindlm: Any) -> None:
     index_file(recorded.path).mkdir()
     outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
     assert outcome.code == 0

@@ -211,9 +211,7 @@ class TestWithJudge:
         assert result.outcome is Outcome.INCONCLUSIVE
         assert "repeated" in result.message
 
-    def test_each_turn_is_judged_with_its_own_tools(
-        self, evaluate: Evaluate, said: Said, used: Used
-    ) -> None:
+    def test_each_turn_is_judged_with_its_own_tools(self, evaluate: Evaluate, used: Used) -> None:
         turns = (
             Turn("one", (Step("first", (used("a"),)),)),
             Turn("two", (Step("second", (used("b"),)),)),
@@ -226,9 +224,7 @@ class TestWithJudge:
         assert told == [("first", "a"), ("second", "b")]
         assert result.reasoning == "Turn 1: 0. r\nTurn 2: 100. r"
 
-    def test_a_turn_that_nobody_grades_leaves_the_score_open(
-        self, evaluate: Evaluate, said: Said
-    ) -> None:
+    def test_a_turn_that_nobody_grades_leaves_the_score_open(self, evaluate: Evaluate) -> None:
         turns = (Turn("one", (Step("1"),)), Turn("two", (Step("2"),)))
         params = JUDGED | {"turns": [{"query": "one"}, {"query": "two"}]}
         judge = Judge(graded(90), DOWN, DOWN)

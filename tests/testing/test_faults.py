@@ -59,7 +59,7 @@ def test_retry_after_comes_in_seconds_or_as_a_date(echo, speak):
     assert 30 <= (at - before).total_seconds() <= 60
 
 
-def test_every_third_and_the_next_two(echo, openai_echo, speak):
+def test_every_third_and_the_next_two(echo, openai_echo):
     echo.use_faults([{"status": 500, "every": 3}])
     for _ in range(6):
         openai_echo.post(body(type(openai_echo)))
@@ -139,7 +139,7 @@ def test_an_empty_answer_has_no_text_and_no_calls(echo, openai_echo, anthropic_e
     assert anthropic_echo.create(messages=HI).content == []
 
 
-def test_a_stalled_body_outlasts_a_timeout(echo, speak, key):
+def test_a_stalled_body_outlasts_a_timeout(echo, speak):
     echo.use_faults([{"stallMs": 60_000}])
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(

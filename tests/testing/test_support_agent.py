@@ -181,7 +181,7 @@ def test_another_message_takes_another_path(serve, speak, message, says):
     jsonschema.validate(reply, SCHEMA)
 
 
-def test_the_second_half_is_not_refunded_again(serve, speak, openai_agent):
+def test_the_second_half_is_not_refunded_again(serve, openai_agent):
     agent = openai_agent(serve("support").url)
     call = {"id": "c1", "type": "function"}
     call["function"] = {"name": "issue_refund", "arguments": '{"order_id": "ORD-5"}'}
