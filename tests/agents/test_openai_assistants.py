@@ -376,7 +376,7 @@ class TestRunsThatEnd:
 
     def test_one_that_takes_too_long_is_cancelled(self, talk, failure):
         app = AssistantsApp(ScriptedRun(before=("in_progress",) * 1_000_000))
-        error = failure(talk(app, AgentRequest("c", (ONE,), 0.3))[0])
+        error = failure(talk(app, AgentRequest("c", (ONE,), 2.0))[0])
         assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_TIMEOUT, False)
         assert lines(app)[-1].endswith("/cancel")
 

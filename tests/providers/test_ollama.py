@@ -201,7 +201,7 @@ def test_a_timeout_covers_the_body_and_closes_the_connection(peer, make_request)
         async with peer(SLOW) as server:
             settings = ProviderSettings("ollama", "ollama", base_url=server.url)
             client = ollama_client(settings, None, {})
-            result = await client.complete(make_request(timeout_s=0.3))
+            result = await client.complete(make_request(timeout_s=2.0))
             await asyncio.wait_for(server.left.wait(), 10)
             await client.aclose()
             return result
