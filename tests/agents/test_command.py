@@ -9,7 +9,7 @@ import sys
 import textwrap
 
 import pytest
-from processes import assert_ended, started_pids
+from processes import LONG_ENOUGH_TO_START_S, assert_ended, started_pids
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import Command
@@ -143,8 +143,8 @@ def test_a_crash_is_an_error_with_the_last_words(run, failure):
 
 def test_a_timeout_names_the_program_and_the_key_that_raises_it(run, failure):
     program = "print('so far', flush=True); import time; time.sleep(600)"
-    error = failure(run(program, "secret", timeout_s=1.0))
-    assert error.message == "The command python agent.py did not end within 1000 ms"
+    error = failure(run(program, "secret", timeout_s=LONG_ENOUGH_TO_START_S))
+    assert error.message == "The command python agent.py did not end within 5000 ms"
     assert "defaults.timeoutMs" in error.hint
     assert "so far" in error.details["body"]
 
@@ -210,7 +210,7 @@ def program_with_child(*, then: str, child: str = SLEEP, own_pipe: bool = True, 
 @pytest.mark.parametrize("child", [SLEEP, STUBBORN], ids=["polite", "stubborn"])
 def test_a_timeout_ends_the_program_and_its_children(run, failure, tmp_path, child):
     program = program_with_child(then="time.sleep(600)", child=child)
-    error = failure(run(program, timeout_s=2.0))
+    error = failure(run(program, timeout_s=LONG_ENOUGH_TO_START_S))
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert error.details["retryable"] is False
     assert len(started_pids(tmp_path)) == 2
@@ -220,7 +220,7 @@ def test_a_timeout_ends_the_program_and_its_children(run, failure, tmp_path, chi
 def test_a_program_that_ignores_the_polite_signal_is_killed(run, failure, tmp_path):
     prelude = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     program = program_with_child(then="time.sleep(600)", prelude=prelude)
-    failure(run(program, timeout_s=2.0))
+    failure(run(program, timeout_s=LONG_ENOUGH_TO_START_S))
     assert_ended(started_pids(tmp_path))
 
 
@@ -257,7 +257,7 @@ def test_the_program_can_end_politely(run, failure, tmp_path):
         signal.signal(signal.SIGTERM, leave)
         time.sleep(600)
     """
-    failure(run(program, timeout_s=1.5))
+    failure(run(program, timeout_s=LONG_ENOUGH_TO_START_S))
     assert (tmp_path / "left").read_text() == "politely"
 
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 import pytest
-from processes import assert_ended, started_pids
+from processes import LONG_ENOUGH_TO_START_S, assert_ended, started_pids
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, ErrorCode
@@ -280,9 +280,9 @@ def test_one_that_does_not_answer_is_ended_with_its_children(talk, failure, tmp_
         sys.stderr.flush()
         time.sleep(600)
     """
-    error = failure(talk(program, timeout_s=2.0)[0])
+    error = failure(talk(program, timeout_s=LONG_ENOUGH_TO_START_S)[0])
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
-    assert "did not answer within 2000 ms" in error.message
+    assert "did not answer within 5000 ms" in error.message
     assert "timeoutMs" in error.hint
     assert error.details["body"] == "waiting for nothing"
     assert error.details["retryable"] is False
@@ -297,7 +297,7 @@ def test_an_answer_without_line_end_is_waited_for(talk, failure):
         sys.stdout.flush()
         time.sleep(600)
     """
-    error = failure(talk(program, timeout_s=2.0)[0])
+    error = failure(talk(program, timeout_s=LONG_ENOUGH_TO_START_S)[0])
     assert "line end" in error.hint
 
 
@@ -496,7 +496,9 @@ def test_a_run_that_takes_too_long_is_ended(talk, failure, tmp_path):
         sys.stderr.flush()
         time.sleep(600)
     """
-    error = failure(talk(program, options=one_shot("python agent.py"), timeout_s=2.0)[0])
+    error = failure(
+        talk(program, options=one_shot("python agent.py"), timeout_s=LONG_ENOUGH_TO_START_S)[0]
+    )
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert error.details["body"] == "so far"
     assert_ended(started_pids(tmp_path))

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-__all__ = ["assert_ended", "started_pids"]
+__all__ = ["LONG_ENOUGH_TO_START_S", "assert_ended", "started_pids"]
+
+LONG_ENOUGH_TO_START_S: Final = 5.0
+"""In which a Python or two start on a busy machine, and do their first things."""
 
 
 def started_pids(folder: Path) -> list[int]:
