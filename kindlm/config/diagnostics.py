@@ -106,6 +106,16 @@ class Reporter:
             reason="schema",
         )
 
+    def variable_not_set(self, path: Path, name: str) -> None:
+        """Report an environment variable that a value needs, and that has none."""
+        self.error(
+            path,
+            f"The environment variable {name} is not set",
+            f"Set {name} in your environment or .env file",
+            reason="missing_environment",
+            missing=[name],
+        )
+
     def warning(
         self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any
     ) -> None:

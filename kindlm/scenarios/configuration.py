@@ -21,7 +21,6 @@ from kindlm.config.section import Maybe, Score, Seconds, Text, Url
 from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
 from kindlm.config.values import is_url
-from kindlm.errors import ErrorCode
 from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.suggestions import suggest
 from kindlm.suite import MAX_REPEAT
@@ -260,14 +259,7 @@ def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool
     for path, text in texts(value, ()):
         for name in unset_in(text, environ):
             found = True
-            reporter.error(
-                path,
-                f"The environment variable {name} is not set",
-                f"Set {name} in your environment or .env file",
-                reason="missing_environment",
-                code=ErrorCode.CONFIG_VALIDATION_ERROR,
-                missing=[name],
-            )
+            reporter.variable_not_set(path, name)
     return found
 
 

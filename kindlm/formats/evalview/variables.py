@@ -16,7 +16,6 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.interpolation import MARK
 from kindlm.config.places import Path
 from kindlm.config.raw import texts, walk
-from kindlm.errors import ErrorCode
 
 __all__ = ["expand", "has_all", "variables_in"]
 
@@ -56,14 +55,7 @@ def has_all(
             if name in environ:
                 continue
             complete = False
-            reporter.error(
-                path,
-                f"The environment variable {name} is not set",
-                f"Set {name} in your environment or .env file",
-                reason="missing_environment",
-                code=ErrorCode.CONFIG_VALIDATION_ERROR,
-                missing=[name],
-            )
+            reporter.variable_not_set(path, name)
     return complete
 
 
