@@ -14,14 +14,14 @@ from typing import Self
 from kindlm.agents import failures
 from kindlm.agents.command_output import printed_reply
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
+from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, TOO_MUCH
 from kindlm.agents.program_words import program_name, runnable
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import Command
 
-__all__ = ["MAX_OUTPUT_BYTES", "CommandAgent", "command_agent"]
+__all__ = ["CommandAgent", "command_agent"]
 
-MAX_OUTPUT_BYTES = 10_000_000
 _KEPT_STDERR_BYTES = 16_384
 _WHO = failures.Who("command")
 
@@ -59,8 +59,7 @@ class CommandAgent:
         except TimeoutError:
             return Err(self._too_slow(request.timeout_s, stdout, stderr))
         except TooMuchOutput:
-            megabytes = MAX_OUTPUT_BYTES // 1_000_000
-            return Err(self._error(f"printed more than {megabytes} MB", stdout, stderr))
+            return Err(self._error(TOO_MUCH, stdout, stderr))
         except (OSError, ValueError) as error:
             return Err(self._not_started(error))
         if code != 0:

@@ -15,10 +15,13 @@ from kindlm.agents.program_words import program_name
 from kindlm.agents.sandbox import SandboxError
 from kindlm.errors import ErrorCode, KindlmError
 
-__all__ = ["MAX_OUTPUT_BYTES", "of_exchange", "of_program"]
+__all__ = ["MAX_OUTPUT_BYTES", "TOO_MUCH", "of_exchange", "of_program"]
 
 MAX_OUTPUT_BYTES = 10_000_000
 """The longest answer, and the most that may wait to be read."""
+
+TOO_MUCH = f"printed more than {MAX_OUTPUT_BYTES // 1_000_000} MB"
+"""What a program did that printed more: a sentence goes on with it."""
 
 
 def of_program(
@@ -57,7 +60,7 @@ def of_exchange(
         timeout_s: how long it had, in seconds.
     """
     if isinstance(raised, TooMuchOutput):
-        return of_program(who, words, f"printed more than {MAX_OUTPUT_BYTES // 1_000_000} MB", log)
+        return of_program(who, words, TOO_MUCH, log)
     if isinstance(raised, SandboxError):
         return of_program(who, words, f"failed with its sandbox, {who.quote(str(raised))}", log)
     name = who.quote(program_name(words))
