@@ -9,12 +9,12 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
-from orders import SCRIPT, asked, hold, order, serve_orders, write_orders
-from workspace import Workspace, until
+from orders import SCRIPT, Silent, asked, hold, order, serve_orders, write_orders
+from processes import assert_ended, started_pids
+from workspace import Workspace, interrupt, signal_twice, until
 
 from kindlm.testing import LoopbackServer
 
@@ -34,24 +34,6 @@ time.sleep(600)
 def server() -> Iterator[LoopbackServer]:
     with serve_orders() as server:
         yield server
-
-
-def interrupt(process: subprocess.Popen[str], number: int, *, twice: bool) -> tuple[str, str]:
-    """Send the signal, and once more when it was taken note of."""
-    process.send_signal(number)
-    if twice:
-        assert process.stderr is not None
-        while "once more ends it" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(number)
-    return process.communicate(timeout=60)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def assert_stopped(
@@ -157,7 +139,7 @@ def test_programs_that_are_served_end_with_the_run(
     if ready:
         held()
     told = interrupt(process, signal.SIGTERM, twice=ready)
-    assert not [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)]
+    assert_ended(started_pids(workspace.root))
     assert_stopped(workspace, process, told)
 
 
@@ -175,7 +157,7 @@ def test_a_command_under_test_ends_with_the_run(
     pids = workspace.root / "pids"
     until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     told = interrupt(process, signal.SIGINT, twice=True)
-    assert not [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)]
+    assert_ended(started_pids(workspace.root))
     assert_stopped(workspace, process, told)
 
 
@@ -183,8 +165,7 @@ def test_connections_are_closed_when_calls_are_cut_off(workspace: Workspace) -> 
     """Seen from the other side of a call that never gets its answer."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        silent = type("Silent", (), {"url": url})()
-        write_orders(workspace, silent, 2)
+        write_orders(workspace, Silent(url), 2)
         process = workspace.start("test", "-j", "1")
         connection, _ = listening.accept()
         with connection:
@@ -266,11 +247,7 @@ def test_a_run_whose_history_is_busy_is_interrupted_once_it_can_be_written(
     held()
     with closing(sqlite3.connect(workspace.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        while "once more ends it" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        signal_twice(process, signal.SIGINT)
         assert workspace.query("SELECT ended FROM runs") == [(None,)]
         other.execute("ROLLBACK")
     assert_stopped(workspace, process, process.communicate(timeout=60))

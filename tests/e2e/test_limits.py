@@ -9,7 +9,7 @@ from operator import add
 from typing import Any
 
 import pytest
-from orders import asked, hold, order, write_orders
+from orders import Silent, asked, hold, order, write_orders
 from workspace import Workspace
 
 from kindlm.testing import LoopbackServer
@@ -215,7 +215,7 @@ def test_a_call_that_takes_too_long_is_cut_off_and_its_connection_closed(
         "run": {},
     }[what]
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        silent = type("Silent", (), {"url": f"http://127.0.0.1:{listening.getsockname()[1]}"})()
+        silent = Silent(f"http://127.0.0.1:{listening.getsockname()[1]}")
         write_orders(workspace, silent, plain(1), defaults=defaults)
         arguments = ("--max-time", "1") if what == "run" else ()
         process = workspace.start("test", *arguments)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from orders import hold, order, serve_orders, write_orders
-from workspace import Workspace
+from workspace import Workspace, interrupt
 
 from kindlm.testing import LoopbackServer
 
@@ -34,11 +34,9 @@ def test_lines_appear_while_the_run_goes_on_until_it_ends(
         assert tail.stdout is not None
         told = [tail.stdout.readline() for _ in range(2)]
         assert tail.poll() is None, "the run goes on"
-        process.send_signal(number)
         # The second signal ends what is in flight at once; a killed process hears none.
-        process.send_signal(number)
+        interrupt(process, number, twice=number == signal.SIGINT)
         rest, _ = tail.communicate(timeout=60)
-    process.communicate(timeout=60)
 
     assert told[0].startswith("✓ k0 · gpt #1  1/3, ")
     assert told[1].startswith('✗ k1 · gpt #1: Expected the output to contain "never')

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from processes import assert_ended
 from workspace import Workspace, until
 
 SUITE = """
@@ -44,14 +44,6 @@ def told(process: subprocess.Popen[str], beginning: str) -> list[str]:
         lines.append(process.stderr.readline())
         assert lines[-1], lines
     return lines
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_files_are_broken_and_mended_until_ctrl_c(project: Workspace) -> None:
@@ -99,7 +91,7 @@ def test_a_signal_interrupts_the_round_that_goes_on_and_leaves_nothing_running(
         stdout, _ = watch.communicate(timeout=60)
     assert watch.returncode == 1
     assert "INTERRUPTED" in stdout
-    assert not is_alive(int(pid.read_text()))
+    assert_ended([int(pid.read_text())])
     assert project.query("SELECT ended FROM runs") == [("interrupted",)]
 
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from processes import assert_ended, started_pids
 
 from kindlm.engine.services import start_services
 from kindlm.errors import Err, Ok
@@ -41,20 +41,6 @@ def start(services, body=None, ended=None):
             return result
 
     return asyncio.run(run())
-
-
-def is_running(pid: int) -> bool:
-    """Tell whether a process runs; one that was killed gets some time to be gone."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return False
-        if state in ("Z", "X"):
-            return False
-        os.sched_yield()
-    return True
 
 
 def test_a_service_gets_a_port_and_is_ready_when_it_prints_its_line(tmp_path):
@@ -90,11 +76,11 @@ def test_everything_a_service_started_is_ended_with_it(tmp_path):
     )
 
     async def body(ports):
-        return [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        return started_pids(tmp_path)
 
     pids = start([service(tmp_path, source)], body)
     assert len(pids) == 2
-    assert not any(is_running(pid) for pid in pids)
+    assert_ended(pids)
 
 
 def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path):
@@ -107,9 +93,9 @@ def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path):
     )
 
     async def body(ports):
-        return int((tmp_path / "pids").read_text())
+        return started_pids(tmp_path)
 
-    assert not is_running(start([service(tmp_path, source)], body))
+    assert_ended(start([service(tmp_path, source)], body))
 
 
 def test_a_service_that_can_not_bind_is_started_again_on_another_port(tmp_path):

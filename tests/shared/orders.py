@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from workspace import Workspace, until
@@ -15,6 +16,7 @@ from kindlm.testing import LoopbackServer
 
 __all__ = [
     "SCRIPT",
+    "Silent",
     "asked",
     "comparable",
     "events_of",
@@ -55,8 +57,18 @@ def order(name: str, *, judged: bool = True, says: str = "delivered", **more: An
     }
 
 
+@dataclass(frozen=True)
+class Silent:
+    """A server of which there is nothing but a place where a test listens."""
+
+    url: str
+
+
 def write_orders(
-    workspace: Workspace, server: LoopbackServer, tests: int | Sequence[Any] = 8, **changes: Any
+    workspace: Workspace,
+    server: LoopbackServer | Silent,
+    tests: int | Sequence[Any] = 8,
+    **changes: Any,
 ) -> None:
     """Write a suite of these tests, or of so many: k0, k1, …"""
     if isinstance(tests, int):

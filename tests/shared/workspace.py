@@ -18,7 +18,7 @@ import loaded_kindlm
 import pytest
 import yaml
 
-__all__ = ["KEY", "Workspace", "new_workspace", "until"]
+__all__ = ["KEY", "Workspace", "interrupt", "new_workspace", "signal_twice", "until"]
 
 KEY = "sk-e2e-7f3a9c51d2e84b06"
 
@@ -100,6 +100,24 @@ def new_workspace(root: Path) -> Workspace:
     """Return a project in an empty folder, with a key for the provider."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return Workspace(root, {**kept, "OPENAI_API_KEY": KEY, "CI": "true"})
+
+
+def interrupt(process: subprocess.Popen[str], number: int, *, twice: bool) -> tuple[str, str]:
+    """Send a run the signal, or two of them; return what else it wrote until it ended."""
+    if twice:
+        signal_twice(process, number)
+    else:
+        process.send_signal(number)
+    return process.communicate(timeout=60)
+
+
+def signal_twice(process: subprocess.Popen[str], number: int) -> None:
+    """Send a run the signal, and once more when it was taken note of: at once, both may be one."""
+    assert process.stderr is not None
+    process.send_signal(number)
+    while "once more ends it" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(number)
 
 
 def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
