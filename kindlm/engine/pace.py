@@ -13,6 +13,7 @@ A state machine with an injected clock; nothing here talks to a provider. Its ru
 - *Doubt* (`doubt.py`): the first refusal of an epoch does nothing more than that until the next
   outcomes show whether a limit is reached. One that came alone neither makes a pause nor a rate. A
   rate that was given up for one holds again if no more was let through until the next refusal.
+  Who asks for a pause of more than a minute is not doubted.
 - *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
   first call after a pause is refused again, the pause is ours: a second, two, four; then, unless a
   time was named, until the minute is over that began with the first call, for then a limit per
@@ -193,12 +194,15 @@ class Pace:
         """Take note that the provider has too much to do, or had too much of us (429, 503, 529)."""
         self._heed(turn, quotas)
         now = self._clock.monotonic()
+        paused_until = max(self._paused_until, now)
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
         if self._doubt is not None:
             self._doubt.bad += turn.number > self._doubt.first
             self._settle(self._doubt, turn)
         elif turn.number > self._epoch:
             self._congested(turn, now, retry_after_s)
+        elif self._paused_until > paused_until + LONGEST_PAUSE_S:
+            self._tell("refused", self._paused_until - now)
         self._give_back(turn)
 
     def ended(self, turn: Turn) -> None:
@@ -290,10 +294,12 @@ class Pace:
     def _settle(self, doubt: Doubt, turn: Turn) -> None:
         """Go on as it turned out, if it did with the outcome of this turn."""
         waits = any(doubt.first < n <= doubt.last for n in self._under_way if n != turn.number)
-        verdict = doubt.verdict(waits=waits)
+        now = self._clock.monotonic()
+        # Until so long a pause is over, nothing else would tell; and who names one means it.
+        is_meant = self._paused_until > now + LONGEST_PAUSE_S
+        verdict = "limit" if is_meant else doubt.verdict(waits=waits)
         if verdict is None:
             return
-        now = self._clock.monotonic()
         self._doubt = None
         self._doubts.settled(doubt, alone=verdict == "alone")
         if verdict == "limit":

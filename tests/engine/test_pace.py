@@ -336,6 +336,42 @@ def test_calls_that_failed_otherwise_decide_nothing_while_a_refusal_is_doubted()
     assert run_at_once(main()) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_a_long_pause_is_told_at_once_whichever_call_learns_of_it(number):
+    changes: list[PaceChange] = []
+
+    async def main() -> None:
+        pace = Pace(LoopClock(), changes.append, most=10)
+        turns = [await pace.turn() for _ in range(6)]
+        for turn in turns[:number]:
+            pace.refused(turn, None)
+        told = len(changes)
+        pace.refused(turns[number], 3600.0)
+        assert changes[told:]
+        for turn in turns[number + 1 :]:
+            pace.refused(turn, 3600.0)
+        assert len(changes) == told + 1
+
+    run_at_once(main())
+    assert (changes[-1].reason, changes[-1].pause_s) == ("refused", 3600.0)
+
+
+def test_a_long_pause_of_a_known_rate_is_told_at_once():
+    changes: list[PaceChange] = []
+    server = Server(TokenBucket(60, 3), 0.1)
+
+    async def main() -> None:
+        pace = Pace(LoopClock(), changes.append, most=4)
+        for _ in range(300):
+            await server.call(pace, await pace.turn())
+        assert changes[-1].calls_per_minute is not None
+        told = len(changes)
+        pace.refused(await pace.turn(), 3600.0)
+        assert [change.pause_s for change in changes[told:]] == [3600.0]
+
+    run_at_once(main())
+
+
 @pytest.mark.parametrize("factor", [0.5, 2])
 @pytest.mark.parametrize("kind", ["window", "bucket", "bucket that names no time"])
 def test_a_limit_that_changes_is_followed(kind, factor):
