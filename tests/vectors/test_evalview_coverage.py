@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).parent
-FILE = "evalview.jsonl"
+from held_vectors import held, vectors
+
+FILE: Final = "evalview.jsonl"
 
 NO_COUNTERPART: Final = {
     "mr-best": "a run is compared with one other run: there are no variants of a golden answer",
@@ -28,30 +25,16 @@ NOT_COMPARED: Final = {
 """What of the vectors of an area is not looked at, since kindlm does not tell it."""
 
 
-def held_areas() -> Iterator[str]:
-    """Yield the areas that tests are run with."""
-    for path in sorted(set(HERE.glob("test_evalview_*.py")) - {Path(__file__)}):
-        spec = importlib.util.spec_from_file_location(f"held_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, value in vars(module).items():
-            for mark in getattr(value, "pytestmark", ()) if name.startswith("test_") else ():
-                if mark.name == "vectors" and mark.args[0] == FILE:
-                    yield from mark.args[1:]
-
-
-def vectors() -> dict[str, str]:
-    lines = (HERE / "data" / FILE).read_text("utf-8").split("\n")
-    return {one["id"]: one["area"] for one in map(json.loads, filter(None, lines))}
+def held_areas() -> set[str]:
+    return {name for test in held(FILE) for name in test.names}
 
 
 def test_every_vector_is_held_or_has_no_counterpart() -> None:
-    found, held = vectors(), set(held_areas())
-    assert {name for name, area in found.items() if area not in held} == set(NO_COUNTERPART)
+    areas = held_areas()
+    left_out = {one["id"] for one in vectors(FILE) if one["area"] not in areas}
+    assert left_out == set(NO_COUNTERPART)
 
 
 def test_the_tables_name_what_there_is() -> None:
-    assert set(NO_COUNTERPART) <= vectors().keys()
-    assert set(NOT_COMPARED) <= set(held_areas())
+    assert set(NO_COUNTERPART) <= {one["id"] for one in vectors(FILE)}
+    assert set(NOT_COMPARED) <= held_areas()

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Final
 
+from held_vectors import held
 from scenario_departures import DEPARTURES, scenario_vectors
 
-HERE = Path(__file__).parent
-FILE = "scenario.jsonl"
-
-
-def held() -> Iterator[tuple[set[str], Any]]:
-    """Yield the areas and ids of each test, and its departures."""
-    for path in sorted(set(HERE.glob("test_scenario_*.py")) - {Path(__file__)}):
-        spec = importlib.util.spec_from_file_location(f"scenarios_held_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, value in vars(module).items():
-            for mark in getattr(value, "pytestmark", ()) if name.startswith("test_") else ():
-                if mark.name == "vectors" and mark.args[0] == FILE:
-                    yield set(mark.args[1:]), mark.kwargs.get("departures", {})
+FILE: Final = "scenario.jsonl"
 
 
 def test_every_vector_is_held_once_or_has_no_counterpart() -> None:
-    tests = list(held())
+    tests = list(held(FILE))
     times = Counter(
         {
-            vector["id"]: sum(bool({vector["id"], vector["area"]} & named) for named, _ in tests)
+            vector["id"]: sum(bool({vector["id"], vector["area"]} & test.names) for test in tests)
             for vector in scenario_vectors()
         }
     )
@@ -42,10 +25,10 @@ def test_every_vector_is_held_once_or_has_no_counterpart() -> None:
 
 
 def test_the_tests_of_departures_know_them() -> None:
-    for named, departures in held():
+    for test in held(FILE):
         for vector in scenario_vectors():
-            if {vector["id"], vector["area"]} & named and vector["id"] in DEPARTURES:
-                assert departures == DEPARTURES, vector["id"]
+            if {vector["id"], vector["area"]} & test.names and vector["id"] in DEPARTURES:
+                assert test.departures == DEPARTURES, vector["id"]
 
 
 def test_departures_are_of_vectors_and_differ_from_them() -> None:
