@@ -18,6 +18,7 @@ from kindlm.strict_json import parse_json
 from kindlm.unreachable import unreachable_reason
 
 __all__ = [
+    "SHORTEST_HIDDEN",
     "Who",
     "bad_option",
     "failed",
@@ -28,6 +29,13 @@ __all__ = [
     "of_status",
     "of_timeout",
 ]
+
+SHORTEST_HIDDEN = 6
+"""Characters of the shortest credential that is kept out of messages.
+
+It is less than what is taken out of the history: no check reads a message, so that it may lose a
+word rather than show a short password. What is shorter still is in too many words.
+"""
 
 _QUOTED_CHARACTERS = 200
 _QUOTED_LINES = 3

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from kindlm.agents.failures import Who, bad_option
+from kindlm.agents.failures import SHORTEST_HIDDEN, Who, bad_option
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
@@ -17,7 +17,6 @@ __all__ = ["HttpTarget", "http_target", "unknown_option"]
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # A value of these is no secret, however long it is.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-_SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +80,4 @@ def _secrets(target: AgentTarget) -> frozenset[str]:
         password = None
     if password:
         found |= {password, unquote(password)}
-    return frozenset(secret for secret in found if len(secret) >= _SHORTEST_SECRET)
+    return frozenset(secret for secret in found if len(secret) >= SHORTEST_HIDDEN)

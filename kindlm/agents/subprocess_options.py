@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.agents.failures import Who, bad_option
+from kindlm.agents.failures import SHORTEST_HIDDEN, Who, bad_option
 from kindlm.agents.http_request import PLACEHOLDERS, placeholders
 from kindlm.agents.http_target import unknown_option
 from kindlm.agents.json_values import PATH
 from kindlm.agents.reply_reading import Reading
 from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.secrecy import is_credential_name
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
@@ -23,8 +23,6 @@ SANDBOXES = ("local", "daytona")
 
 _PATHS = ("responsePath", "toolCallsPath")
 _OPTIONS = ("command", "oneShot", "env", "cwd", "sandbox", "snapshot", *_PATHS)
-_SECRET_NAME = re.compile(r"AUTH|COOKIE|KEY|TOKEN|SECRET|PASSWORD|SESSION", re.IGNORECASE)
-_SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ def _secrets(env: Any) -> frozenset[str]:
     return frozenset(
         value
         for name, value in env.items()
-        if _SECRET_NAME.search(str(name))
+        if is_credential_name(str(name))
         and isinstance(value, str)
-        and len(value) >= _SHORTEST_SECRET
+        and len(value) >= SHORTEST_HIDDEN
     )

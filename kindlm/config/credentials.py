@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
 from kindlm.config.url_secrets import secret_parts
+from kindlm.secrecy import SHORTEST_SECRET, is_credential_name
 from kindlm.suite import AgentTarget, Suite
 
 __all__ = [
@@ -35,10 +36,6 @@ __all__ = [
 HIDDEN = "[hidden]"
 """Stands for a credential in what is recorded."""
 
-_SHORTEST = 8
-"""Shorter values would be found in ordinary words."""
-
-_SECRET_NAME = re.compile(r"AUTH|COOKIE|KEY|TOKEN|SECRET|PASSWORD|SESSION", re.IGNORECASE)
 _PLACES = frozenset({"cwd", "path", "snapshot"})
 """Options that say where a program is."""
 
@@ -67,7 +64,9 @@ def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
         for address in addresses
     )
     found = {part for address in whole for part in secret_parts(address)}
-    return {each for part in found for each in (part, unquote(part)) if len(each) >= _SHORTEST}
+    return {
+        each for part in found for each in (part, unquote(part)) if len(each) >= SHORTEST_SECRET
+    }
 
 
 def credential_variables(suite: Suite) -> set[str]:
@@ -118,7 +117,7 @@ def _given(suite: Suite) -> Iterator[str]:
 def _authorizing(suite: Suite) -> Iterator[str]:
     for agent in suite.all_agents():
         for name, value in (*agent.headers.items(), *_variables(agent).items()):
-            if _SECRET_NAME.search(name):
+            if is_credential_name(name):
                 yield value
 
 
@@ -166,12 +165,14 @@ def header_secrets(headers: Mapping[str, Any]) -> Iterator[str]:
     """Yield the credentials that are written out in headers, of 8 characters or more."""
     for name, value in headers.items():
         if isinstance(value, str):
-            yield from (part for part in _literal_parts(name, value) if len(part) >= _SHORTEST)
+            yield from (
+                part for part in _literal_parts(name, value) if len(part) >= SHORTEST_SECRET
+            )
 
 
 def _literal_parts(name: str, value: str) -> Iterator[str]:
     """Yield what is secret in a header: all of it, what follows the scheme, values of cookies."""
-    if not _SECRET_NAME.search(name) or not _is_literal(value):
+    if not is_credential_name(name) or not _is_literal(value):
         return
     yield value
     _, _, credentials = value.partition(" ")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kindlm.errors import ErrorCode
 from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.secrecy import SHORTEST_SECRET, is_secret_name
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
 
@@ -17,19 +17,12 @@ if TYPE_CHECKING:
     from kindlm import events
 
 __all__ = [
-    "SHORTEST_SECRET",
-    "is_secret_name",
     "redactor",
     "remember_secrets",
     "remembered_secrets",
     "secret_values",
     "vocabulary",
 ]
-
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-
-SHORTEST_SECRET = 8
-"""Shorter values are no secrets worth the name, and would be found in ordinary words."""
 
 
 def vocabulary() -> frozenset[str]:
@@ -98,8 +91,3 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     # find these takes a while, and most environments hold no secret.
     words = vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
-
-
-def is_secret_name(name: str) -> bool:
-    """Tell whether a variable holds a secret, by its name."""
-    return _SECRET_NAME.search(name) is not None

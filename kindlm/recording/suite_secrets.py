@@ -12,7 +12,8 @@ from kindlm.config.credentials import (
 )
 from kindlm.config.interpolation import names_in
 from kindlm.formats.evalview.variables import variables_in
-from kindlm.recording.secrets import SHORTEST_SECRET, is_secret_name, secret_values
+from kindlm.recording.secrets import secret_values
+from kindlm.secrecy import SHORTEST_SECRET, is_secret_name
 from kindlm.suite import Suite
 
 __all__ = ["short_secrets", "suite_secrets"]

@@ -207,6 +207,12 @@ def test_credentials_never_show(talk, http, failure):
     assert "[hidden]" in error.message
 
 
+def test_what_is_too_short_to_be_a_credential_leaves_words_whole(talk, http, failure):
+    headers = {"X-Api-Key": "s3cr3t", "X-Shop": "order"}
+    (result,), _ = talk(http({"error": "s3cr3t: no such order"}, status=401), headers=headers)
+    assert "[hidden]: no such order" in failure(result).message
+
+
 @pytest.mark.parametrize("charset", ["idna", "zip", "undefined", "nonsense", "rot13", "utf-8\\"])
 def test_a_charset_that_is_none_does_no_harm(peer, http, make, ask, success, charset):
     async def run():

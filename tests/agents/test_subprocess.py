@@ -416,6 +416,13 @@ def test_secrets_of_its_environment_are_in_no_message(talk, failure):
     assert "key is [hidden]" in error.message
 
 
+def test_what_is_too_short_to_be_a_secret_leaves_words_whole(talk, failure):
+    env = {"SHOP_KEY": "s3cr3t", "DESK_KEY": "order"}
+    program = "import os, sys; sys.exit(os.environ['SHOP_KEY'] + ': no such order')"
+    error = failure(talk(program, options={"env": env})[0])
+    assert "[hidden]: no such order" in error.message
+
+
 # A program for one message.
 
 PRINT = "import sys; print(sys.argv[1:], sys.stdin.read())"
