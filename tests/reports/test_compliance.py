@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -107,7 +108,7 @@ def test_the_audit_trail_names_the_head_and_tells_of_tampering(history: Any, rec
     document = written(recorded)
     assert f"`{head.hash}` | as recorded |" in section(document, "Audit trail")
 
-    with sqlite3.connect(history.path) as db:
+    with closing(sqlite3.connect(history.path)) as db, db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("DELETE FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'contents'")
         db.execute("PRAGMA writable_schema = RESET")
@@ -126,7 +127,7 @@ def test_tables_that_were_changed_make_it_no_evidence(
     writer.suite(tests=[make.planned()], config=config(**own, **text))
     writer.execution(assertions=(make.failed(),))
     before = written(writer.finish())
-    with sqlite3.connect(history.path) as db:
+    with closing(sqlite3.connect(history.path)) as db, db:
         db.execute("UPDATE executions SET status = 'passed'")
     document = written(history.view("aaaa2222"))
 
@@ -243,7 +244,6 @@ def test_a_template_reaches_nothing_but_the_facts(writer: Any, make: Any, text: 
     writer.suite(tests=[make.planned()], config=config(framework="custom", text=text))
     writer.execution(assertions=(make.passed(),))
     document = written(writer.finish())
-    assert "class" not in document.replace("unsafe", "") or "could not be written" in document
     assert "root:" not in document
     assert document.startswith("# The report could not be written")
 
