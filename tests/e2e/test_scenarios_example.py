@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from free_ports import free_ports
 from pytest_project import pytest_environment, run_inside
 from scenario_examples import copied, good_and_rude, held_against, lost_checks, rows
 
@@ -133,7 +133,7 @@ def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture
     install, *blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     assert "pip install" in install
     commands = [line for block in blocks for line in block.splitlines()]
-    shop, model = free_ports()
+    shop, model = map(str, free_ports(2))
     script = [f"{line.replace('8001', model)}\necho $? {shlex.quote(line)}" for line in commands]
     environ = {
         **pytest_environment(),
@@ -153,12 +153,6 @@ def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture
     assert rows(project, "SELECT test, error_code FROM executions WHERE status = 'errored'") == [
         ("tests/test_program.py::test_asks_first", "PROVIDER_TIMEOUT")
     ]
-
-
-def free_ports() -> tuple[str, str]:
-    loopback = ("127.0.0.1", 0)
-    with socket.create_server(loopback) as one, socket.create_server(loopback) as other:
-        return str(one.getsockname()[1]), str(other.getsockname()[1])
 
 
 def followed(script: str, environ: dict[str, str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from free_ports import free_ports
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -66,9 +67,7 @@ def test_it_serves_until_it_is_told_to_end(start, number):
 
 
 def test_it_takes_the_port_of_the_environment(start):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     assert url_of(start("--script", "support", PORT=str(port))).endswith(f":{port}")
 
 

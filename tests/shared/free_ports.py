@@ -1,0 +1,27 @@
+"""Ports for programs that have to be told theirs before they start."""
+
+from __future__ import annotations
+
+import random
+import socket
+from itertools import islice
+from typing import Final
+
+__all__ = ["free_ports"]
+
+_GIVEN_TO_NOBODY: Final = range(20_000, 32_000)
+"""Below what Linux (32768 on) and macOS (49152 on) give to those who ask for any port."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports on which nobody listens: they stay free, whatever other tests listen on."""
+    ports = random.SystemRandom().sample(_GIVEN_TO_NOBODY, len(_GIVEN_TO_NOBODY))
+    return list(islice(filter(_is_free, ports), count))
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
