@@ -16,6 +16,7 @@ settings.register_profile("kindlm", settings(), deadline=None)
 settings.load_profile("kindlm")
 
 _SETTINGS = (
+    "COLUMNS",
     "DEBUG",
     "FORCE_COLOR",
     "GITHUB_ACTIONS",
@@ -23,6 +24,8 @@ _SETTINGS = (
     "KINDLM_DB",
     "KINDLM_LOG",
     "NO_COLOR",
+    *(f"{scheme}_PROXY" for scheme in ("ALL", "HTTP", "HTTPS")),
+    *(f"{scheme}_proxy" for scheme in ("all", "http", "https")),
 )
 """What a CI service or a developer may have set, and changes what kindlm does or writes."""
 
