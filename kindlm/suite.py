@@ -371,6 +371,11 @@ class Suite:
     compliance: Compliance | None = None
     unread: tuple[str, ...] = ()
 
+    @property
+    def has_document(self) -> bool:
+        """Whether a compliance report is written after each run of it."""
+        return self.compliance is not None and self.compliance.enabled
+
     def all_agents(self) -> tuple[AgentTarget, ...]:
         """Return the agents of the suite and those of its cases."""
         own = (case.agent for case in self.cases if case.agent is not None)

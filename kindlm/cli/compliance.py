@@ -8,8 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
+from rich.console import Console
+
+from kindlm.cli.console import note, show
 from kindlm.cli.output_file import STDOUT, open_output, open_report
 from kindlm.cli.reporters import Reporter, distinct, spare
+from kindlm.cli.shown_path import shown_path
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
@@ -17,9 +21,8 @@ from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance.pdf import pdf_of, require_pdf
 from kindlm.reports.compliance.report import REPORT, document_of
 from kindlm.reports.registry import ReportOptions
-from kindlm.suite import Suite
 
-__all__ = ["check_pdf", "suites_with_documents", "write_documents", "write_pdf"]
+__all__ = ["check_pdf", "write_pdf", "write_wanted"]
 
 _USUAL_FOLDER = "./compliance-reports"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -46,7 +49,43 @@ def check_pdf(
     return spare([pdf], database, suites, referenced)
 
 
-def write_documents(
+def write_wanted(
+    request: RunRequest,
+    view: RunView,
+    options: ReportOptions,
+    console: Console,
+    *,
+    of_all: bool,
+    pdf: Path | None,
+    noted: bool,
+) -> list[KindlmError]:
+    """Write the documents of the suites that have them, or `of_all`; show what could not be.
+
+    That is returned, too. With `pdf`, they are written as that file as well; where it is to be
+    `noted`, the user is told of each document.
+    """
+    wanted = view.suites if of_all else _with_documents(request, view)
+    errors: list[KindlmError] = []
+    for written in _write_documents(request, view, options, wanted):
+        if isinstance(written, KindlmError):
+            errors.append(written)
+        elif noted:
+            note(f"Compliance report: {shown_path(written)}", console)
+    if pdf is not None:
+        error = write_pdf(view, pdf, options, wanted)
+        # What is wrong with a document need not be told of each of its forms.
+        errors += [] if error is None or error in errors else [error]
+    show(errors, console)
+    return errors
+
+
+def _with_documents(request: RunRequest, view: RunView) -> list[SuiteView]:
+    """Return the suites of a run that have `compliance` enabled."""
+    enabled = {suite.path for suite in request.suites if suite.has_document}
+    return [suite for suite in view.suites if suite.path in enabled]
+
+
+def _write_documents(
     request: RunRequest, view: RunView, options: ReportOptions, suites: Iterable[SuiteView]
 ) -> Iterator[Path | KindlmError]:
     """Write a document for each of the suites, to its `outputDir`, relative to its file.
@@ -70,12 +109,6 @@ def write_documents(
             yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o")
         else:
             yield file if document.problem is None else document.problem
-
-
-def suites_with_documents(request: RunRequest, view: RunView) -> list[SuiteView]:
-    """Return the suites of a run that have `compliance` enabled."""
-    enabled = {suite.path for suite in request.suites if _is_enabled(suite)}
-    return [suite for suite in view.suites if suite.path in enabled]
 
 
 def write_pdf(
@@ -108,10 +141,6 @@ def _unused(stem: Path, written: set[str]) -> Path:
     file = next(file for file in files if os.path.realpath(file).casefold() not in written)
     written.add(os.path.realpath(file).casefold())
     return file
-
-
-def _is_enabled(suite: Suite) -> bool:
-    return suite.compliance is not None and suite.compliance.enabled
 
 
 def _pdf_to_stdout() -> KindlmError:

@@ -30,12 +30,23 @@ from kindlm.cli.reporters import (
 )
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded, no_selection
+from kindlm.cli.shown_path import shown_path
+from kindlm.cli.test_run_problems import (
+    no_report_of_a_plan,
+    no_tests,
+    not_imported,
+    nothing_selected,
+    nothing_to_force,
+    pdf_of_what,
+    run_elsewhere,
+    writes_lost,
+)
 from kindlm.config import Diagnostic
 from kindlm.engine.cutting_off import leaving_nothing
 from kindlm.engine.finishing import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.history.lost_writes import lost_writes
 from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
@@ -81,9 +92,9 @@ def run_tests(options: TestOptions) -> int:
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     if options.force_resume and options.resume is None:
-        fail([_nothing_to_force()], console)
+        fail([nothing_to_force()], console)
     if options.dry_run and (options.reporters or options.output):
-        fail([_no_report_of_a_plan()], console)
+        fail([no_report_of_a_plan()], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     configured = or_fail(_configured(options, project.root))
     reporters = [*reporters, *configured]
@@ -96,7 +107,7 @@ def run_tests(options: TestOptions) -> int:
         load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
     )
     if options.pdf is not None and not (options.compliance or _has_documents(loaded.suites)):
-        fail([_pdf_of_what()], console)
+        fail([pdf_of_what()], console)
     or_fail(_check_files(reporters, options, project, loaded))
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
@@ -105,7 +116,7 @@ def run_tests(options: TestOptions) -> int:
         return record_and_report(request, unfinished.run, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         has_tests = any(suite.cases for suite in request.suites)
-        error = _nothing_selected(options.shard) if has_tests else _no_tests(request.suites)
+        error = nothing_selected(options.shard) if has_tests else no_tests(request.suites)
         fail([error], console)
     if options.dry_run:
         return _show_plan(request, options, console)
@@ -154,7 +165,7 @@ def record_and_report(
                 held=held,
             )
         except (LockHeldError, SealedError) as error:
-            fail([_run_elsewhere(run, error)], console)
+            fail([run_elsewhere(run, error)], console)
         return report_run(request, run, reporters, options, console)
 
 
@@ -169,14 +180,14 @@ def _unfinished(options: TestOptions) -> Unfinished:
         found = find_unfinished(reader, options.resume)
         if lost := lost_writes(database):
             if isinstance(found, Err):
-                fail([found.error, _writes_lost(lost, database)])
-            warn(_writes_lost(lost, database).message, "What is missing by that is run again.")
+                fail([found.error, writes_lost(lost, database)])
+            warn(writes_lost(lost, database).message, "What is missing by that is run again.")
         run = or_fail(found)
         held_by = holder(database, f"run/{run}")
         if held_by is not None:
-            fail([_run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
+            fail([run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
         if (file := find_unwritten(database, run, reader)) is not None:
-            fail([_not_imported(run, file, _shown(database))])
+            fail([not_imported(run, file, database)])
         return read_unfinished(reader, run)
 
 
@@ -224,7 +235,7 @@ def record_run(
         finally:
             # However it ended: what was not written must not be lost with the process.
             if log.failure:
-                shown = _shown(request.database)
+                shown = shown_path(request.database)
                 keep_unwritten(log, run, shown, lambda error: show([error], console))
         if log.failure:
             return
@@ -246,7 +257,7 @@ def report_run(
         look = _report_options(request, options, console)
         unwritten = find_unwritten(request.database, run, view.db)
         if unwritten is not None:
-            look = replace(look, first=import_command(unwritten, _shown(request.database)))
+            look = replace(look, first=import_command(unwritten, shown_path(request.database)))
             # So says the file; the history itself can not until that is imported.
             view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
         errors = write_reports(reporters, view, look)
@@ -267,25 +278,21 @@ def _write_compliance(
     if not (options.compliance or _has_documents(request.suites)):
         return []
     # It takes a template engine, and few runs have it.
-    from kindlm.cli.compliance import suites_with_documents, write_documents, write_pdf
+    from kindlm.cli.compliance import write_wanted
 
-    wanted = view.suites if options.compliance else suites_with_documents(request, view)
-    errors: list[KindlmError] = []
-    for written in write_documents(request, view, look, wanted):
-        if isinstance(written, KindlmError):
-            errors.append(written)
-        elif options.warnings:
-            note(f"Compliance report: {_shown(written)}", console)
-    if options.pdf is not None:
-        error = write_pdf(view, options.pdf, look, wanted)
-        # What is wrong with a document need not be told of each of its forms.
-        errors += [] if error is None or error in errors else [error]
-    show(errors, console)
-    return errors
+    return write_wanted(
+        request,
+        view,
+        look,
+        console,
+        of_all=options.compliance,
+        pdf=options.pdf,
+        noted=options.warnings,
+    )
 
 
 def _has_documents(suites: Iterable[Suite]) -> bool:
-    return any(suite.compliance and suite.compliance.enabled for suite in suites)
+    return any(suite.has_document for suite in suites)
 
 
 async def _run(
@@ -332,7 +339,7 @@ def _report_options(request: RunRequest, options: TestOptions, console: Console)
         color=wants_color(sys.stdout),
         width=console.width,
         verbose=options.verbose,
-        database=_shown(request.database),
+        database=shown_path(request.database),
         named=options.database is not None,
     )
     return of_project(look, request.root)
@@ -347,88 +354,3 @@ def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None
     is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
     if options.compat and options.warnings and not is_judged:
         note("--compat judges EvalView test cases, and there are none here.", console)
-
-
-def _pdf_of_what() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--pdf is the form of the compliance report, which was not asked for.",
-        "Add --compliance, or set compliance.enabled in a suite.",
-    )
-
-
-def _no_report_of_a_plan() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--dry-run runs nothing that could be reported.",
-        "Leave out --reporter and --output, or --dry-run.",
-    )
-
-
-def _nothing_to_force() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--force-resume resumes nothing by itself.",
-        "Write which run: kindlm test --resume RUN --force-resume",
-    )
-
-
-def _shown(path: Path) -> str:
-    """Return a path as a user would type it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
-def _writes_lost(count: int, database: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"What was recorded last is lost: {_shown(database)}-wal is damaged, and {count:,} of the"
-        " writes in it can not be read.",
-        f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",
-    )
-
-
-def _not_imported(run: str, file: Path, database: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} can not be resumed yet: events of it that could not be written are in {file}.",
-        f"Bring them in first: {import_command(file, database)}; or delete the file, and what is"
-        " in it is run again.",
-    )
-
-
-def _run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
-    if isinstance(error, SealedError):
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"Another process has finished run {run} meanwhile.",
-            f"Look at it: kindlm show {run}",
-        )
-    who = error.holder
-    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} goes on already: {by} holds it.",
-        "Wait until it has ended, or end it; then: kindlm test --resume",
-    )
-
-
-def _no_tests(suites: Sequence[Suite]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Nothing was tested: there are no tests in {', '.join(suite.path for suite in suites)}.",
-        "Write one: a function test_… under @scenario. What skips itself has none.",
-    )
-
-
-def _nothing_selected(shard: str | None) -> KindlmError:
-    fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
-    fewer = "" if shard is None else "take fewer shards than there are tests; "
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Nothing was tested: {fits}.",
-        f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
-        "kindlm validate counts the tests.",
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
+from kindlm.cli.shown_path import shown_path
 from kindlm.pytest_plugin.live_run import LiveRun, told_failure
 from kindlm.pytest_plugin.request import Asked
 from kindlm.recording.secrets import redactor
@@ -34,12 +34,5 @@ def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> 
 
 def show_command(name: str, asked: Asked) -> str:
     """Return the command that shows a run or a group."""
-    where = f" --db {shlex.quote(_shown(asked.database))}" if asked.named else ""
+    where = f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""
     return f"kindlm show {name}{where}"
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
