@@ -37,6 +37,8 @@ __all__ = [
     "TargetsOption",
     "TestsOption",
     "VerboseOption",
+    "given_paths",
+    "given_tags",
 ]
 
 # As in kindlm.yaml, whose schema takes too long to load where only help is asked for.
@@ -211,3 +213,13 @@ JudgeCostOption = Annotated[
     float | None,
     typer.Option("--max-cost", metavar="USD", min=0, help="Stop when judges cost more."),
 ]
+
+
+def given_paths(paths: list[Path] | None, config: Path | None) -> tuple[Path, ...]:
+    """Return what PATH and `--config` name together."""
+    return (*(paths or ()), *((config,) if config is not None else ()))
+
+
+def given_tags(tags: str | None) -> tuple[str, ...]:
+    """Return the tags of `--tags`."""
+    return () if tags is None else tuple(tag.strip() for tag in tags.split(","))

@@ -26,6 +26,8 @@ from kindlm.cli.options import (
     TagsOption,
     TargetsOption,
     TestsOption,
+    given_paths,
+    given_tags,
 )
 from kindlm.garbage import put_off
 
@@ -85,10 +87,10 @@ def replay_command(
         from kindlm.cli.request import TestOptions
 
     options = TestOptions(
-        paths=(*(paths or ()), *((config,) if config else ())),
+        paths=given_paths(paths, config),
         suite=suite,
         tests=tuple(test or ()),
-        tags=() if tags is None else tuple(tag.strip() for tag in tags.split(",")),
+        tags=given_tags(tags),
         models=tuple(model or ()),
         repeat=runs,
         gate=gate,

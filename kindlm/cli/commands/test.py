@@ -27,6 +27,8 @@ from kindlm.cli.options import (
     TagsOption,
     TargetsOption,
     TestsOption,
+    given_paths,
+    given_tags,
 )
 from kindlm.garbage import put_off
 
@@ -134,10 +136,10 @@ def test_command(
         from kindlm.cli.test_run import run_tests
 
     options = TestOptions(
-        paths=(*(paths or ()), *((config,) if config else ())),
+        paths=given_paths(paths, config),
         suite=suite,
         tests=tuple(test or ()),
-        tags=() if tags is None else tuple(tag.strip() for tag in tags.split(",")),
+        tags=given_tags(tags),
         models=tuple(model or ()),
         failed=failed,
         repeat=runs,
