@@ -1,0 +1,71 @@
+"""What a run was asked for is recorded, and asked for again when the run is resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from suites import make_suite
+
+from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.resumption import as_recorded
+from kindlm.errors import Ok
+from kindlm.events import RunOptions
+from kindlm.history.resumption import RecordedSuite, RecordedTest, Unfinished
+from kindlm.plan import Earlier
+from kindlm.recording.loading import Loaded
+from kindlm.recording.project import Project
+from kindlm.suite import ModelParams, ModelTarget
+
+ASKED_FOR = RunOptions(
+    paths=["kindlm.yaml"],
+    suite="support",
+    tests=["refund", "order"],
+    tags=["slow", "paid"],
+    models=["gpt"],
+    repeat=7,
+    gate="95",
+    concurrency=5,
+    timeout_ms=4_000,
+    failed=True,
+    shard="2/3",
+    max_cost_usd=0.0,
+    max_rpm=30.5,
+    cache=True,
+    compat="evalview",
+)
+NOT_ASKED_FOR_AGAIN = {"fail_fast", "runner"}
+"""The first has to be given anew; runs that have the second can not be resumed by kindlm."""
+
+
+def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: Path) -> None:
+    default = RunOptions()
+    fields = RunOptions.model_fields
+    left_out = {name for name in fields if getattr(ASKED_FOR, name) == getattr(default, name)}
+    assert left_out == NOT_ASKED_FOR_AGAIN
+
+    (tmp_path / "kindlm.yaml").touch()
+    refund = RecordedTest("refund", "gpt", selected=True, skip=False, repeat=7)
+    began_with = Unfinished(
+        run="r",
+        options=ASKED_FOR.model_copy(update={"fail_fast": True}),
+        group=None,
+        planned=7,
+        suites=(RecordedSuite(0, "support", "kindlm.yaml", "0123456789ab", (refund,)),),
+        started=(0,),
+        earlier=Earlier(),
+        duration_ms=0.0,
+    )
+    resumed = as_recorded(TestOptions(database=history.path), began_with, tmp_path)
+    assert isinstance(resumed, Ok)
+    suite = make_suite(models={"gpt": ModelTarget("gpt", "p", "house", ModelParams())})
+    request = make_request(
+        Loaded((suite,), (), (), (), (), (), ()),
+        Project(tmp_path, history.path),
+        resumed.value,
+        Console(stderr=True),
+        began_with,
+    )
+    assert isinstance(request, Ok)
+    assert request.value.options == ASKED_FOR
