@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from kindlm.errors import KindlmError, SourceLocation
 
 __all__ = [
-    "MAX_REPEAT",
-    "MAX_TIMEOUT_S",
     "TOOL_PLACEHOLDER",
     "AgentTarget",
     "Case",
@@ -132,12 +130,6 @@ class Fault(StrEnum):
     ERROR = "error"
     MALFORMED = "malformed"
 
-
-MAX_REPEAT = 100
-"""How often a test can be run in a run."""
-
-MAX_TIMEOUT_S = 7 * 24 * 3600
-"""How long a scenario may be given: what is longer is meant to be no limit, and there is one."""
 
 TOOL_PLACEHOLDER = re.compile(r"\{\{[ \t]*((?:args|state)(?:\.[\w-]+|\[[0-9]+\])+)[ \t]*\}\}")
 """What is filled in when a tool answers: `{{args.order_id}}`, `{{state.items[0].price}}`."""

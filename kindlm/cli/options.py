@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from kindlm.bounds import MAX_CONCURRENCY
+
 __all__ = [
-    "MAX_CONCURRENCY",
-    "MAX_REPEAT",
     "Compat",
     "CompatOption",
     "ConcurrencyOption",
@@ -40,10 +40,6 @@ __all__ = [
     "given_paths",
     "given_tags",
 ]
-
-# As in kindlm.yaml, whose schema takes too long to load where only help is asked for.
-MAX_REPEAT = 100
-MAX_CONCURRENCY = 32
 
 
 class ListFormat(StrEnum):

@@ -16,6 +16,7 @@ from kindlm.config.expect_schema import ExpectConfig
 from kindlm.config.section import (
     EXTENSION,
     WHOLE,
+    Concurrency,
     Count,
     Maybe,
     Milliseconds,
@@ -253,7 +254,7 @@ class DefaultsConfig(Section):
 
     repeat: Repeat = Field(default=1, examples=[3])
     """How often a test runs on each of its targets."""
-    concurrency: Annotated[int, Field(ge=1, le=32), WHOLE] = Field(default=4, examples=[8])
+    concurrency: Concurrency = Field(default=4, examples=[8])
     """How many executions run at once."""
     timeout_ms: Milliseconds = Field(default=60_000, examples=[30_000])
     """Milliseconds for one call of a provider, an agent or a command."""

@@ -7,12 +7,13 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
 from kindlm.config.values import check_pattern, check_url, integral, not_null
-from kindlm.suite import MAX_REPEAT, MAX_TIMEOUT_S
 
 __all__ = [
     "EXTENSION",
     "WHOLE",
+    "Concurrency",
     "Count",
     "Maybe",
     "Milliseconds",
@@ -40,6 +41,7 @@ Score = Annotated[float, Field(ge=0, le=1)]
 WHOLE = BeforeValidator(integral)
 Count = Annotated[int, Field(ge=0), WHOLE]
 Repeat = Annotated[int, Field(ge=1, le=MAX_REPEAT), WHOLE]
+Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY), WHOLE]
 Milliseconds = Annotated[int, Field(ge=1000), WHOLE]
 Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]

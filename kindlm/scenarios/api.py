@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kindlm.suite import MAX_REPEAT, MAX_TIMEOUT_S
+from kindlm.bounds import MAX_REPEAT, MAX_TIMEOUT_S
 
 __all__ = ["ScenarioSpec", "scenario", "spec_of"]
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel, to_snake
 
+from kindlm.bounds import MAX_REPEAT
 from kindlm.config.agent_rules import check_agent
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.credentials import header_secrets
@@ -23,7 +24,6 @@ from kindlm.config.validation import fit
 from kindlm.config.values import is_url
 from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.suggestions import suggest
-from kindlm.suite import MAX_REPEAT
 
 __all__ = [
     "AGENT",

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from kindlm.bounds import MAX_REPEAT
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
-    MAX_REPEAT,
     CompatOption,
     ConcurrencyOption,
     ConfigOption,
