@@ -18,6 +18,7 @@ from kindlm.strict_json import parse_json
 from kindlm_store import REDACTED
 
 __all__ = [
+    "UNNAMED",
     "Cost",
     "CostSource",
     "FinishReason",
@@ -35,6 +36,10 @@ __all__ = [
     "cost_of",
     "text_lacks_a_secret",
 ]
+
+
+UNNAMED = "unknown"
+"""The name of a call that an agent tells of without one; nobody knows which tool it is."""
 
 
 class Role(StrEnum):

@@ -38,7 +38,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.reported_errors import error_text, tells_failure
 from kindlm.agents.tool_entries import tool_answer
 from kindlm.agents.unreadable import MAX_EVENTS, refuse_more
-from kindlm.transcript import Usage
+from kindlm.transcript import UNNAMED, Usage
 
 __all__ = ["Heard", "Piece", "hear"]
 
@@ -51,7 +51,6 @@ _TEXTS = ("text", "message", "content", "data")
 _IDS = ("id", "tool_call_id", "call_id", "toolCallId")
 _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
-_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class _Draft:
 
     def _call(self, said: Mapping[str, Any]) -> None:
         arguments = next((said[key] for key in _ARGUMENTS if key in said), None)
-        self.calls.add(_first_text(said, _NAMES) or _UNKNOWN, _first_text(said, _IDS), arguments)
+        self.calls.add(_first_text(said, _NAMES) or UNNAMED, _first_text(said, _IDS), arguments)
 
     def _answer(self, said: Mapping[str, Any]) -> None:
         made = self.calls.find(_first_text(said, _IDS), _first_text(said, _NAMES))

@@ -21,7 +21,13 @@ from typing import Any
 from kindlm.agents.call_matching import Calls
 from kindlm.agents.json_values import compact_json, lookup
 from kindlm.agents.reply_reading import bounded, read_model, read_usage
-from kindlm.agents.tool_entries import call_entries, failed_tool, read_tool_uses
+from kindlm.agents.tool_entries import (
+    call_entries,
+    failed_tool,
+    read_tool_uses,
+    single_call,
+    together,
+)
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
@@ -58,6 +64,7 @@ _SPEAKERS = {
     "remove": Speaker.NOBODY,
 }
 _CALLS = ("tool_calls", "additional_kwargs.tool_calls")
+_SINGLE = ("function_call", "additional_kwargs.function_call")
 _INVALID = "invalid_tool_calls"
 _USAGES = (
     "usage_metadata",
@@ -224,8 +231,9 @@ def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
         if isinstance(part, dict) and part.get("type") == "tool_use"
     ]
     lists = [call_entries(lookup(value, path), path) for path in _CALLS]
-    written = next(filter(None, [*lists, parts]), [])
-    entries = [*written, *call_entries(lookup(value, _INVALID), _INVALID)]
+    single = [single_call(lookup(value, path), path) for path in _SINGLE]
+    invalid = call_entries(lookup(value, _INVALID), _INVALID)
+    entries = together(*lists, *single, parts, invalid)
     return tuple(
         use.call if _string(entry.get("id")) else replace(use.call, id="")
         for use, entry in zip(read_tool_uses(entries), entries, strict=True)

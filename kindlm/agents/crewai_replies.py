@@ -7,11 +7,11 @@ A server of the user's tells of tasks in its own words, or returns what CrewAI r
 |---|---|
 | `result`, `output`, `final_output`, `raw` | the text, or an object that holds it likewise |
 | `tasks`, `tasks_output` | of each task `tool`, `inputs`, `output` or `raw`, `status`, `error` |
-| `agent_executions` | the same for each agent: `tool_used`, `output` |
+| `agent_executions` | the same for each agent: `tool_used`, `output`; of tools no task names |
 | `usage_metrics`, `token_usage` | `prompt_tokens`, `completion_tokens`, `total_cost` |
 
-A task that names no tool has the calls in its `messages`; without any `messages` it is the tool
-`crew_task`, as in EvalView.
+Calls in the `messages` of a task count, too. A task that names no tool and has no `messages` is
+the tool `crew_task`, as in EvalView.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kindlm.agents.agent_events import Heard
 from kindlm.agents.call_matching import lost_answers
 from kindlm.agents.chat_messages import read_messages, spoken
 from kindlm.agents.json_values import compact_json
+from kindlm.agents.repeated_calls import told_anew
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
@@ -66,7 +67,7 @@ def read_crew(text: str) -> Heard:
     if not answer and value.get("error"):
         raise AgentFailed(error_text({"error": value["error"]}))
     tasks = _entries(value, _TASKS)
-    executions = [] if tasks else _entries(value, ("agent_executions",))
+    executions = _entries(value, ("agent_executions",))
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
     uses, lost = _uses(tasks, executions)
@@ -104,17 +105,23 @@ def _uses(
     uses, lost, read = list[ToolUse](), 0, 0
     for index, task in enumerate(tasks):
         name, messages = _name(task, "tool"), task.get("messages")
-        if name is None and isinstance(messages, list):
+        is_silent = name is None and isinstance(messages, list)
+        own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
+        uses += own
+        if isinstance(messages, list):
             read += len(messages)
             refuse_more(read, MAX_MESSAGES, "messages")
             said = spoken(read_messages(messages))
-            uses += said.tool_uses
+            calls = [use.call for use in said.tool_uses]
+            new = told_anew((use.call for use in own), calls)
+            uses += [said.tool_uses[position] for position in new]
             lost += said.lost
             refuse_more(len(uses), MAX_CALLS, "tool calls")
-        else:
-            uses.append(_use(task, name or _TASK, f"task-{index}"))
+    told = {use.call.name for use in uses}
     for index, execution in enumerate(executions):
         name = _name(execution, "tool_used") or _EXECUTION
+        if tasks and (name in told or name == _EXECUTION):
+            continue  # it says less of what the tasks tell
         uses.append(_use(execution, name, f"exec-{index}"))
     return tuple(uses), lost
 

@@ -45,8 +45,8 @@ def read_value(text: str, sent: Sent) -> Heard:
         raise UnreadableReply("it is no JSON object")
     reply = GraphReply(sent)
     reply.add_state({**value, **_inner_state(value)})
-    for step in _steps(value):
-        reply.add_step(step)
+    reply.add_steps(_steps(value))
+    reply.add_steps(list(_pairs(value)))
     return reply.finished()
 
 
@@ -134,11 +134,13 @@ def _inner_state(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((part for part in inner if isinstance(part, dict) and "messages" in part), {})
 
 
-def _steps(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _steps(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     steps = value.get("steps")
-    if isinstance(steps, list) and steps:
-        yield from (step for step in steps if isinstance(step, dict))
-        return
+    listed = steps if isinstance(steps, list) else ()
+    return [step for step in listed if isinstance(step, dict)]
+
+
+def _pairs(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     pairs = value.get("intermediate_steps")
     for pair in pairs if isinstance(pairs, list) else ():
         if isinstance(pair, dict):

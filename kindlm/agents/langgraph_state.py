@@ -1,7 +1,8 @@
 """The state of a graph as an answer: its messages, the steps that are reported, its text.
 
-Tool calls are the reported `steps`, else `intermediate_steps`, else those of the messages. The
-text is that of the last message that is not the user's, else what stands under a usual name.
+Tool calls are the reported `steps`, and what `intermediate_steps` and the messages tell beside
+these. The text is that of the last message that is not the user's, else what stands under a usual
+name.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kindlm.agents.chat_messages import (
     spoken,
 )
 from kindlm.agents.json_values import compact_json
+from kindlm.agents.repeated_calls import told_anew
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
@@ -30,9 +32,9 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import read_tool_uses, tool_answer
+from kindlm.agents.tool_entries import read_tool_uses, together, tool_answer
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
-from kindlm.transcript import Usage
+from kindlm.transcript import ToolUse, Usage
 
 __all__ = ["GraphReply", "Sent"]
 
@@ -97,6 +99,11 @@ class GraphReply:
         self.merging.add_new(messages)
         self._hear(last_text(messages), None)
 
+    def add_steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        """Take a list of reported steps, without those that another list has told."""
+        refuse_more(len(steps), MAX_CALLS, "steps")
+        self.steps = together(self.steps, [_step(step) for step in steps])
+
     def add_step(self, step: Mapping[str, Any]) -> None:
         """Take a reported step: the call of a tool, with what it answered."""
         refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
@@ -105,7 +112,7 @@ class GraphReply:
     def finished(self) -> Heard:
         """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
         said = spoken(self.merging.messages)
-        uses = read_tool_uses(self.steps) or said.tool_uses
+        uses = _together(read_tool_uses(self.steps), said.tool_uses)
         text = self._final_text()
         if not text and self.about.get("error"):
             raise AgentFailed(error_text(self.about))
@@ -154,6 +161,12 @@ class GraphReply:
         if error:
             raise AgentFailed(error_text(error if isinstance(error, dict) else {"error": error}))
         self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
+
+
+def _together(steps: Sequence[ToolUse], said: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
+    """Return the calls of the steps, and those of the messages that no step tells."""
+    new = told_anew((use.call for use in steps), (use.call for use in said))
+    return (*steps, *(said[position] for position in new))
 
 
 def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:

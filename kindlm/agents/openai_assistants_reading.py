@@ -12,7 +12,7 @@ from typing import Any
 from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.agents.tool_entries import AGENT_RULE
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
 __all__ = [
     "answer_text",
@@ -25,7 +25,6 @@ __all__ = [
 ]
 
 _FUNCTION = "function"
-_UNKNOWN = "unknown"
 
 Json = Mapping[str, Any]
 
@@ -91,7 +90,7 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
     if known in simulated:
         return simulated[known]
     kind = call.get("type")
-    name = kind if isinstance(kind, str) and kind else _UNKNOWN
+    name = kind if isinstance(kind, str) and kind else UNNAMED
     detail = call.get(name)
     said = detail if isinstance(detail, dict) else {}
     match name:
@@ -116,7 +115,7 @@ def _function_call(call: Json) -> ToolCall:
     function = call.get("function")
     said = function if isinstance(function, dict) else {}
     name = said.get("name")
-    known = name if isinstance(name, str) and name else _UNKNOWN
+    known = name if isinstance(name, str) and name else UNNAMED
     return ToolCall.told(call["id"], known, said.get("arguments"))
 
 

@@ -21,7 +21,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event
-from kindlm.agents.tool_entries import call_entries, read_tool_uses, reported_calls
+from kindlm.agents.tool_entries import call_entries, read_tool_uses, reported_calls, single_call
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
@@ -31,6 +31,9 @@ __all__ = ["read_stream"]
 T = TypeVar("T")
 
 _DELTAS = "choices[0].delta.tool_calls"
+_OLD_DELTA = "choices[0].delta.function_call"
+_OLD = -1
+"""The index of the one call that OpenAI's older form has; those of a list begin with 0."""
 
 
 def read_stream(events: Iterable[Event], reading: Reading) -> Told:
@@ -89,7 +92,7 @@ class _Draft:
     def _add_calls(self, value: Mapping[str, Any]) -> None:
         path = self.reading.tool_calls_path
         if path is None:
-            whole = reported_calls(value, None, ("steps", "tool_calls"))
+            whole = reported_calls(value, None)
         else:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = call_entries(lookup(value, path), path)
@@ -101,6 +104,8 @@ class _Draft:
             index = delta.get("index")
             known = index if isinstance(index, int) else position
             self._add_delta(known, delta, delta.get("function"))
+        for function in single_call(lookup(value, _OLD_DELTA), _OLD_DELTA):
+            self._add_delta(_OLD, {}, function)
         index = value.get("index")
         if not isinstance(index, int):
             return

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, lookup, parent_of
+from kindlm.agents.repeated_calls import told_anew
 from kindlm.agents.unreadable import MAX_CALLS, UnreadableReply, refuse_more
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wording import count, shown
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "failed_tool",
     "read_tool_uses",
     "reported_calls",
+    "single_call",
+    "together",
     "tool_answer",
 ]
 
@@ -32,17 +35,16 @@ _NAMES = ("tool", "tool_name", "name")
 _ARGUMENTS = ("arguments", "args", "parameters", "params", "input")
 _RESPONSES = ("result", "output", "response")
 _STEPS = "steps"
-_LISTS = (_STEPS, "tool_calls", "choices[0].message.tool_calls")
-"""Where the calls of a reply are looked for, in this order."""
+_LISTS = ("tool_calls", "choices[0].message.tool_calls")
 
-_UNKNOWN = "unknown"
+_SINGLE = "choices[0].message.function_call"
+"""One call, as OpenAI had it before there were lists of them."""
+
 _MAX_WARNINGS = 3
 
 
-def reported_calls(
-    value: Any, path: str | None, places: Sequence[str] = _LISTS
-) -> list[Mapping[str, Any]]:
-    """Return what a reply lists as calls of tools: at a path, else at the usual places.
+def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
+    """Return what a reply lists as calls of tools: at a path, else at all of the usual places.
 
     An agent that called none may leave the list out. What it tells step by step in texts or by a
     number are no calls.
@@ -54,13 +56,28 @@ def reported_calls(
         if parent_of(value, path) is ABSENT:
             raise UnreadableReply(f"it has nothing where its tool calls should be: `{path}`")
         return call_entries(lookup(value, path), path)
-    for place in places:
-        found = lookup(value, place)
-        if place == _STEPS and not _may_be_calls(found):
-            continue
-        if entries := call_entries(found, place):
-            return entries
-    return []
+    lists = [call_entries(lookup(value, place), place) for place in _LISTS]
+    steps = lookup(value, _STEPS)
+    told = call_entries(steps, _STEPS) if _may_be_calls(steps) else []
+    return together(told, *lists, single_call(lookup(value, _SINGLE), _SINGLE))
+
+
+def together(*lists: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the calls of several lists, each of them once, in the order in which they are told."""
+    told = [entries for entries in lists if entries]
+    if len(told) < 2:
+        return list(told[0]) if told else []
+    known = list[Mapping[str, Any]]()
+    for entries in told:
+        refuse_more(len(entries), MAX_CALLS, "tool calls")
+        new = told_anew(_calls(known), _calls(entries))
+        known += [entries[position] for position in new]
+    return known
+
+
+def single_call(found: Any, place: str) -> list[Mapping[str, Any]]:
+    """Return the call at a place for one; raise `UnreadableReply` if what is there is none."""
+    return call_entries(found if found is ABSENT or found is None else [found], place)
 
 
 def call_entries(found: Any, place: str) -> list[Mapping[str, Any]]:
@@ -110,8 +127,8 @@ def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
 
 def _unreadable(uses: Sequence[ToolUse]) -> Iterator[str]:
     for index, use in enumerate(uses):
-        if use.call.name == _UNKNOWN:
-            yield f"tool call {index} has no name; it is recorded as {_UNKNOWN!r}"
+        if use.call.name == UNNAMED:
+            yield f"tool call {index} has no name; it is recorded as {UNNAMED!r}"
         if use.call.malformed is not None:
             yield f"the arguments of tool call {index}, {shown(use.call.name)}, are no JSON object"
 
@@ -131,8 +148,12 @@ def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:
         arguments = _first(entry, _ARGUMENTS)
     call_id = entry.get("id")
     known = call_id if isinstance(call_id, str) and call_id else f"call_{index}"
-    call = ToolCall.told(known, name or _UNKNOWN, None if arguments is ABSENT else arguments)
+    call = ToolCall.told(known, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)
+
+
+def _calls(entries: Iterable[Mapping[str, Any]]) -> list[ToolCall]:
+    return [_tool_use(entry, index).call for index, entry in enumerate(entries)]
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:

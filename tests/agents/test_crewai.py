@@ -86,6 +86,23 @@ class TestReplies:
             ToolUse(ToolCall("task-3", "look", {}), False, "agent"),
         )
 
+    def test_calls_beside_the_tool_of_a_task_are_read_too(self, reply):
+        calls = [{"id": "c1", "name": "look", "args": {"q": 1}}, {"id": "c2", "name": "pay"}]
+        told = reply(
+            {
+                "result": "ok",
+                "tasks": [
+                    {
+                        "tool": "look",
+                        "inputs": {"q": 1},
+                        "messages": [{"role": "assistant", "tool_calls": calls}],
+                    }
+                ],
+                "agent_executions": [{"tool_used": "pay"}, {"tool_used": "mail"}, {}],
+            }
+        )
+        assert [use.call.name for use in told.tool_uses] == ["look", "pay", "mail"]
+
     def test_executions_of_agents_are_tools(self, reply):
         executions = [
             {"agent_name": "R", "tool_used": "web_search", "output": ""},

@@ -217,10 +217,10 @@ def test_a_usage_without_counts_does_not_hide_tokens(reply, usage):
 STEPS = {"steps": [{"tool": "a"}], "tool_calls": [{"name": "b"}]}
 
 
-def test_steps_count_before_tool_calls(reply):
-    assert [use.call.name for use in reply({"message": "ok", **STEPS}).tool_uses] == ["a"]
+def test_steps_come_before_tool_calls(reply):
+    assert [use.call.name for use in reply({"message": "ok", **STEPS}).tool_uses] == ["a", "b"]
     streamed = reply(f"data: {json.dumps(STEPS)}\n\n", kind="text/event-stream")
-    assert [use.call.name for use in streamed.tool_uses] == ["a"]
+    assert [use.call.name for use in streamed.tool_uses] == ["a", "b"]
     assert [use.call.name for use in reply({"message": "ok", **STEPS, "steps": []}).tool_uses] == [
         "b"
     ]
@@ -245,3 +245,35 @@ def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, succ
     asyncio.run(run())
     assert threading.main_thread() not in read_in
     assert read_in
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ({"steps": [{"tool": "g"}], "tool_calls": [{"name": "f", "arguments": {}}]}, "gf"),
+        ({"choices": [{"message": {"function_call": {"name": "f", "arguments": "{}"}}}]}, "f"),
+        ({"choices": [{"message": {"function_call": None}}]}, ""),
+        ({"steps": [{"tool": "f", "args": {"x": 1}}], "tool_calls": [{"name": "f"}]}, "f"),
+        (
+            {
+                "steps": [{"tool": "f", "args": {"x": 1, "y": 2}}, {"tool": "g"}],
+                "tool_calls": [
+                    {"name": "g"},
+                    {"id": "c1", "function": {"name": "f", "arguments": '{"y": 2, "x": 1}'}},
+                    {"name": "f", "arguments": {"x": 1, "y": 3}},
+                    {"name": "g", "arguments": "{broken"},
+                ],
+            },
+            "fgfg",
+        ),
+    ],
+)
+def test_calls_that_are_told_in_several_places_are_all_read_and_each_once(reply, body, names):
+    read = reply({"message": "m", **body})
+    assert [use.call.name for use in read.tool_uses] == list(names)
+
+
+def test_a_call_of_the_older_form_that_is_no_object_is_an_error(talk, http, failure):
+    body = {"choices": [{"message": {"content": "m", "function_call": "f"}}]}
+    (result,), _ = talk(http(body))
+    assert "`choices[0].message.function_call`" in failure(result).message

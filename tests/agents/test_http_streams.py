@@ -54,6 +54,13 @@ def test_a_stream_of_completions_is_put_together(reply):
     assert told.model == "m-1"
 
 
+def test_the_call_of_the_older_form_is_put_together(reply):
+    pieces = ({"name": "pay", "arguments": ""}, {"arguments": '{"id":'}, {"arguments": "1}"})
+    body = events(*({"choices": [{"delta": {"function_call": piece}}]} for piece in pieces))
+    (use,) = reply(body, kind=STREAM).tool_uses
+    assert (use.call.name, use.call.arguments) == ("pay", {"id": 1})
+
+
 def test_a_stream_of_content_blocks_is_put_together(reply):
     tool = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
     body = events(

@@ -239,7 +239,7 @@ class TestStates:
         told = reply({"messages": [SENT, ai("", call("c1", "a")), inner, ai("ok")]})
         assert [use.call.name for use in told.tool_uses] == ["a"]
 
-    def test_reported_steps_count_before_messages(self, reply):
+    def test_reported_steps_come_before_what_messages_tell_beside_them(self, reply):
         steps = [
             {
                 "id": "a",
@@ -251,12 +251,38 @@ class TestStates:
             },
             {"tool": "pay", "success": False, "output": None, "error": "denied", "cost": 0.25},
         ]
-        told = reply({"messages": [SENT, ai("ok", call("c1", "other"))], "steps": steps})
+        told = reply(
+            {
+                "messages": [SENT, ai("ok", call("c1", "other"), call("c2", "search", q=1))],
+                "steps": steps,
+            }
+        )
         assert told.tool_uses == (
             ToolUse(ToolCall("a", "search", {"q": 1}), 0, "agent"),
             ToolUse(ToolCall("call_1", "pay", {}), {"error": "denied"}, "agent"),
+            ToolUse(ToolCall("c1", "other", {}), None, "agent"),
         )
         assert told.reported_cost_usd == 0.75
+
+    def test_actions_beside_steps_are_read_too(self, reply):
+        pairs = [[{"tool": "a", "tool_input": {}}, "seen"], [{"tool": "b"}, "seen"]]
+        told = reply({"output": "ok", "steps": [{"tool": "a"}], "intermediate_steps": pairs})
+        assert [use.call.name for use in told.tool_uses] == ["a", "b"]
+
+    def test_calls_of_every_form_of_a_message_are_read_and_each_once(self, reply):
+        message = ai("ok", call("c1", "a", x=1)) | {
+            "additional_kwargs": {
+                "tool_calls": [
+                    {"id": "c1", "function": {"name": "a", "arguments": '{"x": 1}'}},
+                    {"id": "c2", "function": {"name": "b", "arguments": "{broken"}},
+                ],
+                "function_call": {"name": "c", "arguments": "{}"},
+            },
+            "invalid_tool_calls": [{"id": "c2", "name": "b", "args": "{broken"}],
+        }
+        message["content"] = [{"type": "tool_use", "id": "c1", "name": "a", "input": {}}]
+        told = reply({"messages": [SENT, message, ai("ok")]})
+        assert [use.call.name for use in told.tool_uses] == ["a", "b", "c"]
 
     def test_a_cost_that_only_some_steps_tell_is_not_that_of_all(self, reply):
         steps = [{"tool": "search", "cost": 0.01}, {"tool": "pay"}]
