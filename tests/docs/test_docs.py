@@ -99,6 +99,21 @@ def test_anchors_lead_to_a_heading():
             assert anchor in anchors, f"{page.name}#{anchor}"
 
 
+OTHER_ROOMS = ("store/", "migrations/")
+
+
+def test_every_room_and_module_has_its_place_in_the_description():
+    page = (ROOT / "docs" / "inside.md").read_text("utf-8")
+    rooms = page.partition("## The rooms\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.+?`) \|", rooms, re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`(.+?)`", cell)]
+    named = [name.removeprefix("kindlm/") for name in names if not name.startswith(OTHER_ROOMS)]
+    package = ROOT / "kindlm"
+    modules = [path.name for path in package.glob("[!_]*.py")]
+    packages = [f"{path.parent.name}/" for path in package.glob("*/__init__.py")]
+    assert sorted(named) == sorted(modules + packages)
+
+
 def test_generated_parts_are_up_to_date():
     pages = [str(page) for page in PAGES if "[[[cog" in page.read_text("utf-8")]
     assert pages
