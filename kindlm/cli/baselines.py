@@ -200,7 +200,8 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
         if untested:
             warn(
                 f"{suite.name}: {untested} of its {len(results)} tests did not run in it, and have"
-                " no baseline."
+                f" no baseline{_why_untested(view)}",
+                _instead(view),
             )
         bad = sum(result.status in (Status.FAILED, Status.ERRORED) for result in results)
         if bad:
@@ -208,6 +209,25 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
                 f"{suite.name}: {bad} of its tests did not pass in it. What they said is what"
                 " drift is measured from all the same."
             )
+
+
+def _why_untested(view: RunView) -> str:
+    info = view.info
+    if info.shard is None:
+        return "."
+    group = f" of group {info.group_id!r}" if info.group_id else ""
+    return f": run {view.id} is shard {info.shard}{group}, and a baseline is one run."
+
+
+def _instead(view: RunView) -> str | None:
+    """Return what to do about tests that did not run, where the run is but a part."""
+    if view.info.shard is None:
+        return None
+    whole = "kindlm test without --shard" if view.runner is None else "pytest --kindlm without -n"
+    return (
+        f"Choose a run of all tests: {whole}, then kindlm baseline set. What changed since the"
+        " group before: kindlm diff"
+    )
 
 
 def _named(baseline: Baseline) -> str:

@@ -169,7 +169,8 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     when = datetime.fromisoformat(row.started_at).astimezone()
     commit = (row.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.dirty else "")
     git = f"{row.git_branch} {commit}" if row.git_branch else commit
-    shard = f" · shard {row.shard}" if row.shard else ""
+    of_group = f" of {row.group_id}" if row.group_id else ""
+    shard = f" · shard {row.shard}{of_group}" if row.shard else ""
     derived = "" if row.mode == "live" else f" · {row.mode}"
     derived += f" from {row.source_run}" if row.source_run else ""
     return (

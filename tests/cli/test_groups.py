@@ -297,12 +297,107 @@ def test_a_comparison_says_which_shard_is_missing(kindlm: Any, history: Any, sha
     assert "Group nightly is incomplete: shard 2/2 is not here." in shown.out
 
 
-@pytest.mark.parametrize("sides", [("nightly",), ("nightly", "latest"), ("previous", "nightly")])
-def test_what_a_group_is_compared_with_has_to_be_named(
-    kindlm: Any, history: Any, shard: Any, sides: tuple[str, ...]
+@pytest.fixture
+def compared(kindlm: Any, history: Any) -> Callable[..., Any]:
+    """Return the ids of both sides of a comparison, or what was said instead."""
+
+    def call(*sides: str) -> Any:
+        done = kindlm("diff", *sides, "--format", "json", "--db", history.path)
+        if not done.out:
+            return done.err
+        diff = json.loads(done.out)
+        return diff["before"]["id"], diff["after"]["id"]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ((), ("monday", "tuesday")),
+        (("previous", "latest"), ("monday", "tuesday")),
+        (("latest~1",), ("monday", "tuesday")),
+        (("latest~2",), ("whole", "tuesday")),
+        (("previous", "latest~1"), ("whole", "monday")),
+        (("previous", "monday"), ("whole", "monday")),
+        (("monday",), ("monday", "tuesday")),
+        (("whole",), ("whole", "tuesday")),
+        (("git:c0ffee",), ("tuesday", "tuesday")),
+        (("previous", "tuesday2"), ("monday2", "tuesday2")),
+        (("monday1",), ("monday1", "tuesday1")),
+        (("latest~1", "tuesday1"), ("monday1", "tuesday1")),
+    ],
+)
+def test_words_of_a_comparison_mean_groups_of_which_several_shards_are_here(
+    shard: Any, compared: Any, sides: tuple[str, ...], expected: tuple[str, str]
+) -> None:
+    shard("whole", "1/1")
+    for group in ("monday", "tuesday"):
+        for part in (1, 2):
+            shard(f"{group}{part}", f"{part}/2", group=group)
+    assert compared(*sides) == expected
+
+
+def test_a_whole_run_is_compared_with_the_group_before_it(shard: Any, compared: Any) -> None:
+    for part in (1, 2):
+        shard(f"monday{part}", f"{part}/2", group="monday")
+    shard("whole", "1/1")
+    assert compared() == ("monday", "whole")
+
+
+def test_a_group_is_before_another_though_a_shard_of_it_ran_later(
+    shard: Any, compared: Any
+) -> None:
+    for run in ("monday1", "tuesday1", "monday2", "tuesday2"):
+        shard(run, f"{run[-1]}/2", group=run[:-1])
+    assert compared() == ("monday", "tuesday")
+    assert "no run of 'support' finished before it" in compared("previous", "monday")
+
+
+def test_a_shard_that_is_alone_is_compared_with_the_same_part(shard: Any, compared: Any) -> None:
+    for group in ("monday", "tuesday"):
+        shard(f"{group}2", "2/2", group=group)
+    assert compared() == ("monday2", "tuesday2")
+    for part in (1, 2):
+        shard(f"friday{part}", f"{part}/2", group="friday")
+    # The rest of Tuesday is not here: nothing to compare all of Friday with.
+    assert "to compare group 'friday' with" in compared()
+
+
+def test_words_say_of_a_group_that_is_no_run_why(shard: Any, compared: Any) -> None:
+    shard("whole", "1/1")
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2", config_hash="fedcba987654")
+    said = " ".join(compared().split())
+    assert "The shards of group 'nightly' are not parts of one run" in said
+    assert "kindlm runs" in said
+
+
+def test_the_baseline_of_a_group_is_that_of_its_suites(
+    kindlm: Any, history: Any, shard: Any, compared: Any
+) -> None:
+    shard("whole", "1/1")
+    for part in (1, 2):
+        shard(f"monday{part}", f"{part}/2", group="monday")
+    assert "which group 'monday' tested" in " ".join(compared("baseline").split())
+    assert kindlm("baseline", "set", "whole", "--db", history.path).code == 0
+    assert compared("baseline") == ("whole", "monday")
+
+
+def test_the_list_of_runs_names_the_group_to_type(kindlm: Any, history: Any, shard: Any) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2", group=None)
+    alone, one = kindlm("runs", "--db", history.path).out.splitlines()[1:]
+    assert one.endswith("support · shard 1/2 of nightly")
+    assert alone.endswith("support · shard 2/2")
+
+
+def test_a_shard_as_a_baseline_names_its_group_and_what_to_do(
+    kindlm: Any, history: Any, shard: Any
 ) -> None:
     shard("aaaa2222", "1/2")
     shard("bbbb2222", "2/2")
-    done = kindlm("diff", *sides, "--db", history.path)
-    assert (done.code, done.out) == (1, "")
-    assert "kindlm diff BEFORE AFTER" in done.err
+    said = " ".join(kindlm("baseline", "set", "--db", history.path).err.split())
+    assert "3 of its 6 tests did not run in it" in said
+    assert "run bbbb2222 is shard 2/2 of group 'nightly'" in said
+    assert "kindlm test without --shard, then kindlm baseline set" in said

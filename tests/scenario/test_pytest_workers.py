@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import closing
 
+import pytest
 from pytest_project import run_pytest
 from scenario_project import Project
 
+from kindlm.cli.app import run
 from kindlm.errors import Ok
 from kindlm.history.groups import Group, find_run_or_group
 from kindlm.history.run_view import RunView
@@ -68,6 +71,30 @@ def test_a_worker_without_a_test_keeps_the_group_from_nothing(project: Project) 
     assert (group.complete, status) == (True, "passed")
     assert tests == {"tests/test_it.py::test_it[b]": "passed"}
     assert project.rows("SELECT planned, passed FROM runs ORDER BY planned") == [(0, 1), (2, 1)]
+
+
+def test_two_sessions_of_workers_are_compared_without_naming_them(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project)
+    groups = []
+    for more in ("", "assert word == 'b'"):
+        write(project, more)
+        done = run_pytest(project.root, "--kindlm", "-n", "2")
+        groups.append(group_in(project, done.stdout)[0].name)
+    capsys.readouterr()
+    assert run(["diff", "--format", "json", "--fail-on", "never"]) == 0
+    diff = json.loads(capsys.readouterr().out)
+    assert [diff["before"]["id"], diff["after"]["id"]] == groups
+    changes = {test["name"][-3:]: test["change"] for test in diff["tests"]}
+    assert changes == {
+        "[a]": "regressed",
+        "[b]": "unchanged",
+        "[c]": "regressed",
+        "[d]": "regressed",
+    }
+    assert run(["baseline", "set"]) == 0
+    assert "pytest --kindlm without -n" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_worker_that_crashes_leaves_the_group_incomplete(project: Project) -> None:
