@@ -6,6 +6,7 @@ from kindlm.checks.call_wording import described, written_arguments
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.tool_names import normalised
+from kindlm.checks.unnamed_calls import undecided_for_a_name
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
@@ -18,7 +19,10 @@ _MAX_LISTED = 5
 
 @check("forbidden_tool")
 def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
-    """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone."""
+    """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone.
+
+    A call without a name may be one: nobody knows.
+    """
     tool: str = expectation.params["tool"]
     wanted = normalised(tool)
     calls = [
@@ -27,7 +31,8 @@ def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[Che
         if normalised(use.call.name) == wanted
     ]
     if not calls:
-        return [passed(expectation)]
+        unnamed = undecided_for_a_name(expectation, tool, transcript.tool_uses)
+        return [unnamed or passed(expectation)]
     index, use = calls[0]
     message = (
         f"{shown(tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "

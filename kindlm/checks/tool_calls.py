@@ -12,10 +12,11 @@ from kindlm.checks.call_wording import arguments_match, described, differences, 
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.tool_names import spelling_hint
+from kindlm.checks.unnamed_calls import undecided_for_a_name, unnamed_calls
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.json_schema_patterns import time_limit
 from kindlm.matching import mismatches
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, shown
@@ -81,6 +82,8 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     `count`, with `min` and `max`, bounds the number of calls that are what is asked for, whenever
     they happen. Without `min` there is at least one, and one of them at the right time; with
     `min: 0` none at all is as good.
+
+    A call without a name may be one of the tool that was to come later (`before`), or one too many.
     """
     params, uses = expectation.params, transcript.tool_uses
     bounds = None if params.get("count") is None else CallCount.read(params["count"])
@@ -89,13 +92,15 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
         with time_limit():
             for call in _candidates(params, uses):
                 if bounds is None and not call.lacks:
-                    return [passed(expectation)]
+                    return [_too_early(expectation, call, uses) or passed(expectation)]
                 calls.append(call)
     except UndecidableSchemaError as error:
         return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))]
     some_as_expected = not all(call.lacks for call in calls)
     if bounds is not None and (some_as_expected or _none_is_fine(bounds, calls)):
-        return [_counted(expectation, bounds, calls)]
+        result = _counted(expectation, bounds, calls)
+        unnamed = _may_be_more(expectation, bounds, calls, uses)
+        return [unnamed if unnamed and result.outcome is Outcome.PASSED else result]
     if calls:
         return [_closest(expectation, min(calls, key=lambda call: call.distance))]
     return [_missing(expectation, params["tool"], uses)]
@@ -105,7 +110,8 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
 def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call of `tool`; with `argsMatch`, none whose arguments match it.
 
-    Where arguments are no JSON object, nobody knows whether they are those that must not be.
+    Where arguments are no JSON object, nobody knows whether they are those that must not be; nor
+    whether a call without a name is one of the tool.
     """
     tool: str = expectation.params["tool"]
     wanted = expectation.params.get("argsMatch")
@@ -115,7 +121,9 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
         if use.call.name == tool and (wanted is None or arguments_match(wanted, use))
     ]
     if not calls:
-        return [_unread(expectation, transcript.tool_uses) or passed(expectation)]
+        unread = _unread(expectation, transcript.tool_uses)
+        unread = unread or undecided_for_a_name(expectation, tool, transcript.tool_uses)
+        return [unread or passed(expectation)]
     index, use = calls[0]
     which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
     message = (
@@ -140,6 +148,32 @@ def _unread(expectation: Expectation, uses: Sequence[ToolUse]) -> CheckResult | 
             code = FailureCode.ASSERTION_EVAL_ERROR
             return undecided(expectation, code, message, actual=described(index, use))
     return None
+
+
+def _too_early(
+    expectation: Expectation, call: _Candidate, uses: Sequence[ToolUse]
+) -> CheckResult | None:
+    """Return that an earlier call without a name may be of the tool that was to come later."""
+    later = expectation.params.get("before")
+    if later is None:
+        return None
+    return undecided_for_a_name(expectation, later, uses[: call.index])
+
+
+def _may_be_more(
+    expectation: Expectation,
+    bounds: CallCount,
+    calls: Sequence[_Candidate],
+    uses: Sequence[ToolUse],
+) -> CheckResult | None:
+    """Return that calls without a name may be too many, or too early for the first as expected."""
+    number = sum(call.is_meant for call in calls) + len(unnamed_calls(uses))
+    if bounds.high is not None and number > bounds.high:
+        unnamed = undecided_for_a_name(expectation, expectation.params["tool"], uses)
+        if unnamed is not None:
+            return unnamed
+    first = next((call for call in calls if not call.lacks), None)
+    return None if first is None else _too_early(expectation, first, uses)
 
 
 def _candidates(params: Mapping[str, Any], uses: Sequence[ToolUse]) -> Iterator[_Candidate]:

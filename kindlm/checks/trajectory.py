@@ -13,6 +13,7 @@ from kindlm.checks.call_wording import arguments_match, written_arguments
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.trajectory_diff import Difference, Entry, Trajectory, found_differences
+from kindlm.checks.unnamed_calls import undecided_for_a_name
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
@@ -68,7 +69,7 @@ def trajectory(expectation: Expectation, transcript: Transcript) -> list[CheckRe
 
     With a count, `min` is 1 if it is not written (0 in a subset), and there is no `max` if none is
     written. Where others may be made, `max` bounds all calls that are what the entry asks for:
-    otherwise one more would just be another call.
+    otherwise one more would just be another call. There, nobody knows with a call without a name.
     """
     mode = _Mode(expectation.params["mode"])
     rule, uses = _RULES[mode], transcript.tool_uses
@@ -81,7 +82,12 @@ def trajectory(expectation: Expectation, transcript: Transcript) -> list[CheckRe
         entries, uses, fits, _assigned(rule, entries, fits, len(uses)), rule.others_allowed
     )
     differences = found_differences(found)
-    return [_mismatch(expectation, uses, differences) if differences else passed(expectation)]
+    if differences:
+        return [_mismatch(expectation, uses, differences)]
+    limited = next((entry for entry in entries if entry.bounds.high is not None), None)
+    if rule.others_allowed and limited is not None:
+        return [undecided_for_a_name(expectation, limited.tool, uses) or passed(expectation)]
+    return [passed(expectation)]
 
 
 def _mismatch(

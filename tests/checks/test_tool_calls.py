@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.transcript import Step, ToolUse, Transcript, Turn
+from kindlm.transcript import UNNAMED, Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
 Said = Callable[..., Transcript]
@@ -280,3 +280,43 @@ def test_huge_arguments_do_not_make_a_huge_result(
     assert len(repr(result.actual)) < 40_000
     assert len(result.message) <= 1_000
     assert result.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "outcome"),
+    [
+        ("tool_not_called", {"tool": "refund"}, Outcome.INCONCLUSIVE),
+        ("tool_not_called", {"tool": "lookup"}, Outcome.FAILED),
+        ("forbidden_tool", {"tool": "refund"}, Outcome.INCONCLUSIVE),
+        ("forbidden_tool", {"tool": "Look-up"}, Outcome.FAILED),
+        ("tool_called", {"tool": "lookup"}, Outcome.PASSED),
+        ("tool_called", {"tool": "lookup", "before": "refund"}, Outcome.INCONCLUSIVE),
+        ("tool_called", {"tool": "lookup", "count": {"max": 2}}, Outcome.PASSED),
+        ("tool_called", {"tool": "lookup", "count": {"max": 1}}, Outcome.INCONCLUSIVE),
+        (
+            "tool_called",
+            {"tool": "lookup", "before": "refund", "count": {"max": 2}},
+            Outcome.INCONCLUSIVE,
+        ),
+        ("tool_called", {"tool": "refund", "count": {"max": 0}}, Outcome.INCONCLUSIVE),
+        (
+            "trajectory",
+            {"mode": "superset", "calls": [{"tool": "lookup", "count": {"max": 1}}]},
+            Outcome.INCONCLUSIVE,
+        ),
+        ("trajectory", {"mode": "superset", "calls": [{"tool": "lookup"}]}, Outcome.PASSED),
+        ("trajectory", {"mode": "subset", "calls": [{"tool": "lookup"}]}, Outcome.FAILED),
+    ],
+)
+def test_a_call_without_a_name_may_be_the_one_that_is_forbidden(
+    evaluate: Evaluate,
+    said: Said,
+    used: Used,
+    kind: str,
+    params: dict[str, Any],
+    outcome: Outcome,
+) -> None:
+    result = evaluate(kind, params, said("done", used(UNNAMED), used("lookup")))
+    assert result.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert "Call 0 has no name" in result.message
