@@ -91,7 +91,6 @@ def read_facts(
     config = _config(db, suite)
     compliance = _section(config or {}, "config", "compliance")
     metadata = _section(compliance, "metadata")
-    info = view.info
     unfinished = view.missing_of(suite) > 0
     planned = _planned(db, suite) if unfinished else {}
     tests = [_test(test, planned) for test in view.tests(suite.id)]
@@ -105,28 +104,9 @@ def read_facts(
     return {
         "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
-        "run": {
-            "id": view.id,
-            "label": info.label,
-            "mode": info.mode,
-            "started": info.started_at,
-            "finished": info.finished_at,
-            "ended": info.ended or "not finished",
-            "commit": info.git_commit,
-            "branch": info.git_branch,
-            "changed": bool(info.git_dirty),
-            "ci": info.ci,
-            "kindlm": info.kindlm_version,
-            "source": info.source_run,
-            "suites": len(view.suites),
-            "verdict": verdict_of(view).word,
-        },
+        "run": _run(view),
         "suite": {
-            "name": suite.name,
-            "path": suite.path,
-            "config_hash": suite.config_hash,
-            "error": suite.error,
-            "status": suite.status.value,
+            **_suite(suite),
             "unfinished": unfinished,
             "erased": config is None,
             # Of a run that did not come to its end the plan tells, not what was done of it.
@@ -185,6 +165,36 @@ def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
         part = document.get(name)
         document = part if isinstance(part, dict) else {}
     return document
+
+
+def _run(view: RunView) -> dict[str, Any]:
+    info = view.info
+    return {
+        "id": view.id,
+        "label": info.label,
+        "mode": info.mode,
+        "started": info.started_at,
+        "finished": info.finished_at,
+        "ended": info.ended or "not finished",
+        "commit": info.git_commit,
+        "branch": info.git_branch,
+        "changed": bool(info.git_dirty),
+        "ci": info.ci,
+        "kindlm": info.kindlm_version,
+        "source": info.source_run,
+        "suites": len(view.suites),
+        "verdict": verdict_of(view).word,
+    }
+
+
+def _suite(suite: SuiteView) -> dict[str, Any]:
+    return {
+        "name": suite.name,
+        "path": suite.path,
+        "config_hash": suite.config_hash,
+        "error": suite.error,
+        "status": suite.status.value,
+    }
 
 
 def _planned(db: sqlite3.Connection, suite: SuiteView) -> dict[tuple[str, str], int]:
