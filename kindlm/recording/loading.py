@@ -10,7 +10,14 @@ from pathlib import Path
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.formats.discovery import WHAT_HOLDS_TESTS, Found, Unreadable, cases_in, discover
+from kindlm.formats.discovery import (
+    WHAT_HOLDS_TESTS,
+    Discovery,
+    Found,
+    Unreadable,
+    cases_in,
+    discover,
+)
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
 from kindlm.garbage import put_off
 from kindlm.recording.project import (
@@ -95,6 +102,43 @@ def load_paths(
     pass and fail as they do there. Where nothing `is_run`, since
     what was said is recorded, what is needed to call agents need not be there.
     """
+    found = _found_in(paths)
+    if isinstance(found, Err):
+        return found
+    held = found.value
+    folders = _folders(held.found, root)
+    environ = run_environment([*folders, root], os.environ)
+    around = Surroundings(
+        root, project_name(root), environ, strict=strict, compat=compat, is_run=is_run
+    )
+    loaded = _distinct(list(_load(held.found, held.unreadable, around)))
+    if strict:
+        loaded += [_unrecognised(path) for path in held.ignored]
+    _remember_secrets(environ, loaded)
+    return Ok(
+        Loaded(
+            suites=tuple(item.suite for item in loaded if item.suite is not None),
+            skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
+            diagnostics=_each_once(wrong for item in loaded for wrong in _wrong_in(item, environ)),
+            files=(
+                *(item.path for item in held.found),
+                *(item.path for item in held.unreadable),
+            ),
+            folders=tuple(folders),
+            referenced=tuple(file for item in loaded for file in item.referenced),
+            ignored=() if strict else held.ignored,
+            unnamed=frozenset(
+                (item.suite.path, name)
+                for item in loaded
+                if item.suite is not None
+                for name in item.unnamed
+            ),
+        )
+    )
+
+
+def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
+    """Return what all the paths hold together, each file once; an error if that is nothing."""
     files: dict[Path, Found] = {}
     ignored: list[Path] = []
     unreadable: dict[Path, Unreadable] = {}
@@ -110,36 +154,7 @@ def load_paths(
         unreadable |= {item.path.resolve(): item for item in found.value.unreadable}
     if not files and not unreadable:
         return Err(_no_tests(paths))
-    folders = _folders(list(files.values()), root)
-    environ = run_environment([*folders, root], os.environ)
-    around = Surroundings(
-        root, project_name(root), environ, strict=strict, compat=compat, is_run=is_run
-    )
-    loaded = _distinct(list(_load(list(files.values()), list(unreadable.values()), around)))
-    if strict:
-        loaded += [_unrecognised(path) for path in ignored]
-        ignored = []
-    _remember_secrets(environ, loaded)
-    return Ok(
-        Loaded(
-            suites=tuple(item.suite for item in loaded if item.suite is not None),
-            skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
-            diagnostics=_each_once(found for item in loaded for found in _found(item, environ)),
-            files=(
-                *(item.path for item in files.values()),
-                *(item.path for item in unreadable.values()),
-            ),
-            folders=tuple(folders),
-            referenced=tuple(file for item in loaded for file in item.referenced),
-            ignored=tuple(ignored),
-            unnamed=frozenset(
-                (item.suite.path, name)
-                for item in loaded
-                if item.suite is not None
-                for name in item.unnamed
-            ),
-        )
-    )
+    return Ok(Discovery(tuple(files.values()), tuple(ignored), tuple(unreadable.values())))
 
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:
@@ -215,7 +230,7 @@ def _remember_secrets(environ: Mapping[str, str], loaded: Iterable[LoadedSuite])
     remember_secrets(suite_secrets(environ, suites))
 
 
-def _found(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+def _wrong_in(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield what is wrong with a file, and what of the environment does not suit it."""
     yield from loaded.diagnostics
     if loaded.suite is None:
