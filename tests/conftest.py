@@ -21,13 +21,16 @@ _SETTINGS = (
     "FORCE_COLOR",
     "GITHUB_ACTIONS",
     "GITHUB_STEP_SUMMARY",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_WORK_TREE",
     "KINDLM_DB",
     "KINDLM_LOG",
     "NO_COLOR",
     *(f"{scheme}_PROXY" for scheme in ("ALL", "HTTP", "HTTPS")),
     *(f"{scheme}_proxy" for scheme in ("all", "http", "https")),
 )
-"""What a CI service or a developer may have set, and changes what kindlm does or writes."""
+"""What CI services, hooks of git and developers set, and changes what kindlm does or writes."""
 
 
 def pytest_configure() -> None:
