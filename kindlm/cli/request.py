@@ -103,21 +103,14 @@ def make_request(
     """
     if (wrong := _inconsistent(options)) is not None:
         return Err(wrong)
-    suites = loaded.suites
     if options.label is not None and (problem := label_problem(options.label)):
         return Err(problem)
-    if options.gate is not None:
-        rate = parse_gate(options.gate)
-        if isinstance(rate, Err):
-            return rate
-        if options.warnings:
-            reading = f"at least {rate.value:.1%} of executions must pass."
-            note(f"--gate {options.gate}: {reading}", console)
-        suites = tuple(_with_pass_rate(suite, rate.value) for suite in suites)
-    known = {target for suite in suites for target in (*suite.models, *suite.agents)}
-    for model in options.models:
-        if model not in known:
-            return Err(_unknown_model(model, known))
+    gated = _gated(loaded.suites, options, console)
+    if isinstance(gated, Err):
+        return gated
+    suites = gated.value
+    if (unknown := _unknown_model(suites, options.models)) is not None:
+        return Err(unknown)
     only = Ok(None) if not options.failed else _failing(suites, options.database, unfinished)
     if isinstance(only, Err):
         return only
@@ -148,6 +141,21 @@ def make_request(
             group=group_of(options.run_group, environ) if options.shard else None,
         )
     )
+
+
+def _gated(
+    suites: tuple[Suite, ...], options: TestOptions, console: Console
+) -> Result[tuple[Suite, ...]]:
+    """Return the suites with the pass rate of `--gate`, and tell how that was read."""
+    if options.gate is None:
+        return Ok(suites)
+    rate = parse_gate(options.gate)
+    if isinstance(rate, Err):
+        return rate
+    if options.warnings:
+        reading = f"at least {rate.value:.1%} of executions must pass."
+        note(f"--gate {options.gate}: {reading}", console)
+    return Ok(tuple(_with_pass_rate(suite, rate.value) for suite in suites))
 
 
 def _recorded(options: TestOptions, root: Path) -> RunOptions:
@@ -246,7 +254,12 @@ def _nothing_failed() -> KindlmError:
     )
 
 
-def _unknown_model(model: str, known: set[str]) -> KindlmError:
+def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmError | None:
+    """Return what is wrong if a model was asked for that no suite has."""
+    known = {target for suite in suites for target in (*suite.models, *suite.agents)}
+    model = next((model for model in models if model not in known), None)
+    if model is None:
+        return None
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"No model has the id {model!r}.",
