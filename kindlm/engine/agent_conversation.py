@@ -9,11 +9,9 @@ from functools import partial
 from typing import Any, Self
 
 from kindlm.engine.agent_tools import AgentTools, PlacedUse
-from kindlm.engine.calls import CallCounter
+from kindlm.engine.calls import Means
 from kindlm.engine.conversation import Conversation, first_messages, follow_ups, system_text
-from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
-from kindlm.engine.permits import Permit
 from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
@@ -31,10 +29,7 @@ from kindlm.ports import (
     Agent,
     AgentReply,
     AgentRequest,
-    Clock,
     ConversationSpoilt,
-    Pricing,
-    Recorder,
 )
 from kindlm.suite import AgentTarget, Case, Command, Suite
 from kindlm.transcript import Cost, CostSource, Message, Role, Step, Transcript
@@ -64,13 +59,8 @@ class AgentConversation:
         target: AgentTarget | Command,
         tools: AgentTools,
         conversation: str,
-        recorder: Recorder,
-        clock: Clock,
-        counter: CallCounter,
-        pricing: Pricing,
+        means: Means,
         queue: Queue,
-        deadline: Deadline,
-        permit: Permit,
     ) -> None:
         self._case = case
         self._suite = suite
@@ -82,13 +72,8 @@ class AgentConversation:
         self._verbose = isinstance(target, AgentTarget) and target.verbose
         self._tools = tools
         self._conversation = conversation
-        self._recorder = recorder
-        self._clock = clock
-        self._counter = counter
-        self._pricing = pricing
+        self._means = means
         self._queue = queue
-        self._deadline = deadline
-        self._permit = permit
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
@@ -141,9 +126,9 @@ class AgentConversation:
             self._record_failed,
             queue=self._queue,
             retries=self._suite.retries,
-            deadline=self._deadline,
-            permit=self._permit,
-            clock=self._clock,
+            deadline=self._means.deadline,
+            permit=self._means.permit,
+            clock=self._means.clock,
         )
         if isinstance(result, Err):
             self._error = result.error
@@ -192,15 +177,15 @@ class AgentConversation:
             return reply.recorded.cost
         if reply.reported_cost_usd is not None:
             return Cost(reply.reported_cost_usd, CostSource.REPORTED)
-        return self._pricing.cost(
+        return self._means.pricing.cost(
             None, reply.model or self._model, reply.usage, requested=self._name
         )
 
     def _record_sent(self, request: AgentRequest, attempt: int) -> int:
-        number = self._counter.next()
+        number = self._means.counter.next()
         self._tools.begin(number)
         context = request.context
-        self._recorder.record(
+        self._means.recorder.record(
             AgentSent(
                 agent=self._name,
                 adapter=self._adapter,
@@ -218,8 +203,8 @@ class AgentConversation:
     def _record_replied(self, number: int, reply: AgentReply, uses: Sequence[PlacedUse]) -> None:
         cost = self._cost(reply)
         facts = answer_facts(number, reply, cost, keep_raw=self._suite.record_raw_bodies)
-        self._counter.spend(reply.model or self._name, Cost(facts["cost_usd"]))
-        self._recorder.record(
+        self._means.counter.spend(reply.model or self._name, Cost(facts["cost_usd"]))
+        self._means.recorder.record(
             AgentReplied(
                 **facts,
                 tool_calls=[_tool_call(placed) for placed in uses],
@@ -242,7 +227,7 @@ class AgentConversation:
                 number, error, latency_ms, delay_s, keep_raw=self._suite.record_raw_bodies
             )
         )
-        self._recorder.record(payload)
+        self._means.recorder.record(payload)
         _log.warning(
             "The call failed",
             code=error.code.name,

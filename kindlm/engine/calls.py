@@ -46,7 +46,7 @@ from kindlm.suite import ModelParams, ModelTarget, Suite
 from kindlm.transcript import Cost, Message, Role, Usage
 from kindlm_store import Text
 
-__all__ = ["Answered", "CallCounter", "Caller", "Context"]
+__all__ = ["Answered", "CallCounter", "Caller", "Context", "Means"]
 
 _Complete: TypeAlias = Callable[[], Awaitable[Result[ModelReply]]]
 
@@ -100,33 +100,30 @@ class CallCounter:
         self._spend(model, cost)
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the calls of one execution are made with, whomever they go to."""
+
+    recorder: Recorder
+    clock: Clock
+    counter: CallCounter
+    pricing: Pricing
+    turns: Turns
+    deadline: Deadline
+    permit: Permit
+
+
 class Caller:
     """Calls the models of one suite for one execution."""
 
     def __init__(
-        self,
-        suite: Suite,
-        clients: Clients,
-        pricing: Pricing,
-        recorder: Recorder,
-        clock: Clock,
-        counter: CallCounter,
-        turns: Turns,
-        deadline: Deadline,
-        permit: Permit,
-        answers: RecordedAnswers | None = None,
+        self, suite: Suite, clients: Clients, means: Means, answers: RecordedAnswers | None = None
     ) -> None:
         # The index of the assertion that is being evaluated; its calls are recorded with it.
         self.assertion = 0
-        self._turns = turns
-        self._deadline = deadline
-        self._permit = permit
         self._suite = suite
         self._clients = clients
-        self._pricing = pricing
-        self._recorder = recorder
-        self._clock = clock
-        self._counter = counter
+        self._means = means
         self._answers = answers
 
     async def call(
@@ -147,9 +144,9 @@ class Caller:
             partial(self._record_failure, target.provider, request.model),
             queue=queue,
             retries=self._suite.retries,
-            deadline=self._deadline,
-            permit=self._permit,
-            clock=self._clock,
+            deadline=self._means.deadline,
+            permit=self._means.permit,
+            clock=self._means.clock,
         )
         if isinstance(result, Err):
             return result
@@ -169,12 +166,12 @@ class Caller:
             asked = Asked(context.purpose, target.provider, identity, told)
             recorded = self._answers.answer(asked)
             if recorded is not None:
-                return Ok((partial(_given, recorded), self._turns.at(None)))
+                return Ok((partial(_given, recorded), self._means.turns.at(None)))
         provider = self._suite.providers[target.provider]
         client = self._clients.get(provider)
         if isinstance(client, Err):
             return client
-        return Ok((partial(client.value.complete, request), self._turns.at(provider)))
+        return Ok((partial(client.value.complete, request), self._means.turns.at(provider)))
 
     def asking(self, assertion: int | None) -> Ask:
         """Return what puts questions of one assertion, beside those of others, or of none."""
@@ -214,11 +211,11 @@ class Caller:
             lambda attempt: self._record_embedding(embedder, texts, attempt),
             lambda: embedder.embed(texts, timeout_s),
             partial(self._record_failure, embedder.provider, embedder.model),
-            queue=self._turns.at(self._suite.providers.get(embedder.provider)),
+            queue=self._means.turns.at(self._suite.providers.get(embedder.provider)),
             retries=self._suite.retries,
-            deadline=self._deadline,
-            permit=self._permit,
-            clock=self._clock,
+            deadline=self._means.deadline,
+            permit=self._means.permit,
+            clock=self._means.clock,
         )
         if isinstance(result, Err):
             return result
@@ -226,9 +223,9 @@ class Caller:
         tokens = embedding.usage.input_tokens
         # Vectors cost nothing going out: the price is that of the texts.
         spent = Usage(tokens, None if tokens is None else 0)
-        cost = self._pricing.cost(embedder.provider, embedder.model, spent)
-        self._counter.spend(embedder.model, cost)
-        self._recorder.record(
+        cost = self._means.pricing.cost(embedder.provider, embedder.model, spent)
+        self._means.counter.spend(embedder.model, cost)
+        self._means.recorder.record(
             ProviderResponded(
                 call=number,
                 text=Text(""),
@@ -244,8 +241,8 @@ class Caller:
     def _record_embedding(self, embedder: Embedder, texts: Sequence[str], attempt: int) -> int:
         messages = [Message(Role.USER, text) for text in texts]
         request = ModelRequest(embedder.model, tuple(messages), ModelParams(), 0.0)
-        number = self._counter.next()
-        self._recorder.record(
+        number = self._means.counter.next()
+        self._means.recorder.record(
             ProviderRequested(
                 purpose=Purpose.DRIFT,
                 provider=embedder.provider,
@@ -267,7 +264,7 @@ class Caller:
         identity: str,
         attempt: int,
     ) -> int:
-        number = self._counter.next()
+        number = self._means.counter.next()
         params = request.params
         numbers = {
             "temperature": params.temperature,
@@ -292,7 +289,7 @@ class Caller:
                 for message in context.new_messages
             ],
         )
-        self._recorder.record(payload)
+        self._means.recorder.record(payload)
         _log.debug(
             "Calling a model",
             purpose=context.purpose,
@@ -306,13 +303,13 @@ class Caller:
     def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
         cost = self._cost(target, reply)
         facts = answer_facts(number, reply, cost, keep_raw=self._suite.record_raw_bodies)
-        self._counter.spend(reply.model or target.model, Cost(facts["cost_usd"]))
+        self._means.counter.spend(reply.model or target.model, Cost(facts["cost_usd"]))
         payload = ProviderResponded(
             **facts,
             tool_calls=[tool_call_data(call) for call in reply.tool_calls],
             finish_reason=reply.finish_reason,
         )
-        self._recorder.record(payload)
+        self._means.recorder.record(payload)
         _log.debug(
             "The model answered",
             provider=target.provider,
@@ -325,7 +322,7 @@ class Caller:
     def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
         if reply.recorded is not None:
             return reply.recorded.cost
-        return self._pricing.cost(
+        return self._means.pricing.cost(
             target.provider,
             reply.model or target.model,
             reply.usage,
@@ -347,7 +344,7 @@ class Caller:
                 number, error, latency_ms, delay, keep_raw=self._suite.record_raw_bodies
             )
         )
-        self._recorder.record(payload)
+        self._means.recorder.record(payload)
         _log.warning(
             "The call failed",
             code=error.code.name,

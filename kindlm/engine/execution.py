@@ -15,7 +15,7 @@ from uuid import uuid4
 from kindlm.engine.agent_conversation import AgentConversation
 from kindlm.engine.agent_tools import AgentTools
 from kindlm.engine.budget import Budget
-from kindlm.engine.calls import CallCounter, Caller
+from kindlm.engine.calls import CallCounter, Caller, Means
 from kindlm.engine.clients import Clients
 from kindlm.engine.conversation import (
     Conversation,
@@ -147,26 +147,21 @@ class _Attempt:
         self._doers = doers
         self._number = number
         self._recorder = doers.recorder.about(subject(execution, number))
-        self._counter = CallCounter(
-            partial(doers.budget.spend, execution.suite.ordinal), last=held.calls if held else 0
-        )
         self._answers = None if doers.answers is None else doers.answers(execution)
         self._timeout_ms = execution.case.timeout_ms or self._suite.execution_timeout_ms
-        self._deadline = Deadline(self._timeout_ms / 1000, doers.clock)
-        self._permit = doers.permits.issue(execution.suite.ordinal)
-        self._turns = Turns(doers.paces, self._deadline, reserved)
-        self._caller = Caller(
-            self._suite,
-            doers.clients,
-            doers.pricing,
+        deadline = Deadline(self._timeout_ms / 1000, doers.clock)
+        self._means = Means(
             self._recorder,
             doers.clock,
-            self._counter,
-            self._turns,
-            self._deadline,
-            self._permit,
-            self._answers,
+            CallCounter(
+                partial(doers.budget.spend, execution.suite.ordinal), last=held.calls if held else 0
+            ),
+            doers.pricing,
+            Turns(doers.paces, deadline, reserved),
+            deadline,
+            doers.permits.issue(execution.suite.ordinal),
         )
+        self._caller = Caller(self._suite, doers.clients, self._means, self._answers)
         self._held = held
         self._conversation = Conversation(Transcript(self._case.prompt.system))
         self._results: list[CheckResult] = []
@@ -179,7 +174,7 @@ class _Attempt:
         try:
             error = in_words_of(self._suite, await self._guarded())
         except asyncio.CancelledError:
-            if self._permit.takes_back():
+            if self._means.permit.takes_back():
                 return None
             raise
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
@@ -203,14 +198,14 @@ class _Attempt:
             error,
             tuple(result for result in self._deciding if result.outcome in undone),
             self._conversation.transcript.latency_ms,
-            self._counter.spent_usd,
+            self._means.counter.spent_usd,
             retried,
         )
 
     async def _guarded(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""
         try:
-            async with self._deadline:
+            async with self._means.deadline:
                 if self._case.script is not None:
                     return await self._play(self._case.script)
                 await self._converse()
@@ -221,7 +216,7 @@ class _Attempt:
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return crashed(crash)
         finally:
-            self._turns.release()
+            self._means.turns.release()
         return self._conversation.error
 
     async def _play(self, script: Script) -> KindlmError | None:
@@ -243,7 +238,7 @@ class _Attempt:
         finally:
             self._conversation = voice.state
             self._deciding = self._results = trial.results
-        if not self._deadline.leaves(0):
+        if not self._means.deadline.leaves(0):
             # One that blocks holds up the event loop, and so what would cut it off.
             raise TimeoutError
         return self._conversation.error or error
@@ -298,13 +293,8 @@ class _Attempt:
                 target=target,
                 tools=AgentTools(self._tools() if case.tools else None),
                 conversation=uuid4().hex,
-                recorder=self._recorder,
-                clock=doers.clock,
-                counter=self._counter,
-                pricing=doers.pricing,
-                queue=self._turns.at(callee(self._execution) if recorded is None else None),
-                deadline=self._deadline,
-                permit=self._permit,
+                means=self._means,
+                queue=self._means.turns.at(callee(self._execution) if recorded is None else None),
             )
         )
 
