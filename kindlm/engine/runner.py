@@ -102,123 +102,166 @@ async def run_plan(
     their price, `held_up` of each provider or agent that wants to be left alone for long, and for
     how many seconds. Raises what the recorder raises when events can no longer be written.
     """
-
-    def limit_passed() -> None:
-        if budget.is_used_up:
-            stop.abort(_USED_UP)
-        permits.review()
-
-    budget = Budget(
-        _suite_limits(plan),
-        limits.max_cost_usd,
-        earlier.spent_usd,
-        passed=limit_passed,
-        unpriced=unpriced,
-    )
-    permits = Permits(budget.is_spent, lambda: stop.is_requested)
-    paces = Paces(partial(_make_pace, ports, limits, plan, held_up))
     async with Clients(ports.clients, ports.embedders) as clients:
-        doers = {
-            planned.ordinal: _doers(planned.suite, clients, paces, budget, permits, ports)
-            for planned in plan.suites
-        }
-
-        async def work(execution: Execution, reserved: Reservation | None) -> bool:
-            of_suite = doers[execution.suite.ordinal]
-            finished = await _do(execution, of_suite, earlier, reserved, stop)
-            if finished is not None:
-                observer(finished)
-            return finished is not None
-
-        def calls(execution: Execution) -> bool:
-            ordinal = execution.suite.ordinal
-            # Whether one with recorded answers calls anybody is seen when it asks; it takes its
-            # turn then.
-            is_certain = doers[ordinal].call_targets and ports.answers is None
-            return is_certain and not execution.case.skip and not budget.limit_exceeded(ordinal)
-
-        for planned in plan.suites:
-            if doers[planned.ordinal].call_targets:
-                _warm_up(planned, doers[planned.ordinal])
-        limit_passed()
+        run = _PlanRun(plan, ports, observer, stop, clients, limits, earlier, unpriced, held_up)
+        run.warm_up()
+        run.look_at_limits()
         try:
-            with _time_limit(limits, stop), _nobody_waits(permits, stop):
+            with _time_limit(limits, stop), run.nobody_waits():
                 complete = True
                 async for part in parts or _whole(plan):
-                    done = await run_pool(part, earlier.finished, calls, work, paces, stop)
+                    done = await run.work_off(part)
                     complete = complete and done
                 return complete
         finally:
             if stop.reason == _USED_UP:
-                stop.reason = _used_up(budget.total_usd, limits)
+                stop.reason = _used_up(run.spent_usd, limits)
 
 
 async def _whole(plan: Plan) -> AsyncIterator[Plan]:
     yield plan
 
 
-async def _do(
-    execution: Execution,
-    doers: Doers,
-    earlier: Earlier,
-    reserved: Reservation | None,
-    stop: Stop,
-) -> Finished | None:
-    """Do one execution; None if it was cut off by what stops the whole run."""
-    attempt = earlier.attempts.get(execution.id, 0) + 1
-    status = Status.SKIPPED
-    ordinal = execution.suite.ordinal
-    if execution.case.skip:
-        return await skip_execution(execution, doers.recorder, attempt=attempt)
-    if doers.budget.limit_exceeded(ordinal) is None:
-        again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-        finished, attempt = await _run(execution, doers, attempt, again, reserved, stop)
-        if stop.is_winding_down or (finished is not None and not finished.retried):
-            return None if finished is None or finished.retried else finished
-        attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
-        status = Status.SKIPPED if finished is None else finished.status
-    elif reserved is not None:
-        reserved.pace.ended(reserved.turn)
-    limit = doers.budget.limit_exceeded(ordinal) or 0.0
-    reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
-    return await skip_execution(
-        execution, doers.recorder, attempt=attempt, reason=reason, status=status
-    )
+class _PlanRun:
+    """A plan that is run: the limits that its executions share, and what those work with."""
 
-
-async def _run(
-    execution: Execution,
-    doers: Doers,
-    attempt: int,
-    again: int,
-    reserved: Reservation | None,
-    stop: Stop,
-) -> tuple[Finished | None, int]:
-    """Run an execution, and up to `again` times more if it does not pass.
-
-    Returns how it ended and the number of its last attempt; that one was cut off if nothing ended,
-    or if what ended was to be run again, which is left to whoever resumes a run that is stopped.
-    Where nobody is called, nothing is run again.
-    """
-    suite = execution.suite
-    left = again if doers.call_targets else 0
-    ended: Finished | None = None
-    while True:
-
-        def may_rerun() -> bool:
-            is_affordable = doers.budget.limit_exceeded(suite.ordinal) is None
-            return left > 0 and is_affordable and stop.reason != _USED_UP  # noqa: B023
-
-        found = await run_execution(
-            execution, doers, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+    def __init__(
+        self,
+        plan: Plan,
+        ports: Ports,
+        observer: Observer,
+        stop: Stop,
+        clients: Clients,
+        limits: Limits,
+        earlier: Earlier,
+        unpriced: Callable[[str], None],
+        held_up: Callable[[str, float], None],
+    ) -> None:
+        self._plan = plan
+        self._observer = observer
+        self._stop = stop
+        self._earlier = earlier
+        self._is_answered = ports.answers is not None
+        self._budget = Budget(
+            _suite_limits(plan),
+            limits.max_cost_usd,
+            earlier.spent_usd,
+            passed=self.look_at_limits,
+            unpriced=unpriced,
         )
-        if found is None:
-            return ended, attempt
-        spent = 0.0 if ended is None else ended.cost_usd
-        ended = replace(found, cost_usd=found.cost_usd + spent)
-        if not found.retried or stop.is_winding_down:
-            return ended, attempt
-        attempt, left, reserved = attempt + 1, left - 1, None
+        self._permits = Permits(self._budget.is_spent, lambda: stop.is_requested)
+        self._paces = Paces(partial(_make_pace, ports, limits, plan, held_up))
+        self._doers = {
+            planned.ordinal: _doers(
+                planned.suite, clients, self._paces, self._budget, self._permits, ports
+            )
+            for planned in plan.suites
+        }
+
+    @property
+    def spent_usd(self) -> float:
+        """What the run has spent so far, as far as that is known."""
+        return self._budget.total_usd
+
+    def warm_up(self) -> None:
+        """Make what the executions will share before the first one starts."""
+        for planned in self._plan.suites:
+            doers = self._doers[planned.ordinal]
+            if doers.call_targets:
+                _warm_up(planned, doers)
+
+    def look_at_limits(self) -> None:
+        """End what has passed a limit of costs: the run, or executions of a suite."""
+        if self._budget.is_used_up:
+            self._stop.abort(_USED_UP)
+        self._permits.review()
+
+    @contextmanager
+    def nobody_waits(self) -> Iterator[None]:
+        """End what only waits once what is in flight is asked to end."""
+        asked = asyncio.ensure_future(self._stop.requested())
+        asked.add_done_callback(lambda _: self._permits.review())
+        try:
+            yield
+        finally:
+            asked.cancel()
+
+    async def work_off(self, part: Plan) -> bool:
+        """Run the executions of a part of the plan that are left; return whether all ended."""
+        return await run_pool(
+            part, self._earlier.finished, self._calls, self._work, self._paces, self._stop
+        )
+
+    def _calls(self, execution: Execution) -> bool:
+        """Tell whether an execution calls somebody for certain."""
+        ordinal = execution.suite.ordinal
+        # Whether one with recorded answers calls anybody is seen when it asks; it takes its turn
+        # then.
+        is_certain = self._doers[ordinal].call_targets and not self._is_answered
+        return is_certain and not execution.case.skip and not self._budget.limit_exceeded(ordinal)
+
+    async def _work(self, execution: Execution, reserved: Reservation | None) -> bool:
+        """Do one execution and tell how it ended; return whether it did."""
+        finished = await self._do(execution, reserved)
+        if finished is not None:
+            self._observer(finished)
+        return finished is not None
+
+    async def _do(self, execution: Execution, reserved: Reservation | None) -> Finished | None:
+        """Do one execution; None if it was cut off by what stops the whole run."""
+        earlier, budget, ordinal = self._earlier, self._budget, execution.suite.ordinal
+        doers = self._doers[ordinal]
+        attempt = earlier.attempts.get(execution.id, 0) + 1
+        status = Status.SKIPPED
+        if execution.case.skip:
+            return await skip_execution(execution, doers.recorder, attempt=attempt)
+        if budget.limit_exceeded(ordinal) is None:
+            again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+            finished, attempt = await self._run(execution, doers, attempt, again, reserved)
+            if self._stop.is_winding_down or (finished is not None and not finished.retried):
+                return None if finished is None or finished.retried else finished
+            attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
+            status = Status.SKIPPED if finished is None else finished.status
+        elif reserved is not None:
+            reserved.pace.ended(reserved.turn)
+        limit = budget.limit_exceeded(ordinal) or 0.0
+        reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
+        return await skip_execution(
+            execution, doers.recorder, attempt=attempt, reason=reason, status=status
+        )
+
+    async def _run(
+        self,
+        execution: Execution,
+        doers: Doers,
+        attempt: int,
+        again: int,
+        reserved: Reservation | None,
+    ) -> tuple[Finished | None, int]:
+        """Run an execution, and up to `again` times more if it does not pass.
+
+        Returns how it ended and the number of its last attempt; that one was cut off if nothing
+        ended, or if what ended was to be run again, which is left to whoever resumes a run that is
+        stopped. Where nobody is called, nothing is run again.
+        """
+        left = again if doers.call_targets else 0
+        ended: Finished | None = None
+        while True:
+
+            def may_rerun() -> bool:
+                is_affordable = self._budget.limit_exceeded(execution.suite.ordinal) is None
+                return left > 0 and is_affordable and self._stop.reason != _USED_UP  # noqa: B023
+
+            found = await run_execution(
+                execution, doers, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+            )
+            if found is None:
+                return ended, attempt
+            spent = 0.0 if ended is None else ended.cost_usd
+            ended = replace(found, cost_usd=found.cost_usd + spent)
+            if not found.retried or self._stop.is_winding_down:
+                return ended, attempt
+            attempt, left, reserved = attempt + 1, left - 1, None
 
 
 def _suite_limits(plan: Plan) -> dict[int, float]:
@@ -246,17 +289,6 @@ def _make_pace(
 
     most = max((planned.suite.concurrency for planned in plan.suites), default=1)
     return Pace(ports.clock, changed, max_rpm=limits.max_rpm, most=most)
-
-
-@contextmanager
-def _nobody_waits(permits: Permits, stop: Stop) -> Iterator[None]:
-    """End what only waits once what is in flight is asked to end."""
-    asked = asyncio.ensure_future(stop.requested())
-    asked.add_done_callback(lambda _: permits.review())
-    try:
-        yield
-    finally:
-        asked.cancel()
 
 
 def _used_up(spent_usd: float, limits: Limits) -> str:
