@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
-__all__ = ["shown_path"]
+__all__ = ["db_option", "shown_path"]
 
 
 def shown_path(path: Path) -> str:
@@ -13,3 +14,8 @@ def shown_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def db_option(named: Path | None) -> str:
+    """Return what a command needs besides, to read the history that the user named with --db."""
+    return "" if named is None else f" --db {shlex.quote(shown_path(named))}"

@@ -158,17 +158,19 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
     page.blank()
     if not listed:
         all_tests = f"{show_run(view)} --verbose"
-        page.unbroken(("All tests  ", "dim"), all_tests)
+        page.unbroken(("All tests  ", "dim"), visible(_typed(all_tests, options)))
     if options.database is not None:
         page.unbroken(("History    ", "dim"), visible(options.database))
     # What was made of another run tells something beside that one.
     if (earlier := view.info.source_run or view.run_before) is not None:
-        page.unbroken(("Compare    ", "dim"), f"kindlm diff {earlier} {view.id}")
-    page.unbroken(("Next       ", "dim"), visible(options.first or _next(view, options)))
+        compare = f"kindlm diff {earlier} {view.id}"
+        page.unbroken(("Compare    ", "dim"), visible(_typed(compare, options)))
+    following = options.first or _typed(next_command(view), options)
+    page.unbroken(("Next       ", "dim"), visible(following))
 
 
-def _next(view: RunView, options: ReportOptions) -> str:
-    command = next_command(view)
+def _typed(command: str, options: ReportOptions) -> str:
+    """Return a command as it has to be typed: a history that was named is named again."""
     if options.named and options.database is not None:
         return f"{command} --db {shlex.quote(options.database)}"
     return command

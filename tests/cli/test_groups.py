@@ -55,7 +55,9 @@ def test_merged_shards_report_what_one_run_would_have(
         files.append(f"{index}.db")
         shard = ("--shard", f"{index}/3", "--run-group", "nightly", "--runs", "2")
         kindlm("test", *shard, "--db", files[-1])
-    assert kindlm("merge", *files, "--db", "all.db").code == 0
+    merged = kindlm("merge", *files, "--db", "all.db")
+    assert merged.code == 0
+    assert "See them with: kindlm runs --db all.db" in merged.err
 
     report = report_of("nightly", here / "all.db", code=0)
 

@@ -78,7 +78,8 @@ def test_events_come_in_with_all_that_they_are(kindlm: Any, database: Path, here
     outcome = kindlm("import", file, "--db", database)
     assert outcome.code == 0, outcome.err
     assert "2 events imported." in outcome.err
-    assert "kindlm show k3f9x2ab" in outcome.err
+    named = database.relative_to(here)
+    assert f"kindlm show k3f9x2ab --db {named}" in " ".join(outcome.err.split())
     assert events_in(database)[1:] == [
         (RUN, version, e.type, e.id, e.at, e.subject) for version, e in enumerate(events, 2)
     ]

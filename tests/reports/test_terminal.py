@@ -286,3 +286,17 @@ def test_a_run_names_the_one_to_compare_it_with(history: Any, make: Any, write: 
     later = write(history.view("m7q2w8rt"), "terminal")
     line_with(later, "Compare", "kindlm diff k3f9x2ab m7q2w8rt")
     assert "Compare" not in write(history.view("k3f9x2ab"), "terminal")
+
+
+def test_commands_name_the_history_again_that_was_named(
+    history: Any, make: Any, write: Any
+) -> None:
+    for run in ("k3f9x2ab", "m7q2w8rt"):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        writer.execution()
+        writer.finish()
+    shown = write(history.view("m7q2w8rt"), "terminal", database="other db", named=True)
+    for label in ("Compare", "Next"):
+        line_with(shown, label, "--db 'other db'")
+    assert "--db" not in write(history.view("m7q2w8rt"), "terminal", database="other db")

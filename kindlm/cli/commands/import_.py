@@ -34,6 +34,7 @@ def import_command(
     from kindlm.cli.console import make_console, note, warn
     from kindlm.cli.history import or_fail
     from kindlm.cli.importing import import_file
+    from kindlm.cli.shown_path import db_option
     from kindlm.recording.project import find_project
     from kindlm.wording import count
 
@@ -49,4 +50,4 @@ def import_command(
     known = f"; {imported.known:,} were there already" if imported.known else ""
     note(f"{count(imported.added, 'event')} imported{known}.", console)
     for run in imported.runs:
-        note(f"See it with: kindlm show {run}", console)
+        note(f"See it with: kindlm show {run}{db_option(db)}", console)

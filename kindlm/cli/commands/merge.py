@@ -26,6 +26,7 @@ def merge_command(
     from kindlm.cli.history import or_fail
     from kindlm.cli.merging import explained, merge_histories
     from kindlm.cli.search_index import forget_erased
+    from kindlm.cli.shown_path import db_option
     from kindlm.recording.project import find_project
     from kindlm.wording import count
 
@@ -49,4 +50,4 @@ def merge_command(
     if refused:
         show(refused, console)
         raise typer.Exit(1)
-    note("See them with: kindlm runs", console)
+    note(f"See them with: kindlm runs{db_option(db)}", console)
