@@ -232,6 +232,21 @@ def test_a_terminal_tells_the_most_important_first_and_what_to_type(history: His
     assert "1 test got worse, confirmed; 1 test may have got worse" in verdict
 
 
+@pytest.mark.parametrize(
+    ("new", "sign", "color", "mood"), [("!", "⚠️", "33", "unsure"), ("+", "✅", "32", "good")]
+)
+def test_new_tests_that_do_not_pass_are_no_good_news(
+    history: History, new: str, sign: str, color: str, mood: str
+) -> None:
+    record_run(history, "before", {"same": "+"})
+    record_run(history, "after", {"same": "+", "new": new})
+    diff = compared(history)
+    assert not diff.fails
+    assert written(diff, DiffFormat.MARKDOWN).startswith(f"### {sign} kindlm: UNCHANGED\n")
+    assert f"\x1b[1;{color}mUNCHANGED" in written(diff, DiffFormat.TERMINAL, color=True)
+    assert f'<div class="verdict {mood}">' in written(diff, DiffFormat.HTML)
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_lines_fit_the_terminal(hostile: RunDiff, width: int) -> None:
     lines = written(hostile, DiffFormat.TERMINAL, width=width).splitlines()

@@ -105,6 +105,9 @@ def headline_of(diff: RunDiff) -> Headline:
     if good and diff.after.missing:
         # What did not end may still come out otherwise.
         word, good = f"{word} SO FAR", None
+    if good and diff.kinds.get(Kind.NEW_FAILING):
+        # Nothing got worse, and not all is well.
+        good = None
     return Headline(word, tuple(_reasons(diff)), good)
 
 
