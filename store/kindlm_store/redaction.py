@@ -1,48 +1,34 @@
 """Takes secrets out of texts, also where they were encoded on the way.
 
 A key comes back in many forms: echoed in an error body, in a URL, in the base64 of an
-authorization header, escaped in JSON inside JSON. Forms that are fixed strings are looked for
-directly. Escapes can stand for any part of a secret, so they take a pattern; it is tried only on a
-text that escapes a character of that secret. Base64 and hex may be wrapped over lines; that takes a
-pattern, too, tried only on a text that holds the secret once its lines are joined.
+authorization header, escaped in JSON inside JSON or in HTML. Forms that are fixed strings are
+looked for directly. Escapes can stand for any part of a secret, so they take a pattern; it is tried
+only on a text that escapes a character of that secret. Base64 and hex may be wrapped over lines;
+that takes a pattern, too, tried only on a text that holds the secret once its lines are joined.
 
 A text may have been cut before it came here. So the beginning of a secret goes, too, where a text
 ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark.
+
+One secret may be a part of another, or overlap it, and be written in another way there. So nothing
+is replaced before all is found, in the text as it came: what overlaps goes together.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64encode
-from functools import cache, cached_property
+from bisect import bisect
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from kindlm_store.escapes import MIN_LENGTH, Escapes, Form, cut_end, matches, unescaped
 
-MIN_LENGTH = 8
-"""Shorter values are words that occur by chance, and nothing that protects anything."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kindlm_store.escapes import Span
 
 REDACTED = "[redacted]"
 """What stands in the place of a secret."""
-
-# JSON inside JSON: 1, 3, 7 or 15 of them. Bounded, so that a text of backslashes takes no time.
-_BACKSLASHES = r"\\{1,15}"
-
-# The code behind a percent sign, which may itself be escaped as %25 any number of times.
-_PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
-_UNICODE = re.compile(r"\\u([0-9A-Fa-f]{4})")
-_HEX = re.compile(r"\\x([0-9A-Fa-f]{2})")
-
-# An escape cut through, after those that stand for the first bytes or halves of its character.
-_UNFINISHED = (
-    rf"(?:%(?:25)*[0-9A-Fa-f]{{2}}|{_BACKSLASHES}(?:u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})){{0,3}}?"
-    rf"(?:%(?:25)*[0-9A-Fa-f]?|{_BACKSLASHES}(?:u[0-9A-Fa-f]{{0,3}}|x[0-9A-Fa-f]?)?)??"
-)
-
-# What stands behind a cut, up to the group; the group itself is no part of what was cut.
-_CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
 
 # The commonest first: JSON has quotation marks all over.
 _SIGNS_OF_A_CUT = ('"', "'", "...", "`", "u2026", "…", "”")
@@ -52,54 +38,18 @@ _LONGEST_ESCAPE = 200
 
 # The end of a line and the indentation of the next, as such or escaped.
 _LINE_END = re.compile(r"\n[ \t]*")
-_WRAPS = rf"(?:(?:[\r\n]|{_BACKSLASHES}(?:[rn]|u000[aAdD]|x0[aAdD])|%(?:25)*0[aAdD])[ \t]*)*"
-
-
-class _Form:
-    """A secret, or an encoding of it, in any mix of literal and escaped characters.
-
-    Attributes:
-        bytes: Percent codes of its characters, lower case.
-        units: Backslash-u codes of its characters, lower case.
-        hexes: Backslash-x codes of its characters, or of their bytes, lower case.
-        marks: Short escapes of its characters: backslash and letter, or a plus sign for a space.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.bytes = frozenset(code for character in text for code in _byte_codes(character))
-        self.units = frozenset(code for character in text for code in _unit_codes(character))
-        self.hexes = self.bytes | {f"{ord(c):02x}" for c in text if ord(c) < 256}
-        self.marks = frozenset(mark for character in text for mark in _short_escapes(character))
-
-    # Compiled when needed: most runs never see an escaped character of a secret.
-    @cached_property
-    def start(self) -> re.Pattern[str]:
-        """Matches its first eight characters on one line, or from two on if they are cut."""
-        first, second, *others = map(_in_any_form, self.text[:MIN_LENGTH])
-        rest = ""
-        for character in reversed(others):
-            rest = f"(?:{character}{rest}|{_CUT.pattern})"
-        return re.compile(first + second + rest)
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Matches it on one line."""
-        return re.compile("".join(map(_in_any_form, self.text)))
-
-    @cached_property
-    def wrapped(self) -> re.Pattern[str]:
-        """Matches it with line ends anywhere."""
-        return re.compile(_WRAPS.join(map(_in_any_form, self.text)))
 
 
 class Redactor:
     """A callable that replaces secrets in a text by `[redacted]`.
 
     Found are the value itself, JSON-escaped, percent-encoded (wholly, partly, repeatedly, with
-    plus signs for spaces), with backslash-u and backslash-x escapes, in hex, and in base64 and
-    base64url wherever it begins inside the encoded text; hex and base64 also over several lines.
-    Of each, but for several lines, also the first 8 characters or more where the text was cut.
+    plus signs for spaces), escaped in HTML (also repeatedly), with backslash-u and backslash-x
+    escapes, in hex, and in base64 and base64url wherever it begins inside the encoded text; hex and
+    base64 also over several lines. Of each, but for several lines, also the first 8 characters or
+    more where the text was cut. Secrets that overlap in a text go as one.
+
+    It takes time in proportion to the text.
 
     Args:
         secrets: The values to take out; those under 8 characters are ignored.
@@ -107,79 +57,68 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         values = {value for value in secrets if len(value) >= MIN_LENGTH and value not in REDACTED}
-        # The longest first: a value that contains another one leaves nothing of itself behind.
-        ordered = sorted(values, key=lambda value: (-len(value), value))
-        fixed = {form: None for value in ordered for form in _fixed_forms(value)}
-        self._fixed = tuple(sorted(fixed, key=len, reverse=True))
+        ordered = sorted(values)
+        self._fixed = tuple(sorted({form for value in ordered for form in _fixed_forms(value)}))
         self._longest = max(map(len, self._fixed), default=0)
-        # Keys of one provider often begin alike, in all their encodings.
+        # Keys of one provider often begin alike, in all their encodings. In order, as they are
+        # bisected.
         self._heads: dict[str, list[str]] = {}
         for form in self._fixed:
             self._heads.setdefault(form[:MIN_LENGTH], []).append(form)
         encoded = {form: None for value in ordered for form in _wrappable_forms(value)}
-        self._wrappable = tuple(map(_Form, encoded))
-        self._escapable = (*map(_Form, ordered), *self._wrappable)
+        self._wrappable = tuple(map(Form, encoded))
+        self._escapable = (*map(Form, ordered), *self._wrappable)
+        # Most texts escape nothing that any of them holds.
+        self._characters = Form("".join({c for form in self._escapable for c in form.text}))
 
     def __call__(self, text: str) -> str:
         """The text with `[redacted]` for each secret in it."""
         if not self._fixed or len(text) < MIN_LENGTH:
             return text
-        suspects = self._suspects(text)
-        for form in suspects:
-            text = text.replace(form, REDACTED)
-        escaped: list[_Form] = []
-        if "%" in text or "\\" in text or "+" in text:
-            text, escaped = self._without_escaped(text)
+        spans = self._plain(text)
+        if "%" in text or "\\" in text or "+" in text or "&" in text:
+            spans += self._escaped(text)
         if "%" in text or "\\" in text or "\n" in text or "\r" in text:
-            text = self._without_wrapped(text)
-        # Last: a part of what is whole must not go before the whole does.
-        for form in suspects:
-            text = _without_beginning(text, form)
-        for each in escaped:
-            text = _without_escaped_beginning(text, each)
-        return text
+            spans += self._wrapped(text)
+        return _without(text, spans) if spans else text
 
-    def _suspects(self, text: str) -> list[str]:
-        """The fixed forms that may be in the text, whole or cut, the longest first."""
+    def _plain(self, text: str) -> list[Span]:
+        """Where fixed forms are, whole or cut."""
         if _may_be_cut_inside(text):
             heads = [head for head in self._heads if head in text]
             if not heads:
-                return heads
-            found = [form for head in heads for form in self._heads[head]]
-            return sorted(found, key=len, reverse=True)
-        # It can only be cut at its end: long strings are found faster than their beginnings.
-        end = text[-self._longest - _LONGEST_ESCAPE :]
-        cut = {head for head in self._heads if head in end}
-        return [form for form in self._fixed if form in text or form[:MIN_LENGTH] in cut]
+                return []
+            whole = [form for head in heads for form in self._heads[head] if form in text]
+            start = 0
+        else:
+            # It can only be cut at its end: long strings are found faster than their beginnings.
+            start = max(len(text) - self._longest - _LONGEST_ESCAPE, 0)
+            end = text[start:]
+            heads = [head for head in self._heads if head in end]
+            whole = [form for form in self._fixed if form in text]
+        spans = [span for form in whole for span in _merged(_occurrences(text, form))]
+        for head in heads:
+            spans += _beginnings(text, start, head, self._heads[head])
+        return spans
 
-    def _without_escaped(self, text: str) -> tuple[str, list[_Form]]:
-        """The text without escaped secrets, and those of which beginnings may be left."""
-        percent = {code.lower() for code in _PERCENT.findall(text)}
-        if "%25" in text:
-            # It may be the code of a percent sign after all.
-            percent.add("25")
-        units = {code.lower() for code in _UNICODE.findall(text)}
-        hexes = {code.lower() for code in _HEX.findall(text)}
-        found: list[_Form] = []
+    def _escaped(self, text: str) -> list[Span]:
+        """Where secrets are that may be escaped, whole or cut."""
+        escapes = Escapes(text)
+        spans: list[Span] = []
+        if not escapes.may_write(self._characters):
+            return spans
         for form in self._escapable:
-            if (
-                not percent.isdisjoint(form.bytes)
-                or not units.isdisjoint(form.units)
-                or not hexes.isdisjoint(form.hexes)
-                or any(mark in text for mark in form.marks)
-            ) and form.start.search(text):
-                text = form.pattern.sub(REDACTED, text)
-                found.append(form)
-        return text, found
+            if escapes.may_write(form):
+                spans += _merged(form.occurrences(text))
+        return spans
 
-    def _without_wrapped(self, text: str) -> str:
+    def _wrapped(self, text: str) -> list[Span]:
+        """Where hex and base64 are that may be wrapped over lines."""
         joined = _joined(text)
         if len(joined) == len(text):
-            return text
-        for form in self._wrappable:
-            if form.text in joined:
-                text = form.wrapped.sub(REDACTED, text)
-        return text
+            return []
+        found = [form for form in self._wrappable if form.text in joined]
+        return [span for form in found for span in _merged(matches(form.wrapped, text))]
 
 
 def _may_be_cut_inside(text: str) -> bool:
@@ -189,69 +128,73 @@ def _may_be_cut_inside(text: str) -> bool:
     return False
 
 
-def _without_beginning(text: str, form: str) -> str:
-    """The text without beginnings of a form that a cut left."""
-    head = form[:MIN_LENGTH]
-    at = text.find(head)
+def _without(text: str, spans: Iterable[Span]) -> str:
+    """The text with a mark in the place of all that the spans cover."""
+    kept: list[str] = []
+    behind = 0
+    for start, end in _merged(sorted(spans)):
+        kept += (text[behind:start], REDACTED)
+        behind = end
+    return "".join((*kept, text[behind:]))
+
+
+def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans in the order of their starts, those that overlap as one."""
+    covered: Span | None = None
+    for start, end in spans:
+        if covered and start < covered[1]:
+            covered = (covered[0], max(covered[1], end))
+        else:
+            if covered:
+                yield covered
+            covered = (start, end)
+    if covered:
+        yield covered
+
+
+def _occurrences(text: str, form: str) -> Iterator[Span]:
+    """Where a form is, also where it overlaps itself."""
+    at = text.find(form)
     while at >= 0:
-        length = len(head)
-        while length < len(form) and text.startswith(form[length], at + length):
-            length += 1
-        ends = range(at + length, at + len(head) - 1, -1)
-        text, at = _without_cut(text, at, ends)
-        at = text.find(head, at)
-    return text
+        yield at, at + len(form)
+        at = text.find(form, at + 1)
 
 
-def _without_escaped_beginning(text: str, form: _Form) -> str:
-    """The text without beginnings of a form, in any mix of escapes, that a cut left."""
-    found = form.start.search(text)
-    while found:
-        at = found.start()
-        ends = sorted(end for end in _ends(text, at, form.text) if end - at >= MIN_LENGTH)
-        text, at = _without_cut(text, at, reversed(ends))
-        found = form.start.search(text, at)
-    return text
+def _beginnings(text: str, start: int, head: str, forms: Sequence[str]) -> Iterator[Span]:
+    """Where beginnings of forms are, from a place on, that a cut left.
 
-
-def _without_cut(text: str, start: int, ends: Iterable[int]) -> tuple[str, int]:
-    """The text without what stands from the start to the first of the ends behind which it is cut.
-
-    Also returned is where to go on reading.
+    Args:
+        text: Where to look.
+        start: From where on.
+        head: What the forms begin with.
+        forms: In order. Which of them agrees longest with a text is then one of the two between
+            which it would stand; what the others could find is a part of what that one does.
     """
-    for end in ends:
-        cut = _CUT.match(text, end)
-        if cut:
-            return text[:start] + REDACTED + text[cut.start(1) :], start + len(REDACTED)
-    return text, start + 1
+    longest = max(map(len, forms))
+    at = text.find(head, start)
+    while at >= 0:
+        rest = text[at : at + longest]
+        place = bisect(forms, rest)
+        length = max(_agreeing(rest, form) for form in forms[max(place - 1, 0) : place + 1])
+        end = cut_end(text, range(at + length, at + len(head) - 1, -1))
+        if end:
+            yield at, end
+        at = text.find(head, at + 1)
 
 
-def _ends(text: str, start: int, secret: str) -> Iterator[int]:
-    """Where the beginnings of a secret end that the text holds from a place on."""
-    places = {start}
-    for character in secret:
-        found = (
-            pattern.match(text, place) for pattern in _alternatives(character) for place in places
-        )
-        places = {match.end() for match in found if match}
-        yield from places
+def _agreeing(text: str, form: str) -> int:
+    """How many characters two strings begin with alike, that begin with the same head."""
+    length = MIN_LENGTH
+    for one, other in zip(text[MIN_LENGTH:], form[MIN_LENGTH:], strict=False):
+        if one != other:
+            break
+        length += 1
+    return length
 
 
 def _joined(text: str) -> str:
     """The text on one line and without escapes: it holds all that a wrapped form could match."""
-    if "\\" in text:
-        while "\\\\" in text:
-            text = text.replace("\\\\", "\\")
-        text = text.replace("\\n", "\n").replace("\\r", "\r").replace("\\/", "/")
-        for codes in (_UNICODE, _HEX):
-            text = codes.sub(_character, text)
-    if "%" in text:
-        text = _PERCENT.sub(_character, text)
-    return _LINE_END.sub("", text.replace("\r", "\n"))
-
-
-def _character(code: re.Match[str]) -> str:
-    return chr(int(code[1], 16))
+    return _LINE_END.sub("", unescaped(text).replace("\r", "\n"))
 
 
 def _fixed_forms(value: str) -> Iterator[str]:
@@ -278,48 +221,3 @@ def _base64_forms(value: str) -> Iterator[str]:
         form = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
         yield form
         yield form.replace("+", "-").replace("/", "_")
-
-
-def _in_any_form(character: str) -> str:
-    """A pattern for one character: itself, percent-encoded, or escaped with backslashes."""
-    return f"(?:{'|'.join(_forms(character))})"
-
-
-@cache
-def _alternatives(character: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(re.compile, _forms(character)))
-
-
-def _forms(character: str) -> list[str]:
-    percent = "".join(f"%(?:25)*{_either_case(code)}" for code in _byte_codes(character))
-    units = "".join(rf"{_BACKSLASHES}u{_either_case(code)}" for code in _unit_codes(character))
-    hexes = ["".join(rf"{_BACKSLASHES}x{_either_case(code)}" for code in _byte_codes(character))]
-    if "\x80" <= character <= "\xff":
-        hexes.append(rf"{_BACKSLASHES}x{_either_case(f'{ord(character):02x}')}")
-    short = [
-        _BACKSLASHES + re.escape(mark[1]) if mark[0] == "\\" else re.escape(mark)
-        for mark in _short_escapes(character)
-    ]
-    return [re.escape(character), percent, units, *hexes, *short]
-
-
-def _short_escapes(character: str) -> list[str]:
-    if character == " ":
-        return ["+"]
-    if character in "/'":
-        return ["\\" + character]
-    escaped = json.dumps(character, ensure_ascii=False)[1:-1]
-    return [escaped] if len(escaped) == 2 else []
-
-
-def _either_case(code: str) -> str:
-    return "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in code)
-
-
-def _byte_codes(character: str) -> list[str]:
-    return [f"{byte:02x}" for byte in character.encode("utf-8", "surrogatepass")]
-
-
-def _unit_codes(character: str) -> list[str]:
-    raw = character.encode("utf-16-be", "surrogatepass")
-    return [raw[index : index + 2].hex() for index in range(0, len(raw), 2)]

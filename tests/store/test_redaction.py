@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import tempfile
@@ -16,7 +17,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
-from kindlm_store.redaction import MIN_LENGTH
+from kindlm_store.escapes import MIN_LENGTH
 
 secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
 ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)
@@ -70,6 +71,10 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "backslash x of characters": lambda s: backslash_x(s, "latin-1"),
     "backslash x in JSON": lambda s: json_string(backslash_x(s, "utf-8"), ascii_only=True),
     "bytes of Python": lambda s: repr(s.encode())[2:-1],
+    "HTML": html.escape,
+    "HTML, twice": lambda s: html.escape(html.escape(s)),
+    "HTML, numbers": lambda s: "".join(f"&#{ord(character)};" for character in s),
+    "HTML in JSON": lambda s: json_string(html.escape(s), ascii_only=True),
     "hex": lambda s: s.encode().hex(),
     "HEX": lambda s: s.encode().hex().upper(),
 }
@@ -84,6 +89,8 @@ def survives(secret: str, text: str) -> bool:
         urllib.parse.unquote_plus,
         lambda t: json.loads(f'"{t}"'),
         lambda t: json.loads(f'"{json.loads(chr(34) + t + chr(34))}"'),
+        html.unescape,
+        lambda t: html.unescape(html.unescape(t)),
         lambda t: bytes.fromhex(t).decode(),
         lambda t: re.sub(r"\\x(..)", lambda code: chr(int(code[1], 16)), t),
         lambda t: (
@@ -253,6 +260,93 @@ def test_short_values_are_words_and_not_secrets() -> None:
 def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
     redact = Redactor(["0123456789", "0123456789abcdef"])
     assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
+
+
+def test_a_secret_that_contains_another_leaves_nothing_behind_where_it_is_escaped() -> None:
+    key = {"client": "me", "secret": "s3cr3tcl13nt", "private": "MIIEvQIBADANBgkqhkiG9w0"}
+    redact = Redactor([json.dumps(key), "s3cr3tcl13nt"])
+    assert redact(json.dumps({"key": json.dumps(key)})) == '{"key": "[redacted]"}'
+
+
+def test_a_beginning_that_contains_a_secret_leaves_nothing_behind() -> None:
+    redact = Redactor(["abcdefgh", 'abcdefgh"restofsecret'])
+    assert redact('"abcdefgh\\"restof…"') == '"[redacted]…"'
+
+
+OVERLAPPING = ["literal", "JSON", "JSON in JSON", "quote", "percent, upper case", "HTML"]
+
+
+@pytest.mark.parametrize("encode", [ENCODINGS[name] for name in OVERLAPPING], ids=OVERLAPPING)
+@settings(max_examples=100)
+@given(whole=secrets | ascii_secrets, behind=ascii_secrets, data=st.data())
+def test_secrets_that_overlap_leave_nothing_behind(
+    encode: Callable[[str], str], whole: str, behind: str, data: st.DataObject
+) -> None:
+    together = whole + behind
+    starts = st.integers(0, len(together) - MIN_LENGTH)
+    parts = [
+        together[start : data.draw(st.integers(start + MIN_LENGTH, len(together)))]
+        for start in data.draw(st.lists(starts, max_size=4))
+    ]
+    # One of them reaches from the one into the other, so that all are adjacent.
+    across = together[len(whole) - 1 :]
+    redact = Redactor([whole, across, *parts])
+    text = f"\0{encode(together)}\0"
+    assert redact(text) == "\0[redacted]\0"
+    # The longest alone takes along what it holds.
+    within = [part for part in parts if part in whole]
+    assert Redactor([whole, *within])(f"\0{encode(whole)}\0") == "\0[redacted]\0"
+
+
+@settings(max_examples=200)
+@given(
+    values=st.lists(secrets | ascii_secrets, min_size=1, max_size=4),
+    encoding=st.sampled_from(sorted(ENCODINGS)),
+    data=st.data(),
+)
+def test_a_text_without_its_secrets_stays_as_it_is(
+    values: list[str], encoding: str, data: st.DataObject
+) -> None:
+    redact = Redactor(values)
+    pieces = st.sampled_from([ENCODINGS[encoding](value) for value in values])
+    text = "".join(data.draw(st.lists(texts | pieces, max_size=6)))
+    once = redact(text)
+    assert redact(once) == once
+
+
+class Counted(str):
+    """A text that counts the characters that are copied out of it and of its copies."""
+
+    __slots__ = ()
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Counted:
+        return self._counted(super().__getitem__(key))
+
+    def __add__(self, other: str) -> Counted:
+        return self._counted(super().__add__(other))
+
+    def replace(self, *args: Any) -> Counted:
+        return self._counted(super().replace(*args))
+
+    @staticmethod
+    def _counted(text: str) -> Counted:
+        Counted.copied += len(text)
+        return Counted(text)
+
+
+@pytest.mark.parametrize(
+    "beginning", ['sk-proj-"', 'sk-proj-a\\/bc"', "sk-proj-a%2Fb…", "sk-proj-a&#47;b'"]
+)
+def test_a_text_of_beginnings_is_not_copied_for_each(beginning: str) -> None:
+    redact = Redactor(["sk-proj-a/bcdefghijklmnopqrst"])
+    copied = []
+    for times in (500, 1000):
+        before = Counted.copied
+        redacted = redact(Counted(beginning * times))
+        copied.append(Counted.copied - before)
+        assert redacted.count("[redacted]") == times
+    assert copied[1] < 3 * copied[0]
 
 
 @settings(max_examples=40)

@@ -1,0 +1,258 @@
+"""How characters are escaped: in JSON, JSON inside JSON, URLs, HTML and literals of languages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from functools import cache, cached_property
+from html.entities import codepoint2name
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Span = tuple[int, int]
+"""Where in a text something begins and ends."""
+
+MIN_LENGTH = 8
+"""Shorter values are words that occur by chance, and nothing that protects anything."""
+
+# JSON inside JSON: 1, 3, 7 or 15 of them. Bounded, so that a text of backslashes takes no time.
+_BACKSLASHES = r"\\{1,15}"
+
+# The code behind a percent sign, which may itself be escaped as %25 any number of times.
+_PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
+_UNICODE = re.compile(r"\\u([0-9A-Fa-f]{4})")
+_HEX = re.compile(r"\\x([0-9A-Fa-f]{2})")
+
+# The reference to a character in HTML, whose ampersand may itself be escaped any number of times.
+_ENTITY = re.compile(r"&(?:amp;)*(?:#[xX]0*([0-9A-Fa-f]{1,6})|#0*([0-9]{1,7})|([A-Za-z0-9]+));")
+
+# An escape cut through, after those that stand for the first bytes or halves of its character.
+_UNFINISHED = (
+    rf"(?:%(?:25)*[0-9A-Fa-f]{{2}}|{_BACKSLASHES}(?:u[0-9A-Fa-f]{{4}}|x[0-9A-Fa-f]{{2}})){{0,3}}?"
+    rf"(?:%(?:25)*[0-9A-Fa-f]?|{_BACKSLASHES}(?:u[0-9A-Fa-f]{{0,3}}|x[0-9A-Fa-f]?)?"
+    r"|&(?:amp;)*(?:#[xX]?[0-9A-Fa-f]{0,6}|[A-Za-z]{0,6}))??"
+)
+
+# HTML 5 names more, but nobody escapes with these.
+_NAMES = {**codepoint2name, ord("'"): "apos"}
+_POINTS = {name: point for point, name in _NAMES.items()}
+
+# What stands behind a cut, up to the group; the group itself is no part of what was cut.
+_CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
+
+# What the above can begin with, but for the end of the text.
+_BEHIND_A_CUT = frozenset("%\\&….u\"'`”")
+
+# What stands between the characters of what is wrapped over lines.
+_WRAPS = rf"(?:(?:[\r\n]|{_BACKSLASHES}(?:[rn]|u000[aAdD]|x0[aAdD])|%(?:25)*0[aAdD])[ \t]*)*"
+
+
+class Form:
+    """A secret, or an encoding of it, in any mix of literal and escaped characters.
+
+    Attributes:
+        bytes: Percent codes of its characters, lower case.
+        units: Backslash-u codes of its characters, lower case.
+        hexes: Backslash-x codes of its characters, or of their bytes, lower case.
+        marks: Short escapes of its characters: backslash and letter, or a plus sign for a space.
+        points: Code points of its characters.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.bytes = frozenset(code for character in text for code in _byte_codes(character))
+        self.units = frozenset(code for character in text for code in _unit_codes(character))
+        self.hexes = self.bytes | {f"{ord(c):02x}" for c in text if ord(c) < 256}
+        self.marks = frozenset(mark for character in text for mark in _short_escapes(character))
+        self.points = frozenset(map(ord, text))
+
+    # Compiled when needed: most runs never see an escaped character of a secret.
+    @cached_property
+    def start(self) -> re.Pattern[str]:
+        """Matches its first eight characters on one line, or from two on if they are cut."""
+        first, second, *others = map(_in_any_form, self.text[:MIN_LENGTH])
+        rest = ""
+        for character in reversed(others):
+            rest = f"(?:{character}{rest}|{_CUT.pattern})"
+        return re.compile(first + second + rest)
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches it on one line."""
+        return re.compile("".join(map(_in_any_form, self.text)))
+
+    @cached_property
+    def wrapped(self) -> re.Pattern[str]:
+        """Matches it with line ends anywhere."""
+        return re.compile(_WRAPS.join(map(_in_any_form, self.text)))
+
+    def occurrences(self, text: str) -> Iterator[Span]:
+        """Where it is on one line, whole or cut."""
+        for start, _ in matches(self.start, text):
+            whole = self.pattern.match(text, start)
+            if whole:
+                yield whole.span()
+            else:
+                ends = sorted(end for end in _ends(text, start, self.text))
+                end = cut_end(text, (end for end in reversed(ends) if end - start >= MIN_LENGTH))
+                if end:
+                    yield start, end
+
+
+class Escapes:
+    """What a text escapes: the characters that its escapes can stand for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._percent = _codes(_PERCENT, text) if "%" in text else set()
+        if "%25" in text:
+            # It may be the code of a percent sign after all.
+            self._percent.add("25")
+        self._units = _codes(_UNICODE, text) if "\\u" in text else set()
+        self._hexes = _codes(_HEX, text) if "\\x" in text else set()
+        self._points = _points(text) if "&" in text else set()
+
+    def may_write(self, form: Form) -> bool:
+        """Tell whether a character of a form is escaped anywhere."""
+        return (
+            not self._percent.isdisjoint(form.bytes)
+            or not self._units.isdisjoint(form.units)
+            or not self._hexes.isdisjoint(form.hexes)
+            or not self._points.isdisjoint(form.points)
+            or any(mark in self._text for mark in form.marks)
+        )
+
+
+def _codes(pattern: re.Pattern[str], text: str) -> set[str]:
+    return {code.lower() for code in pattern.findall(text)}
+
+
+def unescaped(text: str) -> str:
+    """The text with the characters that its escapes stand for, byte by byte."""
+    if "\\" in text:
+        while "\\\\" in text:
+            text = text.replace("\\\\", "\\")
+        text = text.replace("\\n", "\n").replace("\\r", "\r").replace("\\/", "/")
+        for codes in (_UNICODE, _HEX):
+            text = codes.sub(_character, text)
+    if "%" in text:
+        text = _PERCENT.sub(_character, text)
+    if "&" in text and ";" in text:
+        text = _ENTITY.sub(_referred, text)
+    return text
+
+
+def _character(code: re.Match[str]) -> str:
+    return chr(int(code[1], 16))
+
+
+def matches(pattern: re.Pattern[str], text: str) -> Iterator[Span]:
+    """Where a pattern matches, also where matches overlap."""
+    found = pattern.search(text)
+    while found:
+        yield found.span()
+        found = pattern.search(text, found.start() + 1)
+
+
+def cut_end(text: str, ends: Iterable[int]) -> int:
+    """Where that ends which a cut left, by the first of the ends behind which there is one, or 0.
+
+    An escape that was cut through is a part of it.
+    """
+    for end in ends:
+        if end == len(text) or text[end] in _BEHIND_A_CUT:
+            cut = _CUT.match(text, end)
+            if cut:
+                return cut.start(1)
+    return 0
+
+
+def _ends(text: str, start: int, secret: str) -> Iterator[int]:
+    """Where the beginnings of a secret end that the text holds from a place on."""
+    places = {start}
+    for character in secret:
+        found = (
+            pattern.match(text, place) for pattern in _alternatives(character) for place in places
+        )
+        places = {match.end() for match in found if match}
+        yield from places
+
+
+def _points(text: str) -> set[int]:
+    """The code points of the characters that references of HTML stand for."""
+    points = {_point(*reference) for reference in set(_ENTITY.findall(text))}
+    if "&amp;" in text:
+        # It may be a reference to an ampersand after all.
+        points.add(ord("&"))
+    return points
+
+
+def _point(code: str | None, number: str | None, name: str) -> int:
+    """The code point that a reference stands for, or -1 if it has no such name."""
+    if code:
+        return int(code, 16)
+    return int(number) if number else _POINTS.get(name, -1)
+
+
+def _referred(reference: re.Match[str]) -> str:
+    code, number, name = reference.groups()
+    point = _point(code, number, name)
+    return chr(point) if 0 <= point <= sys.maxunicode else reference[0]
+
+
+def _in_any_form(character: str) -> str:
+    """A pattern for one character: itself, percent-encoded, or escaped with backslashes."""
+    return f"(?:{'|'.join(_forms(character))})"
+
+
+@cache
+def _alternatives(character: str) -> tuple[re.Pattern[str], ...]:
+    """Patterns of which each matches in one way: one, unless a form begins with another one."""
+    if character in "\\%&":
+        return tuple(map(re.compile, _forms(character)))
+    return (re.compile(_in_any_form(character)),)
+
+
+def _forms(character: str) -> list[str]:
+    percent = "".join(f"%(?:25)*{_either_case(code)}" for code in _byte_codes(character))
+    units = "".join(rf"{_BACKSLASHES}u{_either_case(code)}" for code in _unit_codes(character))
+    hexes = ["".join(rf"{_BACKSLASHES}x{_either_case(code)}" for code in _byte_codes(character))]
+    if "\x80" <= character <= "\xff":
+        hexes.append(rf"{_BACKSLASHES}x{_either_case(f'{ord(character):02x}')}")
+    short = [
+        _BACKSLASHES + re.escape(mark[1]) if mark[0] == "\\" else re.escape(mark)
+        for mark in _short_escapes(character)
+    ]
+    return [re.escape(character), percent, units, *hexes, *short, _entity(character)]
+
+
+def _entity(character: str) -> str:
+    point = ord(character)
+    code = "".join(map(_either_case, f"{point:x}"))
+    name = f"{_NAMES[point]}|" if point in _NAMES else ""
+    return f"&(?:amp;)*(?:{name}#0*{point}|#[xX]0*{code});"
+
+
+def _short_escapes(character: str) -> list[str]:
+    if character == " ":
+        return ["+"]
+    if character in "/'":
+        return ["\\" + character]
+    escaped = json.dumps(character, ensure_ascii=False)[1:-1]
+    return [escaped] if len(escaped) == 2 else []
+
+
+def _either_case(code: str) -> str:
+    return "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in code)
+
+
+def _byte_codes(character: str) -> list[str]:
+    return [f"{byte:02x}" for byte in character.encode("utf-8", "surrogatepass")]
+
+
+def _unit_codes(character: str) -> list[str]:
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return [raw[index : index + 2].hex() for index in range(0, len(raw), 2)]
