@@ -106,7 +106,9 @@ async def _serve(app: App, host: str, port: int) -> None:
 
 
 def _until_input_ends(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: Python aborts when it ends while a thread holds the lock of that.
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
     # The loop may be closed by now: then the server has ended already.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(stop.set)

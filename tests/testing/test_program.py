@@ -154,6 +154,14 @@ def test_as_a_service_it_ends_with_whoever_started_it(start):
     assert process.wait(timeout=20) == 0
 
 
+def test_as_a_service_it_ends_regularly_while_its_input_is_open(start):
+    process = start("--script", "agent.yaml", KINDLM_SERVICE="1")
+    url_of(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 0
+    assert process.stderr.read() == ""
+
+
 def test_by_itself_it_goes_on_when_its_input_ends(start):
     process = start("--script", "agent.yaml")
     url = url_of(process)
