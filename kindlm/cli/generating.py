@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from kindlm.cli.console import fail, make_console, note, set_verbose, show, warn
 from kindlm.cli.history import open_recorded, or_fail
 from kindlm.cli.test_run import record_run
 from kindlm.config.compile_targets import compile_agent
+from kindlm.config.interpolation import insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import RunOptions
 from kindlm.generate.categories import parse_categories
@@ -43,6 +44,10 @@ from kindlm_store import Redactor
 __all__ = ["GenOptions", "write_tests"]
 
 _LONGEST_PROMPT = 60_000
+_DEFAULT_FORM = (
+    'The agent at --agent is asked in the default form, {"message": "…"}. If it takes another one, '
+    "or headers, name it in kindlm.toml, [agent], and leave out --agent."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def write_tests(options: GenOptions) -> int:
     loaded = load_configuration(project.root, environ)
     if loaded.config is None:
         fail([found.error for found in loaded.diagnostics], console)
-    order = or_fail(_order(options, project, loaded))
+    order = or_fail(_order(options, project, loaded, environ))
     llm = or_fail(_llm(options, loaded))
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
@@ -108,17 +113,20 @@ def write_tests(options: GenOptions) -> int:
     )
     run = new_run_id()
     record_run(request, run, console, progress=False)
-    code = _told(request, run, script, options, console)
+    by_url = order.written_agent is not None
+    code = _told(request, run, script, options, console, by_url=by_url)
     if code == 0:
         _tell_next(options, order, loaded, llm, console)
     return code
 
 
-def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -> Result[Order]:
+def _order(
+    options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
+) -> Result[Order]:
     categories = parse_categories(options.categories)
     if isinstance(categories, Err):
         return categories
-    agent = _agent(options, project, loaded)
+    agent = _agent(options, project, loaded, environ)
     if isinstance(agent, Err):
         return agent
     prompt = _read_prompt(options.system_prompt)
@@ -145,15 +153,22 @@ def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -
 
 
 def _agent(
-    options: GenOptions, project: Project, loaded: LoadedConfiguration
+    options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
 ) -> Result[tuple[AgentTarget | None, str | None]]:
-    """Return the agent to ask, and its URL if files have to name it."""
+    """Return the agent to ask, and its URL if files have to name it.
+
+    An agent of the configuration is known by its URL, too, and has its options then.
+    """
     configured = compiled_agent(loaded, project.root)
     url = options.agent
-    if url is None or (configured is not None and configured.endpoint == url):
+    if url is None or (configured is not None and _address(configured, environ) == url):
         return Ok((configured, None))
     own = agent_at(url)
     return own if isinstance(own, Err) else Ok((compile_agent(own.value, project.root), url))
+
+
+def _address(agent: AgentTarget, environ: Mapping[str, str]) -> str:
+    return insert(agent.endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
 
 
 def _read_prompt(file: Path | None) -> Result[str | None]:
@@ -198,14 +213,21 @@ def _told(
     script: GenerationScript,
     options: GenOptions,
     console: Console,
+    *,
+    by_url: bool,
 ) -> int:
-    """Tell what was written, and return the exit code."""
+    """Tell what was written, and return the exit code.
+
+    `by_url` tells that nothing but its URL is known of how the agent is asked.
+    """
     generated = script.generated
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
         if generated is None:
             show(list(_errors(view)), console)
+            if script.is_unheard and by_url:
+                note(_DEFAULT_FORM, console)
             command = options.command(f"kindlm show {run} 1 --verbose")
             note(f"What was asked and answered: {command}", console)
             return 1

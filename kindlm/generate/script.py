@@ -50,7 +50,8 @@ _PROFILE_FILE = "agent-profile.yaml"
 class GenerationScript:
     """Asks the agent and the model, and writes the files; implements `suite.Script`.
 
-    `generated` is what came of it, None unless files were written. `redact` takes secrets out of
+    `generated` is what came of it, None unless files were written; `is_unheard` tells that the
+    agent did not answer. `redact` takes secrets out of
     texts: an agent may repeat the key that it was called with, and files are read by others.
     `model` is the name of the one that plans; `tell` shows what is being done, which may take long.
     """
@@ -67,6 +68,7 @@ class GenerationScript:
         self._tell = tell
         self._redact = redact
         self.generated: Generated | None = None
+        self.is_unheard = False
 
     async def run(self, stage: Stage) -> KindlmError | None:
         """Write the tests; see `suite.Script`."""
@@ -97,6 +99,7 @@ class GenerationScript:
         for message in PROBES if order.agent is not None else ():
             answer = await stage.send(message)
             if isinstance(answer, Err):
+                self.is_unheard = True
                 return answer
             exchanges.append(self._exchange(message, answer.value))
         description, prompt = (

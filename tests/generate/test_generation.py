@@ -339,6 +339,35 @@ def test_the_agent_that_is_named_comes_before_the_configured_one(project: Projec
     assert sorted(f'agent="{other.url}"' in text for text in texts) == [False, True]
 
 
+def test_the_configured_agent_keeps_its_options_when_it_is_named_by_its_url(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = project.agent.url.removesuffix("/chat").rpartition(":")[2]
+    monkeypatch.setenv("SHOP_PORT", port)
+    toml = project.root / "kindlm.toml"
+    url = f'url = "{project.agent.url.replace(port, "${env.SHOP_PORT}")}"\nrequest = "messages"'
+    text = toml.read_text("utf-8")
+    toml.write_text(text.replace(f'url = "{project.agent.url}"', url), "utf-8")
+    project.agent.say("I help with orders.")
+    assert generate("--agent", project.agent.url, "--count", "1") == 0
+    asked = [request["messages"][-1]["content"] for request in project.agent.requests]
+    assert asked == list(PROBES)
+    assert not any("agent=" in (FOLDER / name).read_text("utf-8") for name in written())
+
+
+def test_an_agent_known_by_its_url_alone_is_asked_in_the_form_that_the_error_names(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving_agent() as other:
+        other.answer = lambda _: 500
+        assert generate("--agent", other.url) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert 'in the default form, {"message": "…"}' in told
+    project.agent.answer = lambda _: 404
+    assert generate() == 1
+    assert "default form" not in capsys.readouterr().err
+
+
 def test_a_profile_is_made_anew_each_time(project: Project) -> None:
     for _ in range(2):
         project.agent.questions.clear()
