@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Ok
-from kindlm.events import BaselineSet, ContentsPurged, new_event
+from kindlm.events import BaselineSet, new_event
 from kindlm.history.groups import Group, find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.report import document_of
 from kindlm.reports.registry import ReportOptions, find_report
-from kindlm_store import Append
 
 TESTS = "abcdefghijkl"
 ADDRESS = "ann@example.org"
@@ -45,12 +44,6 @@ def accept(history: Any, run: str, *suites: str) -> None:
     for suite in suites:
         accepted = BaselineSet(project="shop", suite=suite, run=run, label="", by="me")
         history.log.append("journal/j", [new_event(accepted)])
-
-
-def erase_texts_of(history: Any, *streams: str) -> None:
-    purged = ContentsPurged(texts=1, runs=["aaaa2222"], matching=False, by="me")
-    found = history.log.erasable(streams)
-    assert history.log.erase(found, lambda _: Append("journal/p", [new_event(purged)])).texts
 
 
 def record_two(history: Any, make: Any, run: str, *, second_passes: bool) -> RunView:
@@ -137,11 +130,11 @@ def test_notes_of_people_repeat_no_personal_data(history: Any, make: Any) -> Non
     assert "to everyone." in said
 
     # Without the text, nobody knows any more what of a note must not be shown.
-    erase_texts_of(history, "run/aaaa2222")
+    history.erase("run/aaaa2222")
     said = section(written(history.view("aaaa2222")), "What people said")
     assert "example" not in said
     assert "not shown: it may repeat personal data" in said
-    erase_texts_of(history, "journal/j")
+    history.erase("journal/j")
     assert "&#91;erased&#93;" in section(written(history.view("aaaa2222")), "What people said")
 
 
@@ -284,7 +277,7 @@ def test_what_was_erased_of_the_configuration_is_not_said_to_be_unstated(
     writer.suite(tests=[make.planned()], config=config(systemName="Order Desk"))
     writer.execution(assertions=(make.passed(),))
     writer.finish()
-    erase_texts_of(history, "run/aaaa2222")
+    history.erase("run/aaaa2222")
     document = written(history.view("aaaa2222"))
     assert document.startswith("# Test evidence for support\n")
     assert "| Name | erased |" in section(document, "The system")

@@ -8,6 +8,7 @@ from typing import Any
 
 from kindlm.events import (
     AssertionEvaluated,
+    ContentsPurged,
     EvidenceData,
     ExecutionFinished,
     ExecutionStarted,
@@ -367,6 +368,13 @@ class History:
             by=by,
         )
         self.log.append("journal/j", [new_event(said)])
+
+    def erase(self, stream: str) -> None:
+        """Erase the texts of a stream, as purging does."""
+        runs = [stream.removeprefix("run/")] if stream.startswith("run/") else []
+        purged = ContentsPurged(texts=1, runs=runs, matching=False, by="me")
+        found = self.log.erasable([stream])
+        assert self.log.erase(found, lambda _: Append("journal/p", [new_event(purged)])).texts
 
     def reader(self) -> Any:
         """Return a read-only connection that is closed with the history."""
