@@ -7,6 +7,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from pages import one_line
+
 HISTORY = Path(".kindlm/kindlm.db")
 COPY = Path("copy.db")
 
@@ -29,10 +31,6 @@ def damage(part: float) -> None:
     at = int(len(content) * part)
     content[at : at + 200] = b"\x5a" * 200
     log.write_bytes(content)
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_a_run_that_is_lost_as_a_whole_is_not_taken_for_finished(kindlm):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from orders import Silent, asked, hold, order, write_orders
+from pages import one_line
 from workspace import Workspace
 
 from kindlm.testing import LoopbackServer
@@ -35,10 +36,6 @@ def server() -> Iterator[LoopbackServer]:
 
 def plain(count: int, *, judged: bool = False) -> list[Any]:
     return [order(f"k{number}", judged=judged) for number in range(count)]
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_a_suite_that_has_spent_its_money_starts_nothing_new_and_others_go_on(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["HOSTILE", "assert_harmless", "text_of"]
+__all__ = ["HOSTILE", "assert_harmless", "one_line", "text_of"]
 
 HOSTILE = "</div><script>alert(1)</script>\u202e\x1b]0;x\x07<svg onload=alert(2)>"
 
@@ -13,7 +13,12 @@ HOSTILE = "</div><script>alert(1)</script>\u202e\x1b]0;x\x07<svg onload=alert(2)
 def text_of(page: str) -> str:
     """Return what a reader sees, with spaces folded."""
     shown = re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
-    return " ".join(html.unescape(shown).split())
+    return one_line(html.unescape(shown))
+
+
+def one_line(text: str) -> str:
+    """Return a text with spaces folded, and so without the breaks that fit it to a width."""
+    return " ".join(text.split())
 
 
 def assert_harmless(page: str) -> None:
