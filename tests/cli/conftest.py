@@ -14,17 +14,6 @@ import pytest
 
 from kindlm.cli.app import run
 
-_SETTINGS = (
-    "NO_COLOR",
-    "FORCE_COLOR",
-    "CI",
-    "DEBUG",
-    "GITHUB_ACTIONS",
-    "GITHUB_STEP_SUMMARY",
-    "KINDLM_DB",
-    "KINDLM_LOG",
-)
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -40,9 +29,8 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, with nothing set that changes how kindlm behaves."""
-    for name in _SETTINGS:
-        monkeypatch.delenv(name, raising=False)
+    """An empty working directory, and no CI service."""
+    monkeypatch.delenv("CI", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
