@@ -278,8 +278,8 @@ def test_a_diff_of_the_two_shows_the_effect_of_the_changed_expectations_alone(
     tests = {test["name"]: test for test in diff["tests"]}
     assert (tests["a"]["change"], tests["b"]["change"]) == ("unchanged", "regressed")
     unchanged = {"tools": False, "arguments": False, "output": False, "erased": False}
-    assert tests["a"]["changed"] == {**unchanged, "checks": False}
-    assert tests["b"]["changed"] == {**unchanged, "checks": True}
+    assert tests["a"]["changed"] == {**unchanged, "checks": False, "checksMade": False}
+    assert tests["b"]["changed"] == {**unchanged, "checks": True, "checksMade": True}
     assert [figure["name"] for figure in diff["figures"]] == ["latency", "tokens", "cost"]
     for figure in diff["figures"]:
         assert figure["before"] == figure["after"]
