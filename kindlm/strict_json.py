@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["parse_json", "parse_json_at"]
+__all__ = ["NotJsonError", "parse_json", "parse_json_at"]
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 """Makes an object of its members, which may have a name twice."""
+
+
+_WORDS = (
+    ("Expecting value", "a value is expected"),
+    ("Expecting ','", "a comma or the end is expected"),
+    ("Expecting ':'", "a colon is expected"),
+    ("Expecting property name", "a name in double quotes is expected"),
+    ("Illegal trailing comma", "nothing follows a comma"),
+    ("Unterminated string", "a string has no end"),
+    ("Invalid control character", "a string has a line end or another control character in it"),
+    ("Invalid \\", "what follows a backslash means nothing"),
+    ("Extra data", "something follows the value"),
+    ("Unexpected UTF-8 BOM", "it begins with a byte order mark"),
+)
+"""What the parser of Python says is wrong, as it begins, and what is said of it here."""
+
+
+class NotJsonError(ValueError):
+    """What is wrong with a text; `position` is how many characters come before that."""
+
+    def __init__(self, what: str, found: json.JSONDecodeError) -> None:
+        super().__init__(f"{what} (line {found.lineno}, column {found.colno})")
+        self.position = found.pos
 
 
 def parse_json(text: str, pairs: Pairs | None = None) -> Any:
@@ -23,8 +47,8 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
         return json.loads(
             text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=pairs
         )
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    except (RecursionError, ValueError) as error:
+        raise _explained(error) from None
 
 
 def parse_json_at(text: str, start: int) -> Any:
@@ -32,8 +56,20 @@ def parse_json_at(text: str, start: int) -> Any:
     decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
     try:
         return decoder.raw_decode(text, start)[0]
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    except (RecursionError, ValueError) as error:
+        raise _explained(error) from None
+
+
+def _explained(error: RecursionError | ValueError) -> ValueError:
+    """Return an error of Python's parser in words for those who do not write Python."""
+    if isinstance(error, RecursionError):
+        return ValueError("it is nested too deeply")
+    if isinstance(error, json.JSONDecodeError):
+        words = (ours for theirs, ours in _WORDS if error.msg.startswith(theirs))
+        return NotJsonError(next(words, error.msg), error)
+    if "set_int_max_str_digits" in str(error):
+        return ValueError(f"an integer has more than {sys.get_int_max_str_digits():,} digits")
+    return error
 
 
 def _refuse(constant: str) -> NoReturn:

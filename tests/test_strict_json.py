@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -22,3 +23,24 @@ def test_what_can_be_is(text: str) -> None:
 
 def test_the_members_of_an_object_can_be_looked_at() -> None:
     assert parse_json('{"a": 1, "a": 2}', tuple) == (("a", 1), ("a", 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "a value is expected (line 1, column 1)"),
+        ("\ufeff{}", "it begins with a byte order mark (line 1, column 1)"),
+        ("1" * 5_000, "an integer has more than 4,300 digits"),
+        ('{"a": 1\n"b": 2}', "a comma or the end is expected (line 2, column 1)"),
+        ('{"a" 1}', "a colon is expected (line 1, column 6)"),
+        ("{a: 1}", "a name in double quotes is expected (line 1, column 2)"),
+        ('["a', "a string has no end (line 1, column 2)"),
+        ('["a\nb"]', "a string has a line end or another control character in it"),
+        ('["\\x"]', "what follows a backslash means nothing"),
+        ('["\\u12"]', "what follows a backslash means nothing"),
+        ("{} {}", "something follows the value (line 1, column 4)"),
+    ],
+)
+def test_what_is_wrong_is_told_without_the_words_of_a_parser(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        parse_json(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from json import JSONDecodeError
 from typing import Any
 
 from kindlm.checks.json_text import parse_json
@@ -12,7 +11,7 @@ from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult, FailureCode
-from kindlm.strict_json import parse_json_at
+from kindlm.strict_json import NotJsonError, parse_json_at
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
@@ -85,8 +84,8 @@ def find_json(text: str) -> Any:
         start = opening.start()
         try:
             return parse_json_at(text, start)
-        except JSONDecodeError as error:
-            read += error.pos - start + 1
+        except NotJsonError as error:
+            read += error.position - start + 1
         except ValueError:  # it does not say where
             read += len(text) - start
         if read > _MAX_READ:

@@ -24,9 +24,6 @@ def parse_schema(name: str, data: bytes) -> Result[Any]:
     """Return the JSON Schema in `data`; draft 2020-12 unless its `$schema` says otherwise."""
     try:
         document = parse_json(data.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        return _error(f'"{name}" is not JSON: {error.msg} ({place})', "Correct the file")
     except ValueError as error:
         return _error(f'"{name}" is not JSON: {error}', "Correct the file")
     fault = schema_fault(document)
