@@ -8,7 +8,7 @@ from typing import TextIO
 from kindlm.history.agreement import SUBSTANTIAL, Comparison, PeopleAndJudges, Trust
 from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
 from kindlm.history.statistics import wilson_interval
-from kindlm.reports.figures import percent, score
+from kindlm.reports.figures import percent, score, score_of_limit
 from kindlm.reports.page import Page, mark
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -177,4 +177,4 @@ def _facts(execution: ReviewedExecution) -> Iterator[tuple[str, str]]:
 def _scored(criterion: JudgedCriterion) -> str:
     if criterion.score is None or criterion.threshold is None:
         return "no score"
-    return f"{score(criterion.score)}, needs {score(criterion.threshold)}"
+    return score_of_limit(criterion.score, criterion.threshold)

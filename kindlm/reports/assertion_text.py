@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kindlm.history.rows import AssertionView
-from kindlm.reports.figures import score
+from kindlm.reports.figures import score, score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 
 __all__ = ["assertion_fields", "assertion_name", "json_shown", "place"]
@@ -24,7 +24,7 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
     """Return what an assertion saw, in rows of a name and a text."""
     fields = []
     if assertion.threshold is not None and assertion.score is not None and _is_scored(assertion):
-        fields.append(("score", f"{score(assertion.score)}, needs {score(assertion.threshold)}"))
+        fields.append(("score", score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", score(assertion.score)))
     if assertion.expected is not None:

@@ -6,7 +6,7 @@ from kindlm.history.costs import Paid
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 
-__all__ = ["comparison", "cost", "duration", "money", "percent", "score", "tally"]
+__all__ = ["comparison", "cost", "duration", "money", "percent", "score", "score_of_limit", "tally"]
 
 _MOST_DECIMALS = 6
 
@@ -57,6 +57,15 @@ def percent(rate: float) -> str:
 def score(value: float) -> str:
     """Return a score in [0, 1] with two decimals."""
     return f"{value:.2f}"
+
+
+def score_of_limit(value: float, least: float) -> str:
+    """Return a score and what it needs, with as many decimals as tell it apart where it is less."""
+    for decimals in range(2, _MOST_DECIMALS + 1):
+        shown, needed = f"{value:.{decimals}f}", f"{least:.{decimals}f}"
+        if value >= least or shown != needed:
+            return f"{shown}, needs {needed}"
+    return f"{value!r}, needs {least!r}"
 
 
 def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kindlm.history.verdict import GateResult, StatusCounts
-from kindlm.reports.figures import comparison, duration, money, percent, tally
+from kindlm.reports.figures import comparison, duration, money, percent, score_of_limit, tally
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,19 @@ def test_a_gate_is_compared_with_its_threshold(judged: GateResult, shown: str) -
 def test_tallies() -> None:
     assert tally(StatusCounts(passed=3, skipped=1)) == "3 passed, 1 skipped"
     assert tally(StatusCounts()) == "none"
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "told"),
+    [
+        (0.42, 0.7, "0.42, needs 0.70"),
+        (0.7, 0.7, "0.70, needs 0.70"),
+        (0.7001, 0.7, "0.70, needs 0.70"),
+        (0.6996, 0.7, "0.6996, needs 0.7000"),
+        (0.6999999999, 0.7, "0.6999999999, needs 0.7"),
+    ],
+)
+def test_a_score_that_is_too_low_does_not_look_like_what_it_needs(
+    value: float, least: float, told: str
+) -> None:
+    assert score_of_limit(value, least) == told
