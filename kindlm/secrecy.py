@@ -1,16 +1,32 @@
-"""What is a secret, told by its name and its length alone."""
+"""What is a secret, told by its name, its length and whether it is an ordinary word."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["SHORTEST_SECRET", "is_credential_name", "is_secret_name"]
+__all__ = [
+    "SHORTEST_SECRET",
+    "is_credential_name",
+    "is_ordinary",
+    "is_secret_name",
+    "may_be_secret_name",
+]
 
 SHORTEST_SECRET = 8
 """What is taken out of all that is recorded has so many characters: less is in ordinary words."""
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"AUTH|COOKIE|KEY|TOKEN|SECRET|PASSWORD|SESSION", re.IGNORECASE)
+
+_PERHAPS_SECRET = re.compile(
+    r"(?:^|_)(?:AUTH|COOKIES?|CREDENTIALS?|DSN|PASS|PASSWD|PWD)$", re.IGNORECASE
+)
+"""At the end, as a whole word: SSH_AUTH_SOCK, AUTH_MODE and COOKIE_DOMAIN hold no secrets."""
+
+_WORD = r"(?:[A-Z]?[a-z]{1,15}|[A-Z]{1,15})"
+_PATH = r"(?:~|\.\.?|[A-Za-z]:)?[/\\][\w .@~:/\\-]*"
+_ADDRESS = r"[a-z][a-z0-9+.-]*://[^@?]*"
+_ORDINARY = re.compile(rf"{_WORD}(?:[ ,._-]{{1,2}}{_WORD}){{0,2}}|{_PATH}|{_ADDRESS}")
 
 
 def is_secret_name(name: str) -> bool:
@@ -20,6 +36,19 @@ def is_secret_name(name: str) -> bool:
     path, GIT_AUTHOR_NAME a name.
     """
     return _SECRET.search(name) is not None
+
+
+def may_be_secret_name(name: str) -> bool:
+    """Tell whether a variable of the environment holds a secret, unless its value is ordinary."""
+    return _PERHAPS_SECRET.search(name) is not None
+
+
+def is_ordinary(value: str) -> bool:
+    """Tell whether a value is up to three words, a path, or an address that names no user.
+
+    These would be found in texts that repeat no secret: AUTH=required, PWD=/home/me.
+    """
+    return _ORDINARY.fullmatch(value) is not None
 
 
 def is_credential_name(name: str) -> bool:

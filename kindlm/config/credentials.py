@@ -12,11 +12,10 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
-from kindlm.config.url_secrets import secret_parts
+from kindlm.config.url_secrets import secret_parts, url_secrets
 from kindlm.secrecy import SHORTEST_SECRET, is_credential_name
 from kindlm.suite import AgentTarget, Suite
 
@@ -63,10 +62,7 @@ def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
         insert(address, lambda name: environ.get(name.removeprefix("env."), ""))
         for address in addresses
     )
-    found = {part for address in whole for part in secret_parts(address)}
-    return {
-        each for part in found for each in (part, unquote(part)) if len(each) >= SHORTEST_SECRET
-    }
+    return {secret for address in whole for secret in url_secrets(address)}
 
 
 def credential_variables(suite: Suite) -> set[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["hide_in_urls", "secret_parts"]
+from kindlm.secrecy import SHORTEST_SECRET
+
+__all__ = ["hide_in_urls", "secret_parts", "url_secrets"]
 
 _SHORTEST = 8
 """Of a value in a query: `?sort_key=name` is no secret."""
@@ -31,6 +33,12 @@ def secret_parts(url: str) -> Iterator[str]:
         name, _, value = item.partition("=")
         if _SECRET_NAME.search(name) and len(value) >= _SHORTEST:
             yield value
+
+
+def url_secrets(url: str) -> set[str]:
+    """Return what is secret in a URL, as it is written there and as it is meant, if long enough."""
+    found = {each for part in secret_parts(url) for each in (part, unquote(part))}
+    return {each for each in found if len(each) >= SHORTEST_SECRET}
 
 
 def hide_in_urls(text: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kindlm.errors import ErrorCode
 from kindlm.outcome import FailureCode, Outcome, Status
-from kindlm.secrecy import SHORTEST_SECRET, is_secret_name
+from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_name, may_be_secret_name
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
 
@@ -79,6 +79,8 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
 
     They are the values of the variables that configurations name as keys or give to agents, unless
     they name a file or folder, and of all variables whose names say KEY, TOKEN, SECRET or PASSWORD.
+    Also what is no ordinary word, path or address of variables whose names end in AUTH, COOKIE,
+    CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable.
     """
     named = set(key_variables)
     values = {
@@ -86,8 +88,25 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         for name, value in environ.items()
         if is_secret_name(name) or (name in named and not _is_there(value))
     }
+    values |= {secret for secret in _perhaps_secret(environ) if not is_ordinary(secret)}
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
     # find these takes a while, and most environments hold no secret.
     words = vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
+
+
+def _perhaps_secret(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is secret in an environment unless it is ordinary."""
+    # To import these takes a while, and most environments hold nothing for them to read.
+    for name, value in environ.items():
+        stripped = value.strip()
+        if may_be_secret_name(name) and not is_ordinary(stripped) and not _is_there(stripped):
+            from kindlm.config.credentials import header_secrets
+
+            yield stripped
+            yield from header_secrets({name: stripped})
+        if "://" in stripped and ("@" in stripped or "?" in stripped):
+            from kindlm.config.url_secrets import url_secrets
+
+            yield from url_secrets(stripped)

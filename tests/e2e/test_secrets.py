@@ -68,6 +68,19 @@ def test_other_variables_that_name_a_secret_are_known_too(workspace, server):
     assert_clean(workspace, secret, done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("DB_PASS", "{}"), ("DATABASE_URL", "postgres://me:{}@host/shop")],
+)
+def test_a_password_that_is_named_otherwise_is_not_recorded(workspace, server, variable, value):
+    secret = "pgPassw0rdXYZ"
+    workspace.suite(server.url, prompts={"ask": {"user": f"{{{{env.{variable}}}}} {{{{order}}}}"}})
+    done = workspace.run("test", **{variable: value.format(secret)})
+    assert done.returncode == 0, done.stderr
+    assert secret in str(server.requests[0].body)
+    assert_clean(workspace, secret, done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize("variable", ["ANTHROPIC_LOG", "OPENAI_LOG"])
 def test_the_logs_of_the_sdks_do_not_show_the_key(workspace, server, key, variable):
     models = [

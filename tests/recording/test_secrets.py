@@ -1,0 +1,62 @@
+"""Which values of an environment are secrets: rather too few than ordinary words."""
+
+from __future__ import annotations
+
+import pytest
+
+from kindlm.recording.secrets import secret_values
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secrets"),
+    [
+        ("SHOP_KEY", "anything", {"anything"}),
+        ("DB_PASS", "pgPassw0rdXYZ", {"pgPassw0rdXYZ"}),
+        ("MYSQL_PWD", "hunter2hunter2", {"hunter2hunter2"}),
+        ("db_passwd", "correct-horse-battery-staple", {"correct-horse-battery-staple"}),
+        ("SHOP_CREDENTIALS", "me:0123456789", {"me:0123456789"}),
+        ("SHOP_AUTH", "Bearer abc-0123456789", {"Bearer abc-0123456789", "abc-0123456789"}),
+        (
+            "COOKIE",
+            "theme=darkgrey; id=4711081547",
+            {"theme=darkgrey; id=4711081547", "id=4711081547", "4711081547"},
+        ),
+        ("DB_DSN", "host=db password=x0123456789", {"host=db password=x0123456789"}),
+        ("DB_URL", "postgres://u:pgPassw0rdXYZ@h/db", {"pgPassw0rdXYZ"}),
+        ("HTTPS_PROXY", "http://me:p%40ss%20w0rd@proxy:3128", {"p%40ss%20w0rd", "p@ss w0rd"}),
+        ("HOOK", "https://hooks.example/x?id=1&token=abc0123456789", {"abc0123456789"}),
+    ],
+)
+def test_a_secret_is_told_by_the_name_of_its_variable_or_its_place_in_a_url(
+    name: str, value: str, secrets: set[str]
+) -> None:
+    assert secret_values({name: f" {value}\n"}, ()) == secrets
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PWD", "/home/me/shop-2"),
+        ("OLDPWD", "/home/me/shop-2"),
+        ("SSH_AUTH_SOCK", "/tmp/ssh-XXXXqyNzvM/agent.4711"),
+        ("XAUTHORITY", "/run/user/1000/gdm/Xauthority"),
+        ("GIT_AUTHOR_NAME", "Ada Lovelace 1815"),
+        ("XDG_SESSION_TYPE", "wayland-1"),
+        ("DESKTOP_SESSION", "plasma5-x11"),
+        ("SESSION_MANAGER", "local/host:@/tmp/.ICE-unix/1234,unix/host:/tmp/.ICE-unix/1234"),
+        ("AUTH_MODE", "disabled4"),
+        ("SHOP_AUTH", "disabled"),
+        ("SHOP_AUTH", "basic, digest"),
+        ("SHOP_AUTH", "https://login.example.com:8443/v1"),
+        ("DB_PASS", "postgres"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/gone/service-account.json"),
+        ("COOKIE_DOMAIN", "shop4.example.com"),
+        ("COMPASS", "north-by-north-west-4"),
+        ("DATABASE_URL", "postgres://postgres:postgres@localhost:5432/shop"),
+        ("DATABASE_URL", "postgres://me:short@localhost:5432/shop"),
+        ("LIST_URL", "https://example.com/?sort_key=created_at"),
+        ("HOMEPAGE", "https://[broken"),
+    ],
+)
+def test_what_stands_in_ordinary_texts_is_no_secret(name: str, value: str) -> None:
+    assert secret_values({name: value}, ()) == set()
