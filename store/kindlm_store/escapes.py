@@ -226,7 +226,8 @@ def _forms(character: str) -> list[str]:
         _BACKSLASHES + re.escape(mark[1]) if mark[0] == "\\" else re.escape(mark)
         for mark in _short_escapes(character)
     ]
-    return [re.escape(character), percent, units, *hexes, *short, _entity(character)]
+    # Percent signs and ampersands begin their own escapes: the whole of these first.
+    return [percent, _entity(character), re.escape(character), units, *hexes, *short]
 
 
 def _entity(character: str) -> str:
