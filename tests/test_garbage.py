@@ -12,6 +12,7 @@ from kindlm.garbage import put_off
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
+    gc.enable()
     yield
     gc.unfreeze()
     gc.enable()

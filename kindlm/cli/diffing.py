@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from kindlm.cli.output_file import STDOUT, open_report
 from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.garbage import put_off
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.run_names import find_sides
 from kindlm.recording.project import regression_threshold
@@ -25,6 +25,8 @@ from kindlm.reports.registry import ReportOptions
 __all__ = ["compare_and_write", "write_diff"]
 
 
+# Ten thousand tests are a million objects, and none of them is garbage before the end.
+@put_off()
 def compare_and_write(
     database: Path | None,
     before: str | None,
@@ -36,8 +38,6 @@ def compare_and_write(
     verbose: bool,
 ) -> bool:
     """Write how two runs differ; return whether that is what was hoped for."""
-    # Ten thousand tests are a million objects, and none of them is garbage before the end.
-    gc.disable()
     require_names(before, after)
     history = existing_history(database)
     output = None if output == STDOUT else output

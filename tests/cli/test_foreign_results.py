@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def bring_in(kindlm: Any, here: Path) -> Callable[..., Any]:
     def run(value: Any, *options: str) -> Any:
         outcome = kindlm("import", written(here, value), *options, "--db", here / "h.db")
         assert outcome.code == 0, outcome.err
-        run = outcome.err.rsplit(" ", 1)[1].strip()
+        (run,) = re.findall(r"kindlm show (\S+)", outcome.err)
         shown = kindlm("report", run, "--format", "json", "--db", here / "h.db").out
         assert kindlm("verify", "--db", here / "h.db").code == 0
         assert kindlm("rebuild", "--db", here / "h.db").code == 0
