@@ -6,9 +6,11 @@ Of a shard that ran several times, the latest run that finished counts, else the
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.counted_runs import group_of
 from kindlm.history.group_plans import find_difference
 from kindlm.history.runs import find_run, state_of
 
@@ -128,13 +130,24 @@ def read_shard(
 def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[str | Group]:
     """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
 
-    Shards of different plans are no group but an error, and so are those of several projects.
+    Shards of different plans are no group but an error, and so are those of several projects. The
+    latest run is a shard only where it makes no group with others, as in `counted_runs`.
     """
     is_run = db.execute("SELECT 1 FROM runs WHERE id = ?", (wanted,)).fetchone()
     found = [] if is_run or wanted == "latest" else db.execute(_RUNS, (wanted,)).fetchall()
-    if not found:
-        run = find_run(db, wanted)
-        return run if isinstance(run, Err) else Ok(run.value)
+    if found:
+        return _group(db, wanted, found)
+    run = find_run(db, wanted)
+    if isinstance(run, Err):
+        return run
+    name = group_of(db, run.value) if wanted == "latest" else None
+    group = name and _group(db, name, db.execute(_RUNS, (name,)).fetchall())
+    return group if isinstance(group, Ok) else Ok(run.value)
+
+
+def _group(
+    db: sqlite3.Connection, wanted: str, found: Sequence[sqlite3.Row]
+) -> Result[str | Group]:
     if len({row[0] for row in found}) > 1:
         return Err(_several_projects(wanted, sorted({row[0] for row in found})))
     counting: dict[str, ShardRun] = {}

@@ -246,6 +246,26 @@ def test_an_execution_of_a_group_is_shown_by_its_id(kindlm: Any, history: Any, s
     assert "aaaa2222-1" in by_number.err
 
 
+@pytest.mark.parametrize(
+    ("second", "changes", "shown"),
+    [
+        ("2/2", {}, "nightly"),
+        ("2/2", {"ends": "interrupt"}, "nightly"),
+        ("2/3", {}, "bbbb2222"),
+        ("2/2", {"group": "weekly"}, "bbbb2222"),
+    ],
+)
+def test_without_a_name_the_newest_run_is_its_whole_group(
+    kindlm: Any, history: Any, shard: Any, second: str, changes: dict[str, Any], shown: str
+) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", second, **changes)
+    for command in ("show", "report"):
+        newest = kindlm(command, "--db", history.path)
+        assert newest == kindlm(command, shown, "--db", history.path)
+        assert shown in newest.out
+
+
 def test_a_command_that_takes_one_run_names_those_of_the_group(
     kindlm: Any, history: Any, shard: Any
 ) -> None:
