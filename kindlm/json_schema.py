@@ -22,7 +22,13 @@ from kindlm.wording import printable, shown
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["SchemaIssue", "UndecidableSchemaError", "load_jsonschema", "schema_issues"]
+__all__ = [
+    "SchemaIssue",
+    "UndecidableSchemaError",
+    "has_no_rule",
+    "load_jsonschema",
+    "schema_issues",
+]
 
 _MAX_ISSUES = 50
 _MAX_MESSAGE = 200
@@ -62,6 +68,20 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
         raise UndecidableSchemaError(str(error)) from None
     except RecursionError:
         raise UndecidableSchemaError("The value is nested too deeply for the schema.") from None
+
+
+def has_no_rule(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema says something, but nothing by which any value would not fit it.
+
+    JSON Schema ignores the words that it does not know: what is misspelt, or a level too deep,
+    would make a check that holds whatever it looks at.
+    """
+    load_jsonschema()
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+
+    known = validator_for(schema, default=Draft202012Validator).VALIDATORS
+    return bool(schema) and known.keys().isdisjoint(schema)
 
 
 class _Same:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ValidationError
 
-from kindlm.json_schema import SchemaIssue
+from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.scenarios.judging import asked_for, holds
 from kindlm.scenarios.place import Place
@@ -85,6 +85,8 @@ class Checks:
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators."""
         if isinstance(schema, Mapping):
+            if has_no_rule(schema):
+                raise ValueError(f"json_schema got no keyword of JSON Schema: {shown(schema)}")
             name = "the schema"
             return self._check("schema", name, schema=dict(schema), schemaFile=name)
         if not (inspect.isclass(schema) and issubclass(schema, BaseModel)):

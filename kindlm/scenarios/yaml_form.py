@@ -14,6 +14,7 @@ from kindlm.config.places import Path, dotted
 from kindlm.config.validation import fit, kind_of
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.formats.evalview.reading import cases_of
+from kindlm.json_schema import has_no_rule
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
 from kindlm.scenarios.finding import Scenario
@@ -179,10 +180,18 @@ def _check_values(name: str, value: Any, path: Path, reporter: Reporter) -> None
         reporter.error((*path, "threshold"), message, "Lower it, or set `scale`", reason="schema")
     if name == "guardrail" and not (value.must or value.must_not):
         reporter.error(path, "guardrail has no rule", "Add `must:` or `must_not:`", reason="schema")
-    if name == "json_schema" and (fault := schema_fault(value.schema_)) is not None:
+    if name == "json_schema":
+        _check_schema(value.schema_, path, reporter)
+
+
+def _check_schema(schema: dict[str, Any], path: Path, reporter: Reporter) -> None:
+    if (fault := schema_fault(schema)) is not None:
         message = f"json_schema is no valid JSON Schema: {fault}"
         hint = "See https://json-schema.org/understanding-json-schema"
         reporter.error(path, message, hint, reason="schema")
+    elif has_no_rule(schema):
+        message = "json_schema has no keyword of JSON Schema: any JSON would fit it"
+        reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
 
 
 _Asked = Callable[[Trial, Reply, Any, float], object]

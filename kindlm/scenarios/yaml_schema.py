@@ -194,7 +194,8 @@ def _checks(value: Any) -> Any:
 
 def _check(name: Any, value: Any) -> Any:
     if name == "json_schema" and isinstance(value, dict):
-        return {"schema": value}
+        # The argument's name is no keyword of JSON Schema.
+        return value if value.keys() == {"schema"} else {"schema": value}
     if name == "guardrail" and isinstance(value, dict):
         return {key: [item] if isinstance(item, str) else item for key, item in value.items()}
     short = CHECKS.get(name) if isinstance(name, str) else None

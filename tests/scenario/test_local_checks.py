@@ -192,6 +192,7 @@ async def test_it(t: Trial) -> None:
 NONSENSE = {
     '.json_schema("text")': "pydantic model",
     ".json_schema(int)": "pydantic model",
+    '.json_schema({"typ": "array"})': "no keyword of JSON Schema",
     ".contains(None)": "takes a text",
     ".not_contains(1)": "takes a text",
     ".matches(None)": "matches takes a pattern",

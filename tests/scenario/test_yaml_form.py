@@ -79,6 +79,7 @@ def test_every_check_can_be_written_short_and_at_length(project: Project) -> Non
         {"factuality": "the id is 1"},
     ]
     long: list[dict[str, Any]] = [
+        {"json_schema": {"schema": {"type": "object"}}},
         {"latency": {"max_ms": 60000.5}},
         {"tool_called": {"tool": "look", "arguments": {"id": 1}}},
         {"judge": {"criteria": "good?", "threshold": 4, "scale": 5}},
@@ -144,6 +145,9 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         ("name: x\nturns: [{says: hi}]\nassertions: []\n", 3, "must have at least 1 entry"),
         (f"{HELD}  - matches: '(a'\n", 6, "no valid regular expression"),
         (f"{HELD}  - json_schema: {{type: objct}}\n", 6, "no valid JSON Schema"),
+        (f"{HELD}  - json_schema: {{schema: {{type: objct}}}}\n", 6, "no valid JSON Schema"),
+        (f"{HELD}  - json_schema: {{typ: array}}\n", 6, "no keyword of JSON Schema"),
+        (f"{HELD}  - json_schema: {{shema: {{type: array}}}}\n", 6, "no keyword of JSON Schema"),
         ("name: x\nrepeats: 0\nturns:\n  - says: hi\n", 2, "at least 1"),
         ("name: x\nturns: [{says: hi}]\n---\nname: x\nturns: [{says: hi}]\n", 4, "twice"),
     ],
