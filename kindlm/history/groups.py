@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.counted_runs import group_of
+from kindlm.history.counted_runs import GroupName, group_of
 from kindlm.history.group_plans import find_difference
 from kindlm.history.runs import find_run, state_of
 
-__all__ = ["Group", "Shard", "ShardRun", "find_run_or_group", "read_shard"]
+__all__ = ["Group", "Shard", "ShardRun", "find_group", "find_run_or_group", "read_shard"]
 
 _OTHERS = """
 SELECT shard, max(ended = 'finished') FROM runs
@@ -141,8 +141,14 @@ def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[str | Group
     if isinstance(run, Err):
         return run
     name = group_of(db, run.value) if wanted == "latest" else None
-    group = name and _group(db, name, db.execute(_RUNS, (name,)).fetchall())
+    group = name and find_group(db, name)
     return group if isinstance(group, Ok) else Ok(run.value)
+
+
+def find_group(db: sqlite3.Connection, wanted: GroupName) -> Result[str | Group]:
+    """Return a group of which there are shards; shards of different plans are an error."""
+    rows = db.execute(_RUNS, (wanted.name,)).fetchall()
+    return _group(db, wanted.name, [row for row in rows if row[0] == wanted.project])
 
 
 def _group(

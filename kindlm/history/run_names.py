@@ -19,11 +19,10 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.counted_runs import (
     FINISHED,
     Counted,
-    group_of,
     runs_alone,
     runs_and_groups,
 )
-from kindlm.history.groups import Group, find_run_or_group
+from kindlm.history.groups import Group, find_group, find_run_or_group
 from kindlm.history.queries import among
 from kindlm.history.runs import find_run
 
@@ -51,12 +50,6 @@ SELECT r.id {FINISHED}
    AND (r.started_at < :at OR (r.started_at = :at AND r.id > :of))
  {_SAME_PART}
  ORDER BY r.started_at DESC, r.id LIMIT 1
-"""
-
-# A run with uncommitted changes is not what the commit holds, but better than nothing.
-_AT_COMMIT = f"""
-SELECT r.id {FINISHED} AND r.git_commit = :commit
- ORDER BY r.git_dirty IS TRUE, r.started_at DESC, r.id LIMIT 1
 """
 
 _NEWEST_OF = """
@@ -184,16 +177,16 @@ def _earlier(search: _Search, other: _Side) -> Result[_Side]:
     if isinstance(other, str) and (not search.joins or _part_of(search, other)):
         found = run_before(db, other)
         return Ok(found) if found else Err(_nothing_before(f"run {other}", _suites(db, other)))
-    name, runs = (other.name, other.runs) if isinstance(other, Group) else (None, (other,))
+    runs = other.runs if isinstance(other, Group) else (other,)
     at, newest = db.execute(among(_NEWEST_OF, runs), runs).fetchone()
     for counted in _counted(search, runs[0], None):
         is_earlier = counted.at < at or (counted.at == at and counted.run > newest)
-        is_itself = name is not None and counted.group == name
+        is_itself = isinstance(other, Group) and counted.run in other.runs
         # A part says nothing of the rest, which a whole run and a group have.
         is_part = counted.shard is not None and counted.group is None
         if is_earlier and not is_itself and not is_part:
             return _as_side(search, counted)
-    what = f"run {other}" if isinstance(other, str) else f"group {name!r}"
+    what = f"group {other.name!r}" if isinstance(other, Group) else f"run {other}"
     return Err(_nothing_before(what, _suites(db, runs[0])))
 
 
@@ -207,7 +200,7 @@ def _counted(search: _Search, of: str | None, part: str | None) -> Iterator[Coun
 def _as_side(search: _Search, counted: Counted) -> Result[_Side]:
     if counted.group is None:
         return Ok(counted.run)
-    return find_run_or_group(search.db, counted.group)
+    return find_group(search.db, counted.group)
 
 
 def _run_of(side: _Side | None) -> str | None:
@@ -248,12 +241,12 @@ def _at_revision(search: _Search, name: str, other: _Side | None) -> Result[_Sid
         commit = starting[0] if len(starting) == 1 else None
     if commit is None:
         return Err(_no_revision(name, recorded))
-    found = db.execute(_AT_COMMIT, {"of": of, "commit": commit}).fetchone()
-    if not found:
+    counted = _counted(search, of, _part_of(search, other))
+    there = [each for each in counted if each.commit == commit]
+    if not there:
         return Err(_nothing_at(name, commit, recorded))
-    is_joined = search.joins and _part_of(search, other) is None
-    group = group_of(db, found[0]) if is_joined else None
-    return Ok(found[0]) if group is None else find_run_or_group(db, group)
+    # A run with uncommitted changes is not what the commit holds, but better than nothing.
+    return _as_side(search, min(there, key=lambda each: each.is_dirty))
 
 
 def _suites(db: sqlite3.Connection, run: str | None) -> list[str]:

@@ -360,6 +360,35 @@ def test_words_of_a_comparison_mean_groups_of_which_several_shards_are_here(
     assert compared(*sides) == expected
 
 
+@pytest.mark.parametrize("ends", [None, "interrupt"])
+def test_words_pass_over_groups_that_are_not_complete(
+    shard: Any, compared: Any, ends: str | None
+) -> None:
+    for group in ("monday", "tuesday", "wednesday", "thursday"):
+        for part in (1, 2, 3):
+            is_left = group in ("tuesday", "thursday") and part == 2
+            if not is_left:
+                shard(f"{group}{part}", f"{part}/3", group=group)
+            elif ends is not None:
+                shard(f"{group}{part}", f"{part}/3", group=group, ends=ends)
+    assert compared() == ("monday", "wednesday")
+    assert compared("latest~1") == ("monday", "wednesday")
+    assert compared("git:c0ffee") == ("wednesday", "wednesday")
+    assert compared("previous", "thursday") == ("wednesday", "thursday")
+    assert compared("tuesday", "latest") == ("tuesday", "wednesday")
+
+
+def test_words_know_groups_of_one_name_in_several_projects_apart(
+    history: Any, shard: Any, compared: Any
+) -> None:
+    for part in (1, 2):
+        history.run(f"garden{part}", shard=f"{part}/2", group="monday", project="garden").finish()
+    for group in ("monday", "tuesday"):
+        for part in (1, 2):
+            shard(f"{group}{part}", f"{part}/2", group=group)
+    assert compared() == ("monday", "tuesday")
+
+
 def test_a_whole_run_is_compared_with_the_group_before_it(shard: Any, compared: Any) -> None:
     for part in (1, 2):
         shard(f"monday{part}", f"{part}/2", group="monday")
