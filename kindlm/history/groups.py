@@ -31,6 +31,13 @@ SELECT r.project, r.shard, r.id, r.ended, s.head
  ORDER BY r.ended IS 'finished' DESC, r.started_at DESC, r.id
 """
 
+_LABELLED = """
+SELECT count(DISTINCT r.shard)
+  FROM run_list l
+  JOIN runs r ON r.id = l.run
+ WHERE l.label = ? AND r.project = ? AND r.group_id = ?
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardRun:
@@ -130,8 +137,9 @@ def read_shard(
 def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[str | Group]:
     """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
 
-    Shards of different plans are no group but an error, and so are those of several projects. The
-    latest run is a shard only where it makes no group with others, as in `counted_runs`.
+    Shards of different plans are no group but an error, and so are those of several projects. A
+    label that several shards of a group have means the group, and so does `latest` if the latest
+    run is one of several; there it is the run alone that shards of different plans leave.
     """
     is_run = db.execute("SELECT 1 FROM runs WHERE id = ?", (wanted,)).fetchone()
     found = [] if is_run or wanted == "latest" else db.execute(_RUNS, (wanted,)).fetchall()
@@ -140,9 +148,14 @@ def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[str | Group
     run = find_run(db, wanted)
     if isinstance(run, Err):
         return run
-    name = group_of(db, run.value) if wanted == "latest" else None
-    group = name and find_group(db, name)
-    return group if isinstance(group, Ok) else Ok(run.value)
+    name = group_of(db, run.value)
+    if name is None:
+        return Ok(run.value)
+    if wanted == "latest":
+        group = find_group(db, name)
+        return group if isinstance(group, Ok) else Ok(run.value)
+    labelled = db.execute(_LABELLED, (wanted, *name)).fetchone()[0]
+    return find_group(db, name) if labelled > 1 else Ok(run.value)
 
 
 def find_group(db: sqlite3.Connection, wanted: GroupName) -> Result[str | Group]:

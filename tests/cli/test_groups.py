@@ -266,6 +266,25 @@ def test_without_a_name_the_newest_run_is_its_whole_group(
         assert shown in newest.out
 
 
+def test_a_label_that_several_shards_have_means_their_group(
+    kindlm: Any, history: Any, shard: Any
+) -> None:
+    for group, failing in (("monday", ()), ("tuesday", ("t1",))):
+        for part in (1, 2, 3):
+            shard(f"{group}{part}", f"{part}/3", group=group, failing=failing)
+            history.label(f"{group}{part}", f"of {group}")
+    history.label("monday1", "a part")
+    for command in ("show", "report"):
+        labelled = kindlm(command, "of tuesday", "--db", history.path)
+        assert labelled.code == 1
+        assert labelled == kindlm(command, "tuesday", "--db", history.path)
+    diff = kindlm("diff", "of monday", "of tuesday", "--format", "json", "--db", history.path)
+    assert diff.code == 1
+    assert json.loads(diff.out)["after"]["id"] == "tuesday"
+    part = kindlm("show", "a part", "--db", history.path)
+    assert part == kindlm("show", "monday1", "--db", history.path)
+
+
 def test_a_command_that_takes_one_run_names_those_of_the_group(
     kindlm: Any, history: Any, shard: Any
 ) -> None:
