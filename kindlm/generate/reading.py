@@ -78,7 +78,7 @@ def _scenario(
 ) -> PlannedScenario:
     category = text_member(item, "category").strip().lower().replace("_", "-")
     if category not in categories:
-        raise ValueError(f"its category {shown(category, 60)} was not asked for")
+        raise ValueError(f"this question was for none of category {shown(category, 60)}")
     title = one_line(text_member(item, "title"), _LONGEST_TITLE)
     if not title:
         raise ValueError("its title is empty")
