@@ -16,7 +16,7 @@ from kindlm.errors import KindlmError
 from kindlm.pytest_plugin.failures import told_error
 from kindlm.pytest_plugin.reports import write_configured_reports
 from kindlm.pytest_plugin.request import Asked
-from kindlm.pytest_plugin.summary import show_command, tell_problems
+from kindlm.pytest_plugin.summary import tell_problems, tell_recorded
 from kindlm.recording.driven import end_dealt
 from kindlm.recording.session import new_run_id, open_log
 from kindlm_store import StoreError
@@ -87,12 +87,10 @@ class Controller:
         """Tell the group, or the runs that are none, and what to type next."""
         tell_problems(terminalreporter, self._problems)
         if any(told["group"] for told in self._down):
-            command = show_command(self._group, self._asked)
-            terminalreporter.write_line(f"kindlm group {self._group}: {command}")
+            tell_recorded(terminalreporter, "group", self._group, self._asked)
         for told in self._down:
             if told["group"] is None:
-                command = show_command(told["run"], self._asked)
-                terminalreporter.write_line(f"kindlm run {told['run']}: {command}")
+                tell_recorded(terminalreporter, "run", told["run"], self._asked)
 
     def _lacking(self, session: pytest.Session) -> str | None:
         """Return why not all tests were run to their end, None if they were."""

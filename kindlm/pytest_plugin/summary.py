@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import pytest
 
 from kindlm.cli.shown_path import shown_path
+from kindlm.pytest_plugin.flaky import flaky_tests
 from kindlm.pytest_plugin.live_run import LiveRun, told_failure
 from kindlm.pytest_plugin.request import Asked
 from kindlm.recording.secrets import redactor
+from kindlm.reports.untrusted import visible
+from kindlm.wording import count
+from kindlm_store import StoreError
 
-__all__ = ["tell_problems", "tell_run"]
+__all__ = ["tell_problems", "tell_recorded", "tell_run"]
+
+_MOST_FLAKY = 10
 
 
 def tell_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -> None:
@@ -29,10 +36,27 @@ def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> 
         why = told_failure(live.failure)
         terminal.write_line(f"kindlm: the run could not be recorded: {why}", red=True)
         return
-    terminal.write_line(f"kindlm run {live.run}: {show_command(live.run, asked)}")
+    tell_recorded(terminal, "run", live.run, asked)
 
 
-def show_command(name: str, asked: Asked) -> str:
-    """Return the command that shows a run or a group."""
+def tell_recorded(terminal: pytest.TerminalReporter, what: str, name: str, asked: Asked) -> None:
+    """Tell a run or a group, what in it was flaky, and the command that shows it."""
     where = f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""
-    return f"kindlm show {name}{where}"
+    command = f"kindlm show {name}{where}"
+    with suppress(StoreError):  # a history that can not be read was told already
+        _tell_flaky(terminal, flaky_tests(name, asked), command)
+    terminal.write_line(f"kindlm {what} {name}: {command}")
+
+
+def _tell_flaky(terminal: pytest.TerminalReporter, names: Sequence[str], command: str) -> None:
+    if not names:
+        return
+    tests = count(len(names), "test")
+    terminal.write_line(
+        f"kindlm: {tests} passed, but not in each repeat or attempt (flaky):", yellow=True
+    )
+    redact = redactor(os.environ)
+    for name in names[:_MOST_FLAKY]:
+        terminal.write_line(f"  {visible(redact(name))}", yellow=True)
+    if len(names) > _MOST_FLAKY:
+        terminal.write_line(f"  and {len(names) - _MOST_FLAKY} more: {command}", yellow=True)
