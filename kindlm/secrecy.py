@@ -10,6 +10,7 @@ __all__ = [
     "is_ordinary",
     "is_secret_name",
     "may_be_secret_name",
+    "may_name_a_service",
 ]
 
 SHORTEST_SECRET = 8
@@ -23,8 +24,11 @@ _PERHAPS_SECRET = re.compile(
 )
 """At the end, as a whole word: SSH_AUTH_SOCK, AUTH_MODE and COOKIE_DOMAIN hold no secrets."""
 
+_OF_A_SERVICE = re.compile(r"(?:^|_)(?:AUTH|CREDENTIALS?|DSN)$", re.IGNORECASE)
+
 _WORD = r"(?:[A-Z]?[a-z]{1,15}|[A-Z]{1,15})"
-_PATH = r"(?:~|\.\.?|[A-Za-z]:)?[/\\][\w .@~:/\\-]*"
+# One character in 64 of what base64 begins with is a slash.
+_PATH = r"(?:(?:~|\.\.?|[A-Za-z]:)[/\\]|[/\\][\w .@~:-]*[/\\])[\w .@~:/\\-]*"
 _ADDRESS = r"[a-z][a-z0-9+.-]*://[^@?]*"
 _ORDINARY = re.compile(rf"{_WORD}(?:[ ,._-]{{1,2}}{_WORD}){{0,2}}|{_PATH}|{_ADDRESS}")
 
@@ -43,10 +47,16 @@ def may_be_secret_name(name: str) -> bool:
     return _PERHAPS_SECRET.search(name) is not None
 
 
+def may_name_a_service(name: str) -> bool:
+    """Tell whether a variable that may hold a secret may say where a service is, too: a DSN."""
+    return _OF_A_SERVICE.search(name) is not None
+
+
 def is_ordinary(value: str) -> bool:
     """Tell whether a value is up to three words, a path, or an address that names no user.
 
-    These would be found in texts that repeat no secret: AUTH=required, PWD=/home/me.
+    These would be found in texts that repeat no secret: AUTH=required, PWD=/home/me. A path that
+    begins with a slash has two of them at least.
     """
     return _ORDINARY.fullmatch(value) is not None
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kindlm.errors import ErrorCode
 from kindlm.outcome import FailureCode, Outcome, Status
-from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_name, may_be_secret_name
+from kindlm.secrecy import (
+    SHORTEST_SECRET,
+    is_ordinary,
+    is_secret_name,
+    may_be_secret_name,
+    may_name_a_service,
+)
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
 
@@ -44,6 +51,9 @@ def _models(base: type[events.Data]) -> set[type[events.Data]]:
     found = set(base.__subclasses__())
     return found.union(*(_models(model) for model in found))
 
+
+_OF_A_USER = re.compile(r"[^\s:/@=]+:([^\s@]+(?:@(?!\w+\()[^\s@]+)*)(?:@\w+\(\S*)?")
+"""`user:password`, also before `@tcp(host)/name`, as a DSN of Go has it."""
 
 _REMEMBERED: set[str] = set()
 
@@ -80,7 +90,8 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     They are the values of the variables that configurations name as keys or give to agents, unless
     they name a file or folder, and of all variables whose names say KEY, TOKEN, SECRET or PASSWORD.
     Also what is no ordinary word, path or address of variables whose names end in AUTH, COOKIE,
-    CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable.
+    CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable. Of
+    a URL or a list of names with values (`host=db password=…`) only what is secret in it.
     """
     named = set(key_variables)
     values = {
@@ -98,15 +109,31 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
 
 def _perhaps_secret(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield what is secret in an environment unless it is ordinary."""
-    # To import these takes a while, and most environments hold nothing for them to read.
     for name, value in environ.items():
         stripped = value.strip()
         if may_be_secret_name(name) and not is_ordinary(stripped) and not _is_there(stripped):
-            from kindlm.config.credentials import header_secrets
-
-            yield stripped
-            yield from header_secrets({name: stripped})
+            yield from _in_credential(name, stripped)
         if "://" in stripped and ("@" in stripped or "?" in stripped):
+            # To import it takes a while, and most environments hold nothing for it to read.
             from kindlm.config.url_secrets import url_secrets
 
             yield from url_secrets(stripped)
+
+
+def _in_credential(name: str, value: str) -> Iterator[str]:
+    """Yield what is secret in the value of a variable that is named like a credential."""
+    from kindlm.config.credentials import header_secrets
+    from kindlm.config.url_secrets import dsn_secrets, is_url
+
+    if may_name_a_service(name):
+        if is_url(value):
+            return  # who reads all URLs of the environment reads this one
+        parts = dsn_secrets(value)
+        if parts is not None:
+            yield from parts
+            return
+        password = _OF_A_USER.match(value)
+        if password:
+            yield password[1]
+    yield value
+    yield from header_secrets({name: value})

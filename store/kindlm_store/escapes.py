@@ -59,10 +59,15 @@ class Form:
         hexes: Backslash-x codes of its characters, or of their bytes, lower case.
         marks: Short escapes of its characters: backslash and letter, or a plus sign for a space.
         points: Code points of its characters.
+
+    Args:
+        text: The secret, or an encoding of it.
+        public: So many characters at its beginning are no secret: a cut in them leaves nothing.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, public: int = 0) -> None:
         self.text = text
+        self._shortest = public + MIN_LENGTH
         self.bytes = frozenset(code for character in text for code in _byte_codes(character))
         self.units = frozenset(code for character in text for code in _unit_codes(character))
         self.hexes = self.bytes | {f"{ord(c):02x}" for c in text if ord(c) < 256}
@@ -72,12 +77,13 @@ class Form:
     # Compiled when needed: most runs never see an escaped character of a secret.
     @cached_property
     def start(self) -> re.Pattern[str]:
-        """Matches its first eight characters on one line, or from two on if they are cut."""
-        first, second, *others = map(_in_any_form, self.text[:MIN_LENGTH])
+        """Matches its first eight secret characters on one line, or from two on if cut."""
+        characters = [_in_any_form(character) for character in self.text[: self._shortest]]
+        certain = len(characters[: self._shortest - MIN_LENGTH + 2])
         rest = ""
-        for character in reversed(others):
+        for character in reversed(characters[certain:]):
             rest = f"(?:{character}{rest}|{_CUT.pattern})"
-        return re.compile(first + second + rest)
+        return re.compile("".join(characters[:certain]) + rest)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -97,7 +103,9 @@ class Form:
                 yield whole.span()
             else:
                 ends = sorted(end for end in _ends(text, start, self.text))
-                end = cut_end(text, (end for end in reversed(ends) if end - start >= MIN_LENGTH))
+                end = cut_end(
+                    text, (end for end in reversed(ends) if end - start >= self._shortest)
+                )
                 if end:
                     yield start, end
 

@@ -7,7 +7,8 @@ only on a text that escapes a character of that secret. Base64 and hex may be wr
 that takes a pattern, too, tried only on a text that holds the secret once its lines are joined.
 
 A text may have been cut before it came here. So the beginning of a secret goes, too, where a text
-ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark.
+ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark. A scheme, a
+host and a user name are no such beginning, as they are in many texts that repeat no secret.
 
 One secret may be a part of another, or overlap it, and be written in another way there. So nothing
 is replaced before all is found, in the text as it came: what overlaps goes together.
@@ -36,6 +37,13 @@ _SIGNS_OF_A_CUT = ('"', "'", "...", "`", "u2026", "…", "”")
 # Characters, as far as one cut through is looked for behind a beginning; rather too many.
 _LONGEST_ESCAPE = 200
 
+# How a value may begin that is a URL, or a user with a password. Of one with digits nobody knows
+# whether it is a user.
+_PUBLIC = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s]*(?=[/?#]|\Z))?|[A-Za-z]+(?:[_.-][A-Za-z]+)*:(?!//)",
+    re.ASCII,
+)
+
 # The end of a line and the indentation of the next, as such or escaped.
 _LINE_END = re.compile(r"\n[ \t]*")
 
@@ -58,16 +66,19 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         values = {value for value in secrets if len(value) >= MIN_LENGTH and value not in REDACTED}
         ordered = sorted(values)
-        self._fixed = tuple(sorted({form for value in ordered for form in _fixed_forms(value)}))
+        # How much of each form says nothing.
+        public = {value: _public(value) for value in ordered}
+        encoded = dict(form for value in ordered for form in _wrappable_forms(value, public[value]))
+        fixed = encoded | public
+        self._fixed = tuple(sorted(fixed))
         self._longest = max(map(len, self._fixed), default=0)
         # Keys of one provider often begin alike, in all their encodings. In order, as they are
         # bisected.
         self._heads: dict[str, list[str]] = {}
         for form in self._fixed:
-            self._heads.setdefault(form[:MIN_LENGTH], []).append(form)
-        encoded = {form: None for value in ordered for form in _wrappable_forms(value)}
-        self._wrappable = tuple(map(Form, encoded))
-        self._escapable = (*map(Form, ordered), *self._wrappable)
+            self._heads.setdefault(form[: fixed[form] + MIN_LENGTH], []).append(form)
+        self._wrappable = tuple(Form(form, encoded[form]) for form in encoded)
+        self._escapable = (*(Form(value, public[value]) for value in ordered), *self._wrappable)
         # Most texts escape nothing that any of them holds.
         self._characters = Form("".join({c for form in self._escapable for c in form.text}))
 
@@ -175,17 +186,18 @@ def _beginnings(text: str, start: int, head: str, forms: Sequence[str]) -> Itera
     while at >= 0:
         rest = text[at : at + longest]
         place = bisect(forms, rest)
-        length = max(_agreeing(rest, form) for form in forms[max(place - 1, 0) : place + 1])
+        length = max(
+            _agreeing(rest, form, len(head)) for form in forms[max(place - 1, 0) : place + 1]
+        )
         end = cut_end(text, range(at + length, at + len(head) - 1, -1))
         if end:
             yield at, end
         at = text.find(head, at + 1)
 
 
-def _agreeing(text: str, form: str) -> int:
-    """How many characters two strings begin with alike, that begin with the same head."""
-    length = MIN_LENGTH
-    for one, other in zip(text[MIN_LENGTH:], form[MIN_LENGTH:], strict=False):
+def _agreeing(text: str, form: str, length: int) -> int:
+    """How many characters two strings begin with alike, that begin so with a length at least."""
+    for one, other in zip(text[length:], form[length:], strict=False):
         if one != other:
             break
         length += 1
@@ -197,25 +209,27 @@ def _joined(text: str) -> str:
     return _LINE_END.sub("", unescaped(text).replace("\r", "\n"))
 
 
-def _fixed_forms(value: str) -> Iterator[str]:
-    yield value
-    yield from _wrappable_forms(value)
+def _public(value: str) -> int:
+    """How many characters a value begins with that are no secret, if it is enough for a cut."""
+    beginning = _PUBLIC.match(value)
+    return beginning.end() if beginning and beginning.end() >= MIN_LENGTH else 0
 
 
-def _wrappable_forms(value: str) -> Iterator[str]:
+def _wrappable_forms(value: str, public: int) -> Iterator[tuple[str, int]]:
+    """Hex and base64 of a value, each with how many of its characters are no secret."""
     raw = value.encode("utf-8", "surrogatepass")
-    yield raw.hex()
-    yield raw.hex().upper()
-    yield from _base64_forms(value)
+    yield raw.hex(), 2 * public
+    yield raw.hex().upper(), 2 * public
+    for form in _base64_forms(raw):
+        yield form, public * 4 // 3
 
 
-def _base64_forms(value: str) -> Iterator[str]:
+def _base64_forms(raw: bytes) -> Iterator[str]:
     """The characters that a value fixes in base64, for each place it may begin at.
 
     Three bytes become four characters, so that there are three such places; at both ends a
     character may also hold bits of the neighbours, and is left out.
     """
-    raw = value.encode("utf-8", "surrogatepass")
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode()
         form = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
