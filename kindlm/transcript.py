@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
 from typing import Any, Self
 
 from kindlm.strict_json import parse_json
@@ -237,11 +238,9 @@ class Transcript:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all steps together."""
-        total = Usage(0, 0)
-        for step in self.steps:
-            total = total + step.usage
-        return total
+        """Tokens of all steps together; unknown of none: a target may not have answered."""
+        usages = [step.usage for step in self.steps]
+        return reduce(Usage.__add__, usages) if usages else Usage()
 
     @property
     def cost(self) -> Cost:

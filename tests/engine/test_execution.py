@@ -219,6 +219,15 @@ def test_usage_latency_and_cost_are_those_of_all_answers(bench, make):
     assert (end.data["cost_usd"], end.data["cost_source"]) == (0.75, "reported")
 
 
+def test_tokens_of_what_was_never_answered_are_unknown(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_AUTH_ERROR, retryable=False))
+    bench.execute(make.case())
+    (end,) = bench.events("execution.finished")
+    assert end.data["status"] == "errored"
+    assert "gen_ai.usage.input_tokens" not in end.data
+    assert "gen_ai.usage.output_tokens" not in end.data
+
+
 def test_a_cost_that_is_not_known_makes_the_sum_unknown(bench, make):
     bench.queue(make.reply("", make.call(), reported_cost_usd=0.25), make.reply("ok"))
     bench.execute(make.case(tools=(make.tool(default="ok"),)))
