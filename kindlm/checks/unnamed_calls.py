@@ -27,7 +27,8 @@ def undecided_for_a_name(
         return None
     message = (
         f"Call {unnamed[0]} has no name: nobody knows whether it is one of {shown(tool)}. "
-        "The agent has to name the tools it calls; where it tells of what are no calls, "
-        "`toolCallsPath` says where the calls are."
+        "The agent has to name the tools it calls. If that is no call, list it elsewhere; or say "
+        "where the calls are with `toolCallsPath`, which agents of the adapters http, subprocess "
+        "and python can have."
     )
     return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
