@@ -30,11 +30,6 @@ from kindlm.suite import AgentTarget
 
 __all__ = ["HttpAgent", "http_agent"]
 
-_NO_TEXT = (
-    "nothing in the answer is known to be its text, so that all of it was taken: say where it is "
-    "with `responsePath`"
-)
-
 
 def http_agent(target: AgentTarget, environ: Mapping[str, str], root: Path) -> Result[HttpAgent]:
     """Make an agent for one conversation; see http_options for its options."""
@@ -76,8 +71,6 @@ class HttpAgent:
         except UnreadableReply as error:
             return Err(failures.of_reply(settings.target.who, str(error), got.text, got.status))
         warnings = form_warnings(request, settings.form, settings.template)
-        if told.is_whole:
-            warnings = (*warnings, _NO_TEXT)
         return Ok(agent_reply(told, got.text, got.latency_ms, warnings))
 
 
@@ -90,10 +83,12 @@ def _read(answer: HttpReply, reading: Reading) -> Told:
 
 
 def _json_of(answer: HttpReply) -> Any:
-    """Return the JSON value; a body that does not say to be JSON may be bare text."""
+    """Return the JSON value; a body that does not say to be JSON may be bare text, such as 42."""
+    is_json = answer.kind.endswith("json")
     try:
-        return parse_json(answer.text)
+        value = parse_json(answer.text)
     except ValueError as error:
-        if answer.kind.endswith("json"):
+        if is_json:
             raise UnreadableReply(f"no JSON: {error}") from None
         return answer.text
+    return value if is_json or isinstance(value, dict | list | str) else answer.text

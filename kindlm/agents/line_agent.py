@@ -48,10 +48,6 @@ _ONE_LINE = (
     "It must print one JSON object in one line for each message, and nothing else: what else it "
     "has to say goes to its standard error"
 )
-_NO_TEXT = (
-    "nothing in the answer is known to be its text, so that all of it was taken: say where it is "
-    "with `responsePath`"
-)
 _FORM = {
     "message": "{{message}}",
     "messages": "{{messages}}",
@@ -151,12 +147,10 @@ class LineAgent:
             return Err(failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
             return Err(failures.of_reply(self._who, str(error), raw, hint=_ONE_LINE))
-        notes = [*warnings, *request_warnings(request, says_system=True)]
-        if told.is_whole:
-            notes.append(_NO_TEXT)
+        notes = (*warnings, *request_warnings(request, says_system=True))
         if self._program is not None and self._program.has_more:
             return Err(self._unasked())
-        return Ok(agent_reply(told, raw, latency_ms, tuple(notes)))
+        return Ok(agent_reply(told, raw, latency_ms, notes))
 
     def _read(self, raw: str) -> Told:
         """Return what an answer says."""

@@ -45,6 +45,10 @@ _OUTPUT_TOKENS = (
 MAX_TOKENS = 2**53 - 1
 """A count beyond this is none: JSON numbers are exact up to here, and sums of many still fit."""
 _MODELS = ("model", "model_id", "model_name")
+_NO_TEXT = (
+    "nothing in the answer is known to be its text, so that all of it was taken: say where it is "
+    "with `responsePath`"
+)
 
 
 class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
@@ -104,7 +108,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
         usage=read_usage(value),
         cost_usd=read_cost(value, entries),
         model=read_model(value),
-        is_whole=text is None and isinstance(value, dict),
+        is_whole=text is None,
         numbers=read_numbers(value),
     )
 
@@ -113,6 +117,7 @@ def agent_reply(
     told: Told, raw: str, latency_ms: float, warnings: tuple[str, ...] = ()
 ) -> AgentReply:
     """Return what a reply says together with how it came."""
+    unknown = (_NO_TEXT,) if told.is_whole else ()
     return AgentReply(
         text=told.text,
         raw=raw,
@@ -121,7 +126,7 @@ def agent_reply(
         usage=told.usage,
         reported_cost_usd=told.cost_usd,
         model=told.model,
-        warnings=(*warnings, *call_warnings(told.tool_uses)),
+        warnings=(*warnings, *unknown, *call_warnings(told.tool_uses)),
         reported=told.numbers,
     )
 

@@ -149,6 +149,12 @@ def test_a_value_is_read_as_json_would_hold_it(module, talk, success):
     assert success(result).tool_uses == (ToolUse(refund, {"1": []}, "agent"),)
 
 
+def test_a_value_without_a_known_text_gets_a_warning(module, talk, success):
+    name = module("def agent(message): return [{'message': 'ok'}]")
+    (result,) = talk(f"{name}:agent")
+    assert "`responsePath`" in success(result).warnings[0]
+
+
 def test_a_path_says_where_the_text_is(module, talk, success):
     name = module("def agent(message): return {'message': 'no', 'data': [{'say': 'yes'}]}")
     (result,) = talk(f"{name}:agent", responsePath="data[0].say")
