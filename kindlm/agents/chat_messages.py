@@ -24,7 +24,7 @@ from kindlm.agents.reply_reading import bounded, read_model, read_usage
 from kindlm.agents.tool_entries import (
     call_entries,
     failed_tool,
-    read_tool_uses,
+    read_tool_use,
     single_call,
     together,
 )
@@ -91,7 +91,10 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What messages say together besides their texts; `lost` answers belong to no call."""
+    """What messages say together besides their texts; `lost` answers belong to no call.
+
+    A call without an id has an empty one.
+    """
 
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
@@ -173,12 +176,13 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     """Return what messages say: calls with their answers, and all usage that is told added up."""
-    calls, lost = Calls(), 0
+    calls, ids, lost = Calls(), list[str](), 0
     tokens = [list[int](), list[int]()]
     models: dict[str, None] = {}
     for message in messages:
         for call in message.calls:
             calls.add(call.name, call.id or None, call.malformed or call.arguments)
+            ids.append(call.id)
         if message.speaker is Speaker.TOOL:
             lost += not _answered(calls, message)
         usage = message.usage
@@ -187,7 +191,11 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
         if message.model is not None:
             models[message.model] = None
     usage = Usage(*(sum(counts) if counts else None for counts in tokens))
-    return Spoken(calls.uses, bounded(usage), tuple(models), lost)
+    uses = tuple(
+        replace(use, call=replace(use.call, id=call_id))
+        for use, call_id in zip(calls.uses, ids, strict=True)
+    )
+    return Spoken(uses, bounded(usage), tuple(models), lost)
 
 
 def _read(value: Mapping[str, Any]) -> ChatMessage:
@@ -234,10 +242,8 @@ def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     single = [single_call(lookup(value, path), path) for path in _SINGLE]
     invalid = call_entries(lookup(value, _INVALID), _INVALID)
     entries = together(*lists, *single, parts, invalid)
-    return tuple(
-        use.call if _string(entry.get("id")) else replace(use.call, id="")
-        for use, entry in zip(read_tool_uses(entries), entries, strict=True)
-    )
+    refuse_more(len(entries), MAX_CALLS, "tool calls")
+    return tuple(read_tool_use(entry).call for entry in entries)
 
 
 def _usage(value: Mapping[str, Any]) -> Usage:

@@ -7,7 +7,7 @@ A server of the user's tells of tasks in its own words, or returns what CrewAI r
 |---|---|
 | `result`, `output`, `final_output`, `raw` | the text, or an object that holds it likewise |
 | `tasks`, `tasks_output` | of each task `tool`, `inputs`, `output` or `raw`, `status`, `error` |
-| `agent_executions` | the same for each agent: `tool_used`, `output`; of tools no task names |
+| `agent_executions` | the same for each agent: `tool_used`, `inputs`, `output`; each call once |
 | `usage_metrics`, `token_usage` | `prompt_tokens`, `completion_tokens`, `total_cost` |
 
 Calls in the `messages` of a task count, too. A task that names no tool and has no `messages` is
@@ -23,7 +23,7 @@ from kindlm.agents.agent_events import Heard
 from kindlm.agents.call_matching import lost_answers
 from kindlm.agents.chat_messages import read_messages, spoken
 from kindlm.agents.json_values import compact_json
-from kindlm.agents.repeated_calls import told_anew
+from kindlm.agents.repeated_calls import uses_together, with_ids
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
@@ -102,28 +102,35 @@ def _uses(
 ) -> tuple[tuple[ToolUse, ...], int]:
     """Return the calls of tools, and how many answers in messages belong to none."""
     refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
+    uses, lost = _uses_of_tasks(tasks)
+    told = {use.call.name for use in uses}
+    executed = list[ToolUse]()
+    for index, execution in enumerate(executions):
+        name = _name(execution, "tool_used")
+        if name is None and tasks:
+            continue  # it says less of what the tasks tell
+        use = _use(execution, name or _EXECUTION, f"exec-{index}")
+        # Nor does one without inputs say more than the tasks, if they know its tool.
+        if use.call.name not in told or use.call.arguments or use.call.malformed is not None:
+            executed.append(use)
+    # Ids are those of tasks and executions here.
+    return with_ids(uses_together(uses, executed, by_id=False)), lost
+
+
+def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> tuple[list[ToolUse], int]:
     uses, lost, read = list[ToolUse](), 0, 0
     for index, task in enumerate(tasks):
         name, messages = _name(task, "tool"), task.get("messages")
         is_silent = name is None and isinstance(messages, list)
         own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
-        uses += own
-        if isinstance(messages, list):
-            read += len(messages)
-            refuse_more(read, MAX_MESSAGES, "messages")
-            said = spoken(read_messages(messages))
-            calls = [use.call for use in said.tool_uses]
-            new = told_anew((use.call for use in own), calls)
-            uses += [said.tool_uses[position] for position in new]
-            lost += said.lost
-            refuse_more(len(uses), MAX_CALLS, "tool calls")
-    told = {use.call.name for use in uses}
-    for index, execution in enumerate(executions):
-        name = _name(execution, "tool_used") or _EXECUTION
-        if tasks and (name in told or name == _EXECUTION):
-            continue  # it says less of what the tasks tell
-        uses.append(_use(execution, name, f"exec-{index}"))
-    return tuple(uses), lost
+        heard = messages if isinstance(messages, list) else []
+        read += len(heard)
+        refuse_more(read, MAX_MESSAGES, "messages")
+        said = spoken(read_messages(heard))
+        uses += uses_together(own, said.tool_uses, by_id=False)
+        lost += said.lost
+        refuse_more(len(uses), MAX_CALLS, "tool calls")
+    return uses, lost
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

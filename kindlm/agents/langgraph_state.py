@@ -22,7 +22,7 @@ from kindlm.agents.chat_messages import (
     spoken,
 )
 from kindlm.agents.json_values import compact_json
-from kindlm.agents.repeated_calls import told_anew
+from kindlm.agents.repeated_calls import uses_together, with_ids
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
@@ -32,7 +32,7 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import read_tool_uses, together, tool_answer
+from kindlm.agents.tool_entries import read_tool_use, together, tool_answer
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolUse, Usage
 
@@ -112,7 +112,7 @@ class GraphReply:
     def finished(self) -> Heard:
         """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
         said = spoken(self.merging.messages)
-        uses = _together(read_tool_uses(self.steps), said.tool_uses)
+        uses = self._uses(said.tool_uses)
         text = self._final_text()
         if not text and self.about.get("error"):
             raise AgentFailed(error_text(self.about))
@@ -151,6 +151,11 @@ class GraphReply:
         self.last_message = self.last_message if message is None else message
         self.text = self.text if text is None else text
 
+    def _uses(self, said: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
+        """Return the calls of the steps, and those of the messages that no step tells."""
+        refuse_more(len(self.steps), MAX_CALLS, "tool calls")
+        return with_ids(uses_together([read_tool_use(step) for step in self.steps], said))
+
     def _final_text(self) -> str | None:
         if self.pieces:
             return "".join(self.pieces).strip()
@@ -161,12 +166,6 @@ class GraphReply:
         if error:
             raise AgentFailed(error_text(error if isinstance(error, dict) else {"error": error}))
         self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
-
-
-def _together(steps: Sequence[ToolUse], said: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
-    """Return the calls of the steps, and those of the messages that no step tells."""
-    new = told_anew((use.call for use in steps), (use.call for use in said))
-    return (*steps, *(said[position] for position in new))
 
 
 def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:

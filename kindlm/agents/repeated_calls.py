@@ -1,40 +1,153 @@
-"""Which calls of tools are new where an agent tells of its calls in several places.
+"""Which calls are the same where an agent tells of its calls in several places.
 
 Many tell the same calls twice, as steps and as OpenAI has them. Others tell some here and others
-there: to read one place alone would miss the call that a test forbids.
+there: to read one place alone would miss the call that a test forbids. A call without an id has an
+empty one here: one that was made up says nothing of what is the same.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
-from kindlm.transcript import ToolCall
+from kindlm.transcript import ToolCall, ToolUse
 
-__all__ = ["told_anew"]
+__all__ = ["completed", "tells_again", "told_before", "uses_together", "with_ids"]
+
+_Key: TypeAlias = Callable[[ToolCall], Hashable | None]
+"""What calls are compared by; None of a call that is not compared by it."""
 
 
-def told_anew(known: Iterable[ToolCall], later: Iterable[ToolCall]) -> list[int]:
-    """Return the positions of the later calls that are not among the known ones.
+def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[int | None]:
+    """Return for each later call which known one it tells again: a position, None if it is new.
 
-    A call is the same if its name and arguments are, each as often as it is known; and one without
-    arguments if its id and name are: it says nothing that is not known.
+    They are the same if id and name are, and the arguments as far as both have some; else if name
+    and arguments are; else if the name is and one of them has no arguments, unless both have ids.
+    Each known call is told again once, but for calls that add nothing: without arguments, and with
+    an id and a name that are known.
     """
-    known = list(known)
-    left = Counter(map(_said, known))
-    ids = {(call.id, call.name) for call in known if call.id}
-    new = list[int]()
-    for position, call in enumerate(later):
-        said = _said(call)
-        if left[said]:
-            left[said] -= 1
-        elif call.arguments or call.malformed is not None or (call.id, call.name) not in ids:
-            new.append(position)
-    return new
+    found: list[int | None] = [None] * len(later)
+    left = dict.fromkeys(range(len(known)))
+    for of_known, of_later in _WAYS:
+        waiting = defaultdict[Hashable, deque[int]](deque)
+        for position in left:
+            waiting[of_known(known[position])].append(position)
+        for index, call in enumerate(later):
+            key = of_later(call) if found[index] is None else None
+            if key is not None and waiting[key]:
+                found[index] = position = waiting[key].popleft()
+                del left[position]
+    ids = {_identity(call): position for position, call in enumerate(known) if call.id}
+    return [
+        ids.get(_identity(call)) if place is None and _is_bare(call) else place
+        for call, place in zip(later, found, strict=True)
+    ]
+
+
+def tells_again(known: ToolCall, later: ToolCall) -> bool:
+    """Tell whether two calls are the same by id and name, and by what arguments both have."""
+    if not known.id or _identity(known) != _identity(later):
+        return False
+    return _is_bare(known) or _is_bare(later) or _arguments(known) == _arguments(later)
+
+
+def completed(use: ToolUse, again: ToolUse) -> ToolUse:
+    """Return a call with what only another telling of it has: an id, arguments, an answer."""
+    call, other = use.call, again.call
+    if _is_bare(call):
+        call = replace(call, arguments=other.arguments, malformed=other.malformed)
+    call = replace(call, id=call.id or other.id)
+    return replace(
+        use, call=call, response=again.response if use.response is None else use.response
+    )
+
+
+def uses_together(
+    known: Sequence[ToolUse], later: Sequence[ToolUse], *, by_id: bool = True
+) -> list[ToolUse]:
+    """Return known calls, completed by later ones that tell them again, and those that are new.
+
+    `by_id` is false where ids are those of something else, and say nothing of what is the same.
+    """
+    uses = list(known)
+    calls = [use.call if by_id else replace(use.call, id="") for use in (*known, *later)]
+    places = told_before(calls[: len(known)], calls[len(known) :])
+    for use, place in zip(later, places, strict=True):
+        if place is None:
+            uses.append(use)
+        else:
+            uses[place] = completed(uses[place], use)
+    return uses
+
+
+def with_ids(uses: Iterable[ToolUse]) -> tuple[ToolUse, ...]:
+    """Return calls with ids for those without one; nothing refers to these."""
+    return tuple(
+        use if use.call.id else replace(use, call=replace(use.call, id=f"call_{index}"))
+        for index, use in enumerate(uses)
+    )
+
+
+def _identity(call: ToolCall) -> tuple[str, str]:
+    return call.id, call.name
+
+
+def _is_bare(call: ToolCall) -> bool:
+    """Tell whether a call has no arguments; many tellings leave them out."""
+    return not call.arguments and call.malformed is None
+
+
+def _arguments(call: ToolCall) -> str:
+    """Return the arguments as a text that is the same for the same JSON, in which 1.0 is 1."""
+    if call.malformed is not None:
+        return call.malformed
+    plain = json.loads(json.dumps(call.arguments), parse_float=_number)
+    return json.dumps(plain, sort_keys=True)
+
+
+def _number(digits: str) -> int | float:
+    number = float(digits)
+    return int(number) if number.is_integer() else number
+
+
+def _only(of: Callable[[ToolCall], bool], key: _Key) -> _Key:
+    return lambda call: key(call) if of(call) else None
+
+
+def _has_id(call: ToolCall) -> bool:
+    return bool(call.id)
+
+
+def _has_none(call: ToolCall) -> bool:
+    return not call.id
+
+
+def _name(call: ToolCall) -> str:
+    return call.name
 
 
 def _said(call: ToolCall) -> tuple[str, str]:
-    if call.malformed is not None:
-        return call.name, call.malformed
-    return call.name, json.dumps(call.arguments, sort_keys=True)
+    return call.name, _arguments(call)
+
+
+_BY_ID = _only(_has_id, _identity)
+_BY_ID_BARE = _only(_is_bare, _BY_ID)
+_BY_ALL = _only(_has_id, lambda call: (*_identity(call), _arguments(call)))
+_BARE = _only(_is_bare, _name)
+_WITHOUT_ID = _only(_has_none, _name)
+_BARE_WITHOUT_ID = _only(_is_bare, _WITHOUT_ID)
+
+_WAYS: tuple[tuple[_Key, _Key], ...] = (
+    (_BY_ALL, _BY_ALL),
+    (_BY_ID_BARE, _BY_ID),
+    (_BY_ID, _BY_ID_BARE),
+    (_said, _said),
+    (_BARE_WITHOUT_ID, _name),
+    (_name, _BARE_WITHOUT_ID),
+    (_BARE, _WITHOUT_ID),
+    (_WITHOUT_ID, _BARE),
+)
+"""How a known call and a later one are found to be the same, the surest way first."""

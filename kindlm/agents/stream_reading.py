@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kindlm.agents.json_values import lookup
+from kindlm.agents.repeated_calls import tells_again
 from kindlm.agents.reply_reading import (
     Reading,
     Told,
@@ -21,7 +22,15 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event
-from kindlm.agents.tool_entries import call_entries, read_tool_uses, reported_calls, single_call
+from kindlm.agents.tool_entries import (
+    call_entries,
+    completed_entry,
+    entries_again,
+    read_tool_use,
+    read_tool_uses,
+    reported_calls,
+    single_call,
+)
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
@@ -49,11 +58,12 @@ def read_stream(events: Iterable[Event], reading: Reading) -> Told:
 
 @dataclass(slots=True)
 class _Draft:
-    """A reply in the making."""
+    """A reply in the making. `wholes` says where the calls are that came whole, by their ids."""
 
     reading: Reading
     texts: list[str] = field(default_factory=list)
     calls: dict[tuple[str, int], Any] = field(default_factory=dict)
+    wholes: dict[str, tuple[str, int]] = field(default_factory=dict)
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
@@ -73,7 +83,7 @@ class _Draft:
 
     def finished(self) -> Told:
         """Return the whole."""
-        uses = read_tool_uses(list(self.calls.values()))
+        uses = read_tool_uses(self._told())
         return Told("".join(self.texts), uses, self.usage, self.cost_usd, self.model)
 
     def _add_object(self, value: Mapping[str, Any]) -> None:
@@ -98,7 +108,7 @@ class _Draft:
             whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
         for entry in whole:
-            self.calls["whole", len(self.calls)] = entry
+            self._add_whole(entry)
         deltas = call_entries(lookup(value, _DELTAS), _DELTAS)
         for position, delta in enumerate(deltas):
             index = delta.get("index")
@@ -115,6 +125,29 @@ class _Draft:
         partial = lookup(value, "delta.partial_json")
         if isinstance(partial, str):
             self._add_delta(index, {}, {"arguments": partial})
+
+    def _add_whole(self, entry: Mapping[str, Any]) -> None:
+        """Take a call that is told whole; some streams tell it again with each event, by its id."""
+        call = read_tool_use(entry).call
+        place = self.wholes.get(call.id)
+        if place is not None and tells_again(read_tool_use(self.calls[place]).call, call):
+            self.calls[place] = completed_entry(self.calls[place], entry)
+            return
+        place = ("whole", len(self.calls))
+        self.calls[place] = entry
+        if call.id:
+            self.wholes[call.id] = place
+
+    def _told(self) -> list[Mapping[str, Any]]:
+        """Return each call once: what came in pieces is often told whole in the end."""
+        told = dict(self.calls)
+        pieces = [key for key in told if key[0] == "delta"]
+        wholes = [key for key in told if key[0] == "whole"]
+        again = entries_again([told[key] for key in pieces], [told[key] for key in wholes])
+        for key, place in zip(wholes, again, strict=True):
+            if place is not None:
+                told[pieces[place]] = completed_entry(told[pieces[place]], told.pop(key))
+        return list(told.values())
 
     def _add_delta(self, index: int, delta: Mapping[str, Any], function: Any) -> None:
         """Take a piece of a call; pieces with the same index belong together."""

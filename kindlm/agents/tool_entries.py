@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, lookup, parent_of
-from kindlm.agents.repeated_calls import told_anew
+from kindlm.agents.repeated_calls import completed, told_before, with_ids
 from kindlm.agents.unreadable import MAX_CALLS, UnreadableReply, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wording import count, shown
@@ -20,7 +20,10 @@ __all__ = [
     "AGENT_RULE",
     "call_entries",
     "call_warnings",
+    "completed_entry",
+    "entries_again",
     "failed_tool",
+    "read_tool_use",
     "read_tool_uses",
     "reported_calls",
     "single_call",
@@ -63,16 +66,45 @@ def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
 
 
 def together(*lists: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the calls of several lists, each of them once, in the order in which they are told."""
+    """Return the calls of several lists, each of them once, in the order in which they are told.
+
+    One that several tell has what any of them says of it.
+    """
     told = [entries for entries in lists if entries]
     if len(told) < 2:
         return list(told[0]) if told else []
     known = list[Mapping[str, Any]]()
     for entries in told:
         refuse_more(len(entries), MAX_CALLS, "tool calls")
-        new = told_anew(_calls(known), _calls(entries))
-        known += [entries[position] for position in new]
+        for entry, place in zip(entries, entries_again(known, entries), strict=True):
+            if place is None:
+                known.append(entry)
+            else:
+                known[place] = completed_entry(known[place], entry)
     return known
+
+
+def entries_again(
+    known: Iterable[Mapping[str, Any]], later: Iterable[Mapping[str, Any]]
+) -> list[int | None]:
+    """Return for each later entry which known one is of the same call, None if it is new."""
+    return told_before(
+        [read_tool_use(entry).call for entry in known],
+        [read_tool_use(entry).call for entry in later],
+    )
+
+
+def completed_entry(entry: Mapping[str, Any], again: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a reported call with what only another report of it has."""
+    use = read_tool_use(entry)
+    whole = completed(use, read_tool_use(again))
+    cost = entry.get("cost", again.get("cost"))
+    if whole == use and cost == entry.get("cost"):
+        return entry
+    call = whole.call
+    arguments = call.arguments if call.malformed is None else call.malformed
+    said = {"id": call.id, "name": call.name, "arguments": arguments, "result": whole.response}
+    return said if cost is None else {**said, "cost": cost}
 
 
 def single_call(found: Any, place: str) -> list[Mapping[str, Any]]:
@@ -97,7 +129,7 @@ def _may_be_calls(steps: Any) -> bool:
 def read_tool_uses(entries: Sequence[Mapping[str, Any]]) -> tuple[ToolUse, ...]:
     """Read a list of reported calls; raise `UnreadableReply` for more than `MAX_CALLS`."""
     refuse_more(len(entries), MAX_CALLS, "tool calls")
-    return tuple(_tool_use(entry, index) for index, entry in enumerate(entries))
+    return with_ids(map(read_tool_use, entries))
 
 
 def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
@@ -133,7 +165,8 @@ def _unreadable(uses: Sequence[ToolUse]) -> Iterator[str]:
             yield f"the arguments of tool call {index}, {shown(use.call.name)}, are no JSON object"
 
 
-def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:
+def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
+    """Read one reported call; its id is empty if it has none."""
     function = entry.get("function")
     nested = function if isinstance(function, dict) else {}
     name = _first_text(
@@ -147,13 +180,9 @@ def _tool_use(entry: Mapping[str, Any], index: int) -> ToolUse:
     if arguments is ABSENT:
         arguments = _first(entry, _ARGUMENTS)
     call_id = entry.get("id")
-    known = call_id if isinstance(call_id, str) and call_id else f"call_{index}"
+    known = call_id if isinstance(call_id, str) else ""
     call = ToolCall.told(known, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)
-
-
-def _calls(entries: Iterable[Mapping[str, Any]]) -> list[ToolCall]:
-    return [_tool_use(entry, index).call for index, entry in enumerate(entries)]
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:

@@ -103,6 +103,30 @@ class TestReplies:
         )
         assert [use.call.name for use in told.tool_uses] == ["look", "pay", "mail"]
 
+    def test_a_task_without_inputs_is_the_call_of_its_messages(self, reply):
+        calls = [{"id": "c1", "name": "look", "args": {"q": 1}}]
+        messages = [
+            {"role": "assistant", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        ]
+        told = reply(
+            {"result": "ok", "tasks": [{"id": "t1", "tool": "look", "messages": messages}]}
+        )
+        assert told.tool_uses == (ToolUse(ToolCall("t1", "look", {"q": 1}), "found", "agent"),)
+
+    def test_an_execution_with_inputs_of_its_own_is_a_call_of_its_own(self, reply):
+        executions = [
+            {"tool_used": "pay", "inputs": {"to": "a"}},
+            {"tool_used": "pay", "inputs": {"to": "b"}},
+            {"tool_used": "pay"},
+        ]
+        tasks = [{"tool": "pay", "inputs": {"to": "a"}, "output": "paid"}]
+        told = reply({"result": "ok", "tasks": tasks, "agent_executions": executions})
+        assert told.tool_uses == (
+            ToolUse(ToolCall("task-0", "pay", {"to": "a"}), "paid", "agent"),
+            ToolUse(ToolCall("exec-1", "pay", {"to": "b"}), None, "agent"),
+        )
+
     def test_executions_of_agents_are_tools(self, reply):
         executions = [
             {"agent_name": "R", "tool_used": "web_search", "output": ""},

@@ -38,8 +38,12 @@ def test_an_answer_in_which_no_text_is_known_gets_a_warning(reply):
     quota = reply({"detail": "quota exceeded"})
     assert quota.text == '{"detail":"quota exceeded"}'
     assert "`responsePath`" in quota.warnings[0]
-    for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, ["a"], '"bare"'):
+    for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, '"bare"'):
         assert reply(body).warnings == ()
+    for body in ([{"message": "ok", "tool_calls": [{"name": "refund"}]}], None, 5, True):
+        assert "`responsePath`" in reply(body).warnings[0]
+    assert reply("1e2", kind="application/octet-stream").text == "1e2"
+    assert reply("1e2", kind="application/octet-stream").warnings == ()
     assert reply({"error": "quota exceeded"}, responsePath="error").warnings == ()
 
 
@@ -271,6 +275,61 @@ def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, succ
 def test_calls_that_are_told_in_several_places_are_all_read_and_each_once(reply, body, names):
     read = reply({"message": "m", **body})
     assert [use.call.name for use in read.tool_uses] == list(names)
+
+
+def refund(*arguments, **more):
+    return {"name": "refund", **more} | ({"arguments": arguments[0]} if arguments else {})
+
+
+@pytest.mark.parametrize(
+    ("steps", "calls", "uses"),
+    [
+        # The same id: what either leaves out is known from the other.
+        ([refund(id="c1")], [refund({"x": 1}, id="c1", result=2)], [("c1", {"x": 1}, 2)]),
+        ([refund({"x": 1}, id="c1", result=0)], [refund(id="c1")], [("c1", {"x": 1}, 0)]),
+        (
+            [refund(id="c2"), refund(id="c1")],
+            [refund({"x": 1}, id="c1"), refund({"x": 2}, id="c2")],
+            [("c2", {"x": 2}, None), ("c1", {"x": 1}, None)],
+        ),
+        # Some agents use ids again.
+        (
+            [refund({"x": 1}, id="c1")],
+            [refund({"x": 2}, id="c1")],
+            [("c1", {"x": 1}, None), ("c1", {"x": 2}, None)],
+        ),
+        # No id here or there.
+        ([refund(result="ok")], [refund({"x": 1}, id="c1")], [("c1", {"x": 1}, "ok")]),
+        ([refund("{x", result="ok")], [refund(id="c1")], [("c1", {}, "ok")]),
+        ([refund({"x": [1]})], [refund({"x": [1.0]}, id="c1")], [("c1", {"x": [1]}, None)]),
+        (
+            [refund({"x": 1})],
+            [refund({"x": True}, id="c1"), refund({"x": "1"}, id="c2")],
+            [("call_0", {"x": 1}, None), ("c1", {"x": True}, None), ("c2", {"x": "1"}, None)],
+        ),
+        (
+            [refund(), refund({"x": 1})],
+            [refund({"x": 1}), refund({"x": 2}), refund({"x": 3})],
+            [("call_0", {"x": 2}, None), ("call_1", {"x": 1}, None), ("call_2", {"x": 3}, None)],
+        ),
+        # Ids that differ.
+        (
+            [refund(id="call_1")],
+            [refund({"x": 1}, id="c2")],
+            [("call_1", {}, None), ("c2", {"x": 1}, None)],
+        ),
+        ([refund({"x": 1}, id="s1")], [refund({"x": 1}, id="c1")], [("s1", {"x": 1}, None)]),
+    ],
+)
+def test_a_call_that_is_told_twice_is_one_with_all_that_is_said_of_it(reply, steps, calls, uses):
+    read = reply({"message": "m", "steps": steps, "tool_calls": calls}).tool_uses
+    assert [(use.call.id, use.call.arguments, use.response) for use in read] == uses
+
+
+def test_the_cost_of_a_call_is_known_from_either_telling(reply):
+    calls = {"steps": [refund(id="c1", cost=0.5)], "tool_calls": [refund({"x": 1}, id="c1")]}
+    told = reply({"message": "m", **calls})
+    assert (len(told.tool_uses), told.reported_cost_usd) == (1, 0.5)
 
 
 def test_a_call_of_the_older_form_that_is_no_object_is_an_error(talk, http, failure):

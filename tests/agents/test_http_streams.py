@@ -101,6 +101,43 @@ def test_whole_tool_calls_in_a_stream_are_read(reply):
     assert told.tool_uses == (ToolUse(ToolCall("call_0", "t", {}), 0, "agent"),)
 
 
+def refund(number, **more):
+    return {"function": {"name": "refund", "arguments": json.dumps({"id": number})}, **more}
+
+
+@pytest.mark.parametrize(
+    ("told", "ids"),
+    [
+        # Pieces, and all of them in the last event.
+        (
+            [
+                {"choices": [{"delta": {"tool_calls": [refund(1, id="c1", index=0)]}}]},
+                {"choices": [{"message": {"tool_calls": [refund(1, id="c1"), refund(2)]}}]},
+            ],
+            [1, 2],
+        ),
+        ([{"choices": [{"delta": {"function_call": refund(1)["function"]}}]}, refund(1)], [1]),
+        # All that there is by now, again and again.
+        (
+            [
+                {"steps": [{"id": "c1", "tool": "refund"}]},
+                {"tool_calls": [refund(1, id="c1")]},
+                {"tool_calls": [refund(1, id="c1"), refund(1, id="c2")]},
+            ],
+            [1, 1],
+        ),
+        # Each call when it happens: without ids nobody knows that they are one.
+        ([{"tool_calls": [refund(1)]}, {"tool_calls": [refund(1)]}], [1, 1]),
+        # Some agents use ids again.
+        ([{"tool_calls": [refund(1, id="c")]}, {"tool_calls": [refund(2, id="c")]}], [1, 2]),
+    ],
+)
+def test_a_call_that_a_stream_tells_twice_is_one(reply, told, ids):
+    told = [event if "function" not in event else {"tool_calls": [event]} for event in told]
+    read = reply(events({"text": "a"}, *told), kind=STREAM)
+    assert [use.call.arguments["id"] for use in read.tool_uses] == ids
+
+
 def test_a_path_says_where_the_pieces_are(reply):
     body = events({"d": {"t": "a"}, "text": "no"}, {"d": {}}, {"d": {"t": "b"}})
     assert reply(body, kind=STREAM, responsePath="d.t").text == "ab"

@@ -264,6 +264,11 @@ class TestStates:
         )
         assert told.reported_cost_usd == 0.75
 
+    def test_a_step_without_arguments_is_the_call_of_a_message(self, reply):
+        messages = [SENT, ai("", call("c1", "search", q=1)), result("c1", "found"), ai("ok")]
+        told = reply({"messages": messages, "steps": [{"tool": "search"}]})
+        assert told.tool_uses == (ToolUse(ToolCall("c1", "search", {"q": 1}), "found", "agent"),)
+
     def test_actions_beside_steps_are_read_too(self, reply):
         pairs = [[{"tool": "a", "tool_input": {}}, "seen"], [{"tool": "b"}, "seen"]]
         told = reply({"output": "ok", "steps": [{"tool": "a"}], "intermediate_steps": pairs})
