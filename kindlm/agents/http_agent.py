@@ -77,13 +77,20 @@ class HttpAgent:
 def _read(answer: HttpReply, reading: Reading) -> Told:
     if answer.kind == EVENT_STREAM:
         return read_stream(parse_events(answer.text), reading)
-    if answer.kind.startswith("text/"):
-        return read_reply(answer.text, Reading())
-    return read_reply(_json_of(answer), reading)
+    value = _value(answer)
+    if not answer.kind.startswith("text/"):
+        return read_reply(value, reading)
+    told = read_reply(value, Reading() if isinstance(value, str) else reading)
+    # What is sent as text and holds no answer is one itself: some agents are to answer with JSON.
+    is_text = told.is_whole and not told.tool_uses
+    return read_reply(answer.text, Reading()) if is_text else told
 
 
-def _json_of(answer: HttpReply) -> Any:
-    """Return the JSON value; a body that does not say to be JSON may be bare text, such as 42."""
+def _value(answer: HttpReply) -> Any:
+    """Return the JSON value; a body that does not say to be JSON may be bare text, such as 42.
+
+    Many servers send JSON as something else: what frameworks make of a text is often `text/html`.
+    """
     is_json = answer.kind.endswith("json")
     try:
         value = parse_json(answer.text)
@@ -91,4 +98,5 @@ def _json_of(answer: HttpReply) -> Any:
         if is_json:
             raise UnreadableReply(f"no JSON: {error}") from None
         return answer.text
-    return value if is_json or isinstance(value, dict | list | str) else answer.text
+    as_told = dict | list if answer.kind.startswith("text/") else dict | list | str
+    return value if is_json or isinstance(value, as_told) else answer.text

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kindlm.agents.event_framing import json_value
 from kindlm.agents.json_values import lookup
 from kindlm.agents.repeated_calls import tells_again
 from kindlm.agents.reply_reading import (
@@ -32,7 +33,6 @@ from kindlm.agents.tool_entries import (
     single_call,
 )
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
-from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
 
 __all__ = ["read_stream"]
@@ -52,13 +52,16 @@ def read_stream(events: Iterable[Event], reading: Reading) -> Told:
         if event.data == DONE:
             break
         refuse_more(number, MAX_EVENTS, "events")
-        draft.add(event)
+        draft.add(event, number)
     return draft.finished()
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A reply in the making. `wholes` says where the calls are that came whole, by their ids."""
+    """A reply in the making. `wholes` says where the calls are that came whole, by their ids.
+
+    `broken` is the first event that begins as a JSON object and is none.
+    """
 
     reading: Reading
     texts: list[str] = field(default_factory=list)
@@ -67,22 +70,33 @@ class _Draft:
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
+    broken: UnreadableReply | None = None
+    has_objects: bool = False
+    ends_broken: bool = False
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, number: int) -> None:
         """Take one event."""
+        self.ends_broken, value = False, None
         try:
-            value = parse_json(event.data)
-        except ValueError:
-            value = None
+            value = json_value(event.data, f"event {number}")
+        except UnreadableReply as broken:
+            self.broken, self.ends_broken = self.broken or broken, True
         if event.type == "error" or (isinstance(value, dict) and value.get("error")):
             raise UnreadableReply(error_text(value, event.data))
         if isinstance(value, dict):
+            self.has_objects = True
             self._add_object(value)
         else:
             self.texts.append(value if isinstance(value, str) else event.data)
 
     def finished(self) -> Told:
-        """Return the whole."""
+        """Return the whole.
+
+        Bare text may be JSON in pieces. Among objects, or at the end, such a piece was cut off: it
+        may be the call that a test forbids.
+        """
+        if self.broken is not None and (self.has_objects or self.ends_broken):
+            raise self.broken
         uses = read_tool_uses(self._told())
         return Told("".join(self.texts), uses, self.usage, self.cost_usd, self.model)
 

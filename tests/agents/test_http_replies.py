@@ -67,6 +67,22 @@ def test_plain_text_is_the_text(reply, kind):
     assert reply(body, kind=kind).text == body
 
 
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "text/plain", "text/json", ""])
+def test_calls_and_texts_are_read_whatever_json_is_sent_as(reply, kind):
+    told = reply({"text": "ok", "tool_calls": [{"name": "refund"}]}, kind=kind)
+    assert (told.text, [use.call.name for use in told.tool_uses]) == ("ok", ["refund"])
+    called = reply({"tool_calls": [{"name": "refund"}]}, kind=kind)
+    assert [use.call.name for use in called.tool_uses] == ["refund"]
+    assert reply({"d": {"t": "ok"}}, kind=kind, responsePath="d.t").text == "ok"
+    assert reply("ok", kind="text/plain", responsePath="d.t").text == "ok"
+
+
+def test_json_that_is_sent_as_text_and_holds_no_answer_is_the_answer(reply):
+    for text in ('{"id":  1}', "[1,  2]", '"a"', "7"):
+        told = reply(text, kind="text/plain")
+        assert (told.text, told.warnings) == (text, ())
+
+
 def test_tool_calls_are_read_in_every_shape(reply):
     calls = [
         {"name": "a", "arguments": {"x": 1}, "result": 0},

@@ -165,3 +165,16 @@ def test_an_error_in_a_stream_is_no_answer(talk, http, failure, body):
     error = failure(result)
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert "bad model" in error.message
+
+
+CUT = '{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"refu'
+
+
+@pytest.mark.parametrize("data", [({"text": "ok"}, CUT), (CUT,), (CUT, {"text": "ok"}, "[DONE]")])
+def test_a_stream_that_was_cut_off_within_an_event_is_no_answer(talk, http, failure, data):
+    (result,), _ = talk(http(events(*data), kind=STREAM))
+    assert f"event {data.index(CUT) + 1} is no JSON" in failure(result).message
+
+
+def test_a_text_in_pieces_may_be_json(reply):
+    assert reply(events('{"id', '": 1', "}"), kind=STREAM).text == '{"id": 1}'
