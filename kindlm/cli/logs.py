@@ -111,7 +111,12 @@ class _Handler(logging.Handler):
         """Write a line; a stream that takes none is no reason to fail."""
         try:
             form = _plain if is_interactive(sys.stderr) else _json
-            sys.stderr.write(self._redact(form(record, self.run_id)) + "\n")
+            values = {
+                # Before it is escaped: what is told in pieces is found in its lines.
+                name: self._redact(value) if isinstance(value, str) else value
+                for name, value in _values(record, self.run_id).items()
+            }
+            sys.stderr.write(self._redact(form(values)) + "\n")
             sys.stderr.flush()
         except (OSError, ValueError):
             return
@@ -137,12 +142,11 @@ def _values(record: logging.LogRecord, run: str | None) -> dict[str, Any]:
     return values | known
 
 
-def _json(record: logging.LogRecord, run: str | None) -> str:
-    return json.dumps(_values(record, run))
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values)
 
 
-def _plain(record: logging.LogRecord, run: str | None) -> str:
-    values = _values(record, run)
+def _plain(values: Mapping[str, Any]) -> str:
     time = values["timestamp"][11:23]
     told = {
         name: value

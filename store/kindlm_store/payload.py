@@ -92,8 +92,10 @@ def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
     try:
         text, gaps = _encoder.encode(data)
         bodies = [gap.body for gap in gaps if isinstance(gap, Text)]
-        # A quotation mark, since a secret that is cut off at the end of a text is found before it.
-        together = '"'.join((text, *bodies))
+        # A quotation mark, since a secret that is cut off at the end of a text is found before it;
+        # a new line, since the events of a stream begin with one.
+        has_lines = any("\n" in body or "\r" in body for body in bodies)
+        together = ('"\n\n' if has_lines else '"').join((text, *bodies))
         fit = _is_fit(text) and _is_storable(together) and redact(together) == together
     except (TypeError, ValueError, RecursionError):
         fit = False

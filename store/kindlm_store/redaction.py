@@ -22,6 +22,7 @@ from bisect import bisect
 from typing import TYPE_CHECKING
 
 from kindlm_store.escapes import MIN_LENGTH, Escapes, Form, cut_end, matches, unescaped
+from kindlm_store.pieces import covering, texts_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +56,8 @@ class Redactor:
     plus signs for spaces), escaped in HTML (also repeatedly), with backslash-u and backslash-x
     escapes, in hex, and in base64 and base64url wherever it begins inside the encoded text; hex and
     base64 also over several lines. Of each, but for several lines, also the first 8 characters or
-    more where the text was cut. Secrets that overlap in a text go as one.
+    more where the text was cut. Secrets that overlap in a text go as one. Of a stream of events
+    that tells a secret in pieces, a few characters with each, the pieces go.
 
     It takes time in proportion to the text.
 
@@ -86,12 +88,20 @@ class Redactor:
         """The text with `[redacted]` for each secret in it."""
         if not self._fixed or len(text) < MIN_LENGTH:
             return text
+        spans = self._found(text)
+        for pieces in texts_in_pieces(text):
+            found = self._found("".join(piece.said for piece in pieces))
+            spans += covering(pieces, _merged(sorted(found)))
+        return _without(text, spans) if spans else text
+
+    def _found(self, text: str) -> list[Span]:
+        """Where secrets are."""
         spans = self._plain(text)
         if "%" in text or "\\" in text or "+" in text or "&" in text:
             spans += self._escaped(text)
         if "%" in text or "\\" in text or "\n" in text or "\r" in text:
             spans += self._wrapped(text)
-        return _without(text, spans) if spans else text
+        return spans
 
     def _plain(self, text: str) -> list[Span]:
         """Where fixed forms are, whole or cut."""

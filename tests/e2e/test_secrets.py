@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import sqlite3
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
 import pytest
@@ -108,3 +111,93 @@ def test_a_key_that_an_error_message_cuts_off_is_not_recorded(workspace, server,
     left = [done.stdout, done.stderr, (workspace.root / "out.json").read_text("utf-8")]
     left += [str(row) for row in workspace.query("SELECT body FROM contents")]
     assert not any(encoded[:8] in text for text in left)
+
+
+TOKEN = "Zq7xKw9vJ4mzQ8ypX2hgV5tnW6kr"
+
+
+def streamed(kind: str, said: str, size: int) -> tuple[str, str]:
+    """Return a stream that says something in pieces of some size, and its media type."""
+    pieces = [said[start : start + size] for start in range(0, len(said), size)]
+
+    def call(**function):
+        return {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": function}]}}]}
+
+    match kind:
+        case "completions":
+            events = [{"choices": [{"index": 0, "delta": {"content": one}}]} for one in pieces]
+        case "messages":
+            delta = {"type": "content_block_delta", "index": 0}
+            events = [{**delta, "delta": {"type": "text_delta", "text": one}} for one in pieces]
+        case "arguments":
+            events = [call(name="look", arguments='{"of":"\\n')]
+            events += [call(arguments=one) for one in pieces]
+            events += [call(arguments='"}')]
+        case "inputs":
+            block = {"type": "tool_use", "id": "c1", "name": "look"}
+            partial = [{"partial_json": one} for one in ('{"of":"', *pieces, '"}')]
+            events = [{"index": 1, "content_block": block}]
+            events += [{"index": 1, "delta": delta} for delta in partial]
+        case "failed":
+            events = [{"text": one} for one in pieces] + [{"error": "no more"}]
+        case "lines":
+            tokens = [{"type": "token", "data": {"token": one}} for one in pieces]
+            return "\n".join(map(json.dumps, tokens)), "application/x-ndjson"
+        case "bare":
+            return "".join(f"data: {one}\n\n" for one in pieces), "text/event-stream"
+    return "".join(f"data: {json.dumps(one)}\n\n" for one in events), "text/event-stream"
+
+
+class Streams(BaseHTTPRequestHandler):
+    """Tells the token that it is called with, in the way and size that its path names."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        kind, size = self.path.strip("/").split("/")
+        token = self.headers["authorization"].removeprefix("Bearer ")
+        body, media = streamed(kind, f"Your key is {token} indeed", int(size))
+        self.send_response(200)
+        self.send_header("content-type", media)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *args):
+        del args
+
+
+@pytest.fixture
+def streams():
+    """Serve streams from another thread; return their URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Streams) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_port}"
+        served.shutdown()
+        thread.join()
+
+
+def test_a_key_that_an_agent_streams_in_pieces_is_not_recorded(workspace, streams):
+    kinds = ("completions", "messages", "arguments", "inputs", "failed", "bare", "lines")
+    agents = [
+        {
+            "id": f"{kind}-{size}",
+            "adapter": "streaming" if kind == "lines" else "http",
+            "endpoint": f"{streams}/{kind}/{size}",
+            "headers": {"Authorization": "Bearer {{env.GIVEN}}"},
+            "verbose": True,
+        }
+        for kind in kinds
+        for size in (4, 14)
+    ]
+    tests = [workspace.test(tools=[], expect={"output": {"contains": ["Your key"]}})]
+    workspace.suite(streams, providers={}, models=[], agents=agents, tests=tests)
+    done = workspace.run("test", "--verbose", GIVEN=TOKEN, KINDLM_LOG="info")
+    shown = workspace.run("show", "latest", "1", "--verbose")
+    blobs = [out.encode() for out in (done.stdout, done.stderr, shown.stdout)]
+    blobs += [path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()]
+    pieces = [TOKEN[start : start + 4].encode() for start in range(0, len(TOKEN), 4)]
+    assert [piece for piece in pieces for blob in blobs if piece in blob] == []
+    # What else the agents said is kept.
+    bodies = [body for (body,) in workspace.query("SELECT body FROM contents")]
+    assert sum(body.startswith("data: ") and "[redacted]" in body for body in bodies) == 2 * 6
+    assert b"[redacted]" in blobs[1]

@@ -1,0 +1,114 @@
+"""Texts that come in pieces, a few characters with each event of a stream.
+
+Such streams are server-sent events or lines of JSON. Pieces belong together that stand under the
+same name: in all events, or in those that agree in what tells apart what is told at the same time,
+their types and indices. Data of events that are no JSON objects are pieces of one text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kindlm_store.escapes import Span
+
+# What a text holds that is a stream, also where all of it was put on one line.
+_SIGNS_OF_EVENTS = ("data:", "}\n", "}\r", "} {")
+
+_LINE = re.compile(r"[^\r\n]+|\n\n|\r\r|\r\n\r\n")
+
+# A name with a text or a number; a text that was cut ends with its line.
+_MEMBER = re.compile(
+    r'"([^"\\\s]{1,100})"[ \t]*:[ \t]*(?:"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)|(\d{1,9}))', re.DOTALL
+)
+_DATA = re.compile(r"(?:^|(?<=\s))data: ?(.*?)(?=\sdata:|\Z)")
+_EVENT = "event:"
+_TELLS_APART = frozenset({"type", "index", "output_index", "content_index"})
+
+
+class Piece(NamedTuple):
+    """A piece of a text: where it stands, and what it says."""
+
+    span: Span
+    said: str
+
+    @property
+    def is_escaped(self) -> bool:
+        """Whether something in it is written in another way."""
+        return self.span[1] - self.span[0] != len(self.said)
+
+    def part(self, start: int, end: int) -> Span:
+        """Where a part of what it says stands; all of it if it is escaped."""
+        at, behind = self.span
+        return self.span if self.is_escaped else (at + max(start, 0), min(at + end, behind))
+
+
+def texts_in_pieces(text: str) -> Iterator[list[Piece]]:
+    """Return the pieces of each text that a stream tells in several, in order.
+
+    It takes time in proportion to the text.
+    """
+    if not any(sign in text for sign in _SIGNS_OF_EVENTS):
+        return
+    told: dict[object, list[Piece]] = {}
+    event = ""
+    for line in _LINE.finditer(text):
+        written = line[0]
+        if written.startswith(_EVENT):
+            event = written
+        elif written.isspace():
+            event = ""
+        for texts, piece in _pieces(written, line.start(), event):
+            for key in texts:
+                told.setdefault(key, []).append(piece)
+    yield from (pieces for pieces in told.values() if len(pieces) > 1)
+
+
+def covering(pieces: Iterable[Piece], found: Iterable[Span]) -> Iterator[Span]:
+    """Where what was found in the text of some pieces stands in these; it is in order."""
+    spans = iter(found)
+    start, end = next(spans, (0, 0))
+    at = 0
+    for piece in pieces:
+        behind = at + len(piece.said)
+        while start < end and start < behind:
+            # What a piece alone holds was found in it, too, by who knows how it is escaped.
+            if not (piece.is_escaped and at <= start and end <= behind):
+                yield piece.part(start - at, end - at)
+            if end > behind:
+                break
+            start, end = next(spans, (0, 0))
+        at = behind
+
+
+def _pieces(line: str, at: int, event: str) -> Iterator[tuple[tuple[object, ...], Piece]]:
+    """Return the pieces of one line, each with the texts it may belong to."""
+    members = list(_MEMBER.finditer(line))
+    apart = tuple(member[2] or member[3] for member in members if member[1] in _TELLS_APART)
+    for member in members:
+        if member[2]:
+            start, end = member.span(2)
+            name = member[1]
+            yield (name, (name, event, apart)), Piece((at + start, at + end), _meant(member[2]))
+    for data in _DATA.finditer(line):
+        start, end = data.span(1)
+        if line[start:end].startswith('"'):
+            start, end = start + 1, end - line.endswith('"', start + 1, end)
+            yield (_DATA,), Piece((at + start, at + end), _meant(line[start:end]))
+        elif not line.startswith(("{", "["), start):
+            yield (_DATA,), Piece((at + start, at + end), line[start:end])
+
+
+def _meant(written: str) -> str:
+    """Return what a string of JSON says."""
+    if "\\" not in written:
+        return written
+    try:
+        meant: str = json.loads(f'"{written}"', strict=False)
+    except ValueError:
+        return written
+    return meant
