@@ -92,11 +92,15 @@ def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
     try:
         text, gaps = _encoder.encode(data)
         bodies = [gap.body for gap in gaps if isinstance(gap, Text)]
-        # A quotation mark, since a secret that is cut off at the end of a text is found before it;
-        # a new line, since the events of a stream begin with one.
-        has_lines = any("\n" in body or "\r" in body for body in bodies)
-        together = ('"\n\n' if has_lines else '"').join((text, *bodies))
-        fit = _is_fit(text) and _is_storable(together) and redact(together) == together
+        # A quotation mark, since a secret that is cut off at the end of a text is found before it.
+        together = '"'.join((text, *bodies))
+        # The events of a stream are lines: what stands before it is no part of its first one.
+        streams = [body for body in bodies if "\n" in body or "\r" in body]
+        fit = (
+            _is_fit(text)
+            and _is_storable(together)
+            and all(redact(each) == each for each in (together, *streams))
+        )
     except (TypeError, ValueError, RecursionError):
         fit = False
     if not fit:

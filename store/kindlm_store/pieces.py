@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from kindlm_store.escapes import Span
 
-# What a text holds that is a stream, also where all of it was put on one line.
-_SIGNS_OF_EVENTS = ("data:", "}\n", "}\r", "} {")
+# What a text holds that is a stream, also where all of it was put on one line. Most hold none, and
+# nothing more is looked at.
+_SIGNS_OF_EVENTS = ("data:", "\n{", "\r{", "} {")
 
 _LINE = re.compile(r"[^\r\n]+|\n\n|\r\r|\r\n\r\n")
 
