@@ -13,7 +13,7 @@ from kindlm.agents.http_target import unknown_option
 from kindlm.agents.json_values import PATH
 from kindlm.agents.reply_reading import Reading
 from kindlm.errors import Err, KindlmError, Ok, Result
-from kindlm.secrecy import is_credential_name
+from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
@@ -158,7 +158,11 @@ def _secrets(env: Any) -> frozenset[str]:
     return frozenset(
         value
         for name, value in env.items()
-        if is_credential_name(str(name))
-        and isinstance(value, str)
+        if isinstance(value, str)
+        and _is_credential(str(name), value)
         and len(value) >= SHORTEST_HIDDEN
     )
+
+
+def _is_credential(name: str, value: str) -> bool:
+    return is_credential_name(name) or (may_be_secret_name(name) and not is_ordinary(value))

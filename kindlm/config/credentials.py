@@ -15,8 +15,14 @@ from typing import Any
 
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
-from kindlm.config.url_secrets import secret_parts, url_secrets
-from kindlm.secrecy import SHORTEST_SECRET, is_credential_name
+from kindlm.config.url_secrets import dsn_secrets, is_url, secret_parts, url_secrets
+from kindlm.secrecy import (
+    SHORTEST_SECRET,
+    is_credential_name,
+    is_ordinary,
+    may_be_secret_name,
+    may_name_a_service,
+)
 from kindlm.suite import AgentTarget, Suite
 
 __all__ = [
@@ -29,6 +35,7 @@ __all__ = [
     "hide_headers",
     "hide_in_options",
     "literal_secrets",
+    "variable_secrets",
     "written_in",
 ]
 
@@ -38,6 +45,9 @@ HIDDEN = "[hidden]"
 _PLACES = frozenset({"cwd", "path", "snapshot"})
 """Options that say where a program is."""
 
+_OF_A_USER = re.compile(r"[^\s:/@=]+:([^\s@]+(?:@(?!\w+\()[^\s@]+)*)(?:@\w+\(\S*)?")
+"""`user:password`, also before `@tcp(host)/name`, as a DSN of Go has it."""
+
 _PLACEHOLDER = re.compile(r"\{\{[\w.]+\}\}")
 
 
@@ -45,10 +55,14 @@ def literal_secrets(suite: Suite) -> set[str]:
     """Return the credentials that are written out in what a suite's agents are given.
 
     These are the values of headers that authorize, whole and without their scheme, and of
-    environment variables with such names, of 8 characters or more.
+    environment variables with such names, of 8 characters or more; and what is secret in the other
+    variables of their programs, of services and commands.
     """
-    given = (given for agent in suite.all_agents() for given in (agent.headers, _variables(agent)))
-    return {secret for values in given for secret in header_secrets(values)}
+    headers = (agent.headers for agent in suite.all_agents())
+    return {
+        *(secret for given in headers for secret in header_secrets(given)),
+        *(secret for env in _environments(suite) for secret in _secrets_of_program(env)),
+    }
 
 
 def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
@@ -123,6 +137,12 @@ def _variables(agent: AgentTarget) -> Mapping[str, Any]:
     return env
 
 
+def _environments(suite: Suite) -> Iterator[Mapping[str, Any]]:
+    yield from (_variables(agent) for agent in suite.all_agents())
+    yield from (service.env for service in suite.services)
+    yield from (case.command.env for case in suite.cases if case.command is not None)
+
+
 def _secret_url_parts(suite: Suite) -> Iterator[str]:
     yield from (part for agent in suite.all_agents() for part in secret_parts(agent.endpoint))
     for provider in suite.providers.values():
@@ -134,8 +154,14 @@ def _secret_url_parts(suite: Suite) -> Iterator[str]:
 def written_in(raw: Any) -> set[str]:
     """Return the credentials that are written out in a file, whatever else may be wrong with it."""
     agents = [agent for _, agent in items(section(raw), "agents")]
-    given = (section(agent, key) for agent in agents for key in ("headers", "env"))
-    return {secret for found in given for secret in header_secrets(found)}
+    return {
+        secret
+        for agent in agents
+        for secret in (
+            *header_secrets(section(agent, "headers")),
+            *_secrets_of_program(section(agent, "env")),
+        )
+    }
 
 
 def hide_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -146,7 +172,7 @@ def hide_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def hide_credentials(variables: Mapping[str, str]) -> dict[str, str]:
     """Return variables of a program as they may be recorded: a mark for credentials."""
     return {
-        name: HIDDEN if any(True for _ in _literal_parts(name, value)) else value
+        name: HIDDEN if any(True for _ in _literal_secrets(name, value)) else value
         for name, value in variables.items()
     }
 
@@ -155,6 +181,49 @@ def hide_in_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an agent as they may be recorded."""
     hidden = {"env": hide_credentials(options["env"])} if options.get("env") else {}
     return {**options, **hidden}
+
+
+def _secrets_of_program(variables: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is secret in variables of a program, of 8 characters or more."""
+    for name, value in variables.items():
+        if isinstance(value, str):
+            found = _literal_secrets(str(name), value)
+            yield from (part for part in found if len(part) >= SHORTEST_SECRET)
+
+
+def _literal_secrets(name: str, value: str) -> Iterator[str]:
+    """Yield what is secret in a variable of a program, as far as it is written out."""
+    yield from _literal_parts(name, value)
+    found = variable_secrets(name, value)
+    yield from (part for part in found if not _PLACEHOLDER.search(part))
+
+
+def variable_secrets(name: str, value: str) -> Iterator[str]:
+    """Yield what is secret in a variable that is named like a credential, or that holds a URL.
+
+    What is an ordinary word, path or address is not.
+    """
+    parts = list(_in_credential(name, value)) if may_be_secret_name(name) else []
+    if "://" in value:
+        parts += url_secrets(value)
+    yield from (part for part in parts if not is_ordinary(part))
+
+
+def _in_credential(name: str, value: str) -> Iterator[str]:
+    if is_ordinary(value):
+        return
+    if may_name_a_service(name):
+        if is_url(value):
+            return  # what is secret in a URL is, whatever its variable
+        parts = dsn_secrets(value)
+        if parts is not None:
+            yield from parts
+            return
+        password = _OF_A_USER.match(value)
+        if password:
+            yield password[1]
+    yield value
+    yield from header_secrets({name: value})
 
 
 def header_secrets(headers: Mapping[str, Any]) -> Iterator[str]:

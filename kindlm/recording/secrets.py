@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from kindlm.secrecy import (
     is_ordinary,
     is_secret_name,
     may_be_secret_name,
-    may_name_a_service,
 )
 from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
@@ -51,9 +49,6 @@ def _models(base: type[events.Data]) -> set[type[events.Data]]:
     found = set(base.__subclasses__())
     return found.union(*(_models(model) for model in found))
 
-
-_OF_A_USER = re.compile(r"[^\s:/@=]+:([^\s@]+(?:@(?!\w+\()[^\s@]+)*)(?:@\w+\(\S*)?")
-"""`user:password`, also before `@tcp(host)/name`, as a DSN of Go has it."""
 
 _REMEMBERED: set[str] = set()
 
@@ -99,7 +94,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         for name, value in environ.items()
         if is_secret_name(name) or (name in named and not _is_there(value))
     }
-    values |= {secret for secret in _perhaps_secret(environ) if not is_ordinary(secret)}
+    values |= set(_perhaps_secret(environ))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
     # find these takes a while, and most environments hold no secret.
@@ -111,29 +106,10 @@ def _perhaps_secret(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield what is secret in an environment unless it is ordinary."""
     for name, value in environ.items():
         stripped = value.strip()
-        if may_be_secret_name(name) and not is_ordinary(stripped) and not _is_there(stripped):
-            yield from _in_credential(name, stripped)
-        if "://" in stripped and ("@" in stripped or "?" in stripped):
+        is_named = may_be_secret_name(name) and not is_ordinary(stripped)
+        may_hold_one = "://" in stripped and ("@" in stripped or "?" in stripped)
+        if may_hold_one or (is_named and not _is_there(stripped)):
             # To import it takes a while, and most environments hold nothing for it to read.
-            from kindlm.config.url_secrets import url_secrets
+            from kindlm.config.credentials import variable_secrets
 
-            yield from url_secrets(stripped)
-
-
-def _in_credential(name: str, value: str) -> Iterator[str]:
-    """Yield what is secret in the value of a variable that is named like a credential."""
-    from kindlm.config.credentials import header_secrets
-    from kindlm.config.url_secrets import dsn_secrets, is_url
-
-    if may_name_a_service(name):
-        if is_url(value):
-            return  # who reads all URLs of the environment reads this one
-        parts = dsn_secrets(value)
-        if parts is not None:
-            yield from parts
-            return
-        password = _OF_A_USER.match(value)
-        if password:
-            yield password[1]
-    yield value
-    yield from header_secrets({name: value})
+            yield from variable_secrets(name, stripped)

@@ -381,6 +381,30 @@ def test_credentials_of_a_program_are_known_and_recorded_nowhere(load: Any, mini
     assert "testing-mode" in loaded.suite.config_text
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("SHOP_PASS", "qW9xR7kLm2Zp", "qW9xR7kLm2Zp"),
+        ("SHOP_CREDENTIALS", "shop:qW9xR7kLm2Zp", "qW9xR7kLm2Zp"),
+        ("SHOP_DSN", "host=db password=qW9xR7kLm2Zp", "qW9xR7kLm2Zp"),
+        ("SHOP_URL", "postgres://shop:qW9xR7kLm2Zp@db/shop", "qW9xR7kLm2Zp"),
+        ("SHOP_URL", "postgres://shop:{{env.PW}}@db/shop", None),
+        ("SHOP_PASS", "{{env.PW}}", None),
+        ("PASS", "required", None),
+    ],
+)
+def test_what_is_secret_in_a_variable_of_a_program(
+    load: Any, minimal: str, name: str, value: str, secret: str | None
+) -> None:
+    program = PROGRAM.replace("MODE: testing-mode", f'{name}: "{value}"')
+    program = program.replace("SHOP_KEY: abcdefgh12345", "A: b")
+    loaded = load(minimal + program)
+    found = literal_secrets(loaded.suite)
+    assert (secret in found) if secret else found == set()
+    assert (("agents[0].env", "credential") in warnings(loaded)) == (secret is not None)
+    assert "qW9xR7kLm2Zp" not in loaded.suite.config_text
+
+
 def test_an_error_on_the_line_of_a_credential_does_not_show_it(load: Any, minimal: str) -> None:
     agent = AGENT.replace('chat"', 'chat", headers: {Authorization: Bearer abcdefgh12345}, oops: 1')
     loaded = load(minimal + agent)
