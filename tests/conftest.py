@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -46,6 +47,16 @@ def pytest_sessionstart() -> None:
     """Forget settings of the outside once pytest has taken its own from them."""
     for name in _SETTINGS:
         os.environ.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def _free_what_is_garbage() -> Iterator[None]:
+    """Free what a command of a test would have kept until its process had ended.
+
+    It looks for no garbage in what it has loaded, and so not in what other tests have left there.
+    """
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

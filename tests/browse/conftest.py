@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from datasette.app import Datasette
 
 from kindlm.browse.server import make_datasette
 
 Ask = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what the Datasettes of a test have open: a thread and a dozen files each."""
+    made: list[Datasette] = []
+    make = Datasette.__init__
+
+    def remember(self: Datasette, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Datasette, "__init__", remember)
+    yield
+    for datasette in made:
+        datasette.executor.shutdown()
+        for database in datasette.databases.values():
+            database.close()
 
 
 @pytest.fixture

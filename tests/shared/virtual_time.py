@@ -12,7 +12,7 @@ __all__ = ["LoopClock", "run_at_once"]
 T = TypeVar("T")
 
 
-class _Selector(selectors.SelectSelector):
+class _Selector(selectors.DefaultSelector):
     """Does not wait for the next timer, but says that its time has come."""
 
     def __init__(self) -> None:
