@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar
 
@@ -22,9 +23,22 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
     if not left:
         return
     _, unending = await asyncio.wait(left, timeout=_GRACE_S)
+    if not unending:
+        return
     for task in unending:
         # The event loop would wait for it, for ever, before it closes.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented for such a use
+    name = "kindlm-unending"
+    threading.Thread(target=_hold, args=(unending,), name=name, daemon=True).start()
+
+
+def _hold(_unending: Iterable[asyncio.Task[Any]]) -> None:
+    """Hold tasks until the process is gone.
+
+    Python closes a coroutine that nobody holds any more: it raises in there, and waits. What
+    catches that, too, and tries again, would never end, as nothing can be awaited there.
+    """
+    threading.Event().wait()
 
 
 async def leaving_nothing(work: Awaitable[T]) -> T:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from typing import Any
 
@@ -152,6 +154,40 @@ async def test_check(t: Trial) -> None:
         "test_check": "errored",
     }
     assert "destroyed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["kindlm", "test", "tests"], ["pytest", "-q", "--kindlm"]])
+@pytest.mark.parametrize("waits", ['t.agent.send("hang")', "asyncio.sleep(30)"])
+def test_a_process_ends_though_a_function_catches_all_that_would_end_it(
+    project: Project, command: list[str], waits: str
+) -> None:
+    project.agent.answer = hanging(project.agent)
+    project.write(
+        "tests/test_it.py",
+        f"""
+import asyncio
+from kindlm import Trial, scenario
+
+@scenario("tries again", timeout=0.3)
+async def test_it(t: Trial) -> None:
+    while True:
+        try:
+            await {waits}
+        except BaseException:
+            pass
+""",
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert project.statuses() == {"test_it": "errored"}
 
 
 @pytest.mark.parametrize(
