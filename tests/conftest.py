@@ -35,12 +35,17 @@ _SETTINGS = (
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start hear Ctrl-C, also when the tests run in the background.
+    """Let the programs that tests start receive the signals that tests send them.
 
-    A shell lets what it starts in the background ignore it, and children inherit that.
+    A shell lets a background job ignore SIGINT, `nohup` lets its command ignore SIGHUP, and
+    children inherit what is ignored. They do not inherit a handler: one that does nothing keeps
+    the signal without effect here, and gives children the default.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_sessionstart() -> None:
