@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,15 @@ def _own(
     configuration: LoadedConfiguration,
     environ: Mapping[str, str],
 ) -> AgentTarget | KindlmError:
+    if (wrong := _no_table(own)) is not None:
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"agent of @scenario must be a URL or a mapping with the keys of [agent], {wrong}",
+            "For a Python function, write its path: "
+            'agent={"type": "python", "endpoint": "package.module:function"}',
+            scenario.agent_where or scenario.where,
+            {"reason": "agent"},
+        )
     table = {"type": "http", "url": own} if isinstance(own, str) else dict(own)
     file = Path(scenario.where.file)
     is_python = file.suffix.lower() == ".py"
@@ -86,6 +97,19 @@ def _own(
         where = scenario.agent_where or scenario.where
         return KindlmError(first.code, message, first.hint, where, first.details)
     return compile_agent(config, file.parent)
+
+
+def _no_table(own: object) -> str | None:
+    """Return what is wrong with the agent of a scenario that is neither a URL nor a table."""
+    if isinstance(own, str):
+        return None
+    if not isinstance(own, Mapping):
+        return f"but is {'a function' if isroutine(own) else f'of type {type(own).__name__}'}"
+    try:
+        json.dumps(dict(own), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"and its values JSON: {error}"
+    return None
 
 
 def _in_name_alone(own: str | Mapping[str, Any] | None) -> AgentTarget:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -114,3 +115,35 @@ def test_a_scenario_that_is_skipped_needs_no_agent(
     project.write("tests/test_it.py", f"import os, pytest\n{text.replace('@scenario(', skipped)}")
     assert run(["validate", "tests"]) == 0
     assert "is not set" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("bot", "but is a function"),
+        ("Bot", "but is of type type"),
+        ("Bot()", "but is of type Bot"),
+        ("['http://127.0.0.1']", "but is of type list"),
+        ("0", "but is of type int"),
+        ("{1: 2}", "agent"),
+        ("{'type': bot}", "agent"),
+        ("{'type': 'http', 'url': bot}", "agent"),
+        ("{'type': 'http', 'headers': bot}", "agent"),
+        ("{'type': 'http', 'url': 'http://127.0.0.1', 'body': {'x': bot}}", "agent"),
+    ],
+)
+def test_an_agent_that_is_no_url_and_no_table_is_an_error_of_its_scenario(
+    project: Project, capsys: pytest.CaptureFixture[str], named: str, told: str
+) -> None:
+    bots = "def bot(text):\n    return text\n\nclass Bot:\n    pass\n"
+    project.write("tests/test_it.py", bots + PYTHON.replace("AGENT", named))
+    project.agent.say("hi")
+    assert project.test() == 1
+    assert project.statuses() == {"test_own": "errored", "test_other": "passed"}
+    shown = capsys.readouterr()
+    assert told in shown.out + shown.err
+    assert "kindlm itself failed" not in shown.out + shown.err
+    under_pytest = run_inside(project.root, "--kindlm", "tests")
+    assert "INTERNALERROR" not in under_pytest.stdout + under_pytest.stderr
+    assert "1 passed" in under_pytest.stdout
+    assert "1 failed" in under_pytest.stdout
