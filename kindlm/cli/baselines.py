@@ -22,11 +22,14 @@ from kindlm.history.baselines import (
     no_baseline,
 )
 from kindlm.history.comparison import results_of
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff
+from kindlm.history.evidence import comparison_power
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
 from kindlm.recording.journal import author, journal_event, new_journal
 from kindlm.recording.project import find_project
+from kindlm.reports.power_text import power_text
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 
@@ -58,6 +61,7 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         for (_, name), previous in zip(chosen, before, strict=True):
             _tell_set(run, name, label, previous)
         _warn_of_gaps(db, view, {name for _, name in chosen})
+        _say_what_it_can_show(db, view, set(chosen))
 
 
 def _holds_results(wanted: str | None) -> bool:
@@ -209,6 +213,18 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
                 f"{suite.name}: {bad} of its tests did not pass in it. What they said is what"
                 " drift is measured from all the same."
             )
+
+
+def _say_what_it_can_show(
+    db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]
+) -> None:
+    """Say which drops a comparison with this baseline can confirm, with as many repeats again."""
+    pairs = RunDiff(db, view, view, DiffOptions()).pairs
+    tests = [test for key, test in pairs.items() if (key.project, key.suite) in suites]
+    counts = (test.before.counts for test in tests if test.before)
+    shown = comparison_power((before, before.n) for before in counts)
+    if shown is not None:
+        note(power_text(shown))
 
 
 def _why_untested(view: RunView) -> str:

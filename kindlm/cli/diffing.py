@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
+import typer
+
 from kindlm.cli.console import fail
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import DiffFormat
@@ -18,8 +20,10 @@ from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.garbage import put_off
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
+from kindlm.history.evidence import power_of_pairs
 from kindlm.history.run_names import find_sides
 from kindlm.recording.project import regression_threshold
+from kindlm.reports.power_text import power_text
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["compare_and_write", "write_diff"]
@@ -52,6 +56,7 @@ def compare_and_write(
         diff = compare_runs(db, *sides, options)
         if options.test is not None and not diff.tests:
             fail([_no_test(options.test)])
+        _say_what_it_can_show(diff)
         _write_to(diff, form, output, shown)
         return not diff.fails
 
@@ -60,6 +65,13 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
     """Write a comparison in one of its forms."""
     module = import_module(f"kindlm.reports.diff.{form.value}")
     module.write_diff(diff, out, options)
+
+
+def _say_what_it_can_show(diff: RunDiff) -> None:
+    """Say on standard error, whatever the form, which drops these repeats can confirm at all."""
+    shown = power_of_pairs(diff.pairs.values())
+    if shown is not None:
+        typer.echo(power_text(shown), err=True)
 
 
 def _commit(root: Path, revision: str) -> str | None:

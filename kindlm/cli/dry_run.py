@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
 from kindlm.cli.estimate import Estimate, estimate_execution
+from kindlm.history.evidence import comparison_power
+from kindlm.history.statistics import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable
 from kindlm.reports.figures import money
 from kindlm.reports.page import Page
+from kindlm.reports.power_text import power_text
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
@@ -32,6 +36,17 @@ def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
         if any(case.selected for case in planned.cases):
             total += _write_suite(planned, page)
     _write_totals(total, page)
+    shown = comparison_power(_expected(plan))
+    if shown is not None:
+        page.line(power_text(shown))
+
+
+def _expected(plan: Plan) -> Iterator[tuple[Counts, int]]:
+    """Yield the counts of all tests if they always pass, and as many repeats of a later run."""
+    for case in (case for planned in plan.suites for case in planned.cases):
+        if case.selected and not case.case.skip:
+            counts = Counts(case.repeat, case.repeat)
+            yield from [(counts, case.repeat)] * len(case.targets)
 
 
 def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kindlm.history.statistics import (
     Counts,
+    Design,
     agreement,
     flakiness,
     pass_at_k,
@@ -56,8 +57,8 @@ def test_single_repeats_show_flakiness_between_runs_alone() -> None:
 )
 def test_repeats_that_show_a_drop(before: float, after: float, needed: int) -> None:
     assert repeats_needed(before, after, 0.03) == needed
-    assert power(needed, before, after, 0.03) >= 0.8
-    assert power(needed - 1, before, after, 0.03) < 0.8
+    assert power(Design(needed, needed, 0), before, after, 0.03) >= 0.8
+    assert power(Design(needed - 1, needed - 1, 0), before, after, 0.03) < 0.8
 
 
 def test_small_drops_need_many_repeats() -> None:

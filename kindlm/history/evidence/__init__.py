@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kindlm.history.evidence.judging import judge_pair, settle
+from kindlm.history.evidence.power import ComparisonPower, comparison_power, power_of_pairs
 from kindlm.history.evidence.values import (
     MOST_ADDED,
     FailOn,
@@ -16,6 +17,7 @@ from kindlm.history.evidence.values import (
 
 __all__ = [
     "MOST_ADDED",
+    "ComparisonPower",
     "FailOn",
     "RunEvidence",
     "Side",
@@ -23,6 +25,8 @@ __all__ = [
     "TestEvidence",
     "TestPair",
     "Verdict",
+    "comparison_power",
     "judge_pair",
+    "power_of_pairs",
     "settle",
 ]

@@ -14,13 +14,13 @@ from kindlm.history.statistics.intervals import (
 )
 from kindlm.history.statistics.multiplicity import discrete_discoveries
 from kindlm.history.statistics.paired import PairedComparison, compare_paired
-from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, pass_rate_drop
+from kindlm.history.statistics.pass_rates import Design, Looks, confirmed_drops, pass_rate_drop
+from kindlm.history.statistics.power import power
 from kindlm.history.statistics.repeats import (
     Flakiness,
     flakiness,
     pass_at_k,
     pass_hat_k,
-    power,
     repeats_needed,
     score_repeats_needed,
 )
@@ -30,6 +30,7 @@ from kindlm.history.statistics.tables import Counts, DiscreteP, score_drop
 __all__ = [
     "Agreement",
     "Counts",
+    "Design",
     "DiscreteP",
     "Flakiness",
     "Looks",

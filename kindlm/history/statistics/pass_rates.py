@@ -23,7 +23,15 @@ from typing import NamedTuple
 
 from kindlm.history.statistics.tables import Counts, fisher_drop
 
-__all__ = ["Looks", "confirmed_drops", "expected_by_chance", "pass_rate_drop"]
+__all__ = [
+    "Design",
+    "Looks",
+    "chance_of_drop",
+    "confirmed_drops",
+    "expected_by_chance",
+    "pass_rate_drop",
+    "worst_chance",
+]
 
 _GRID = 64
 """The worst rate is looked for in steps of 1/64, then in finer ones around the best."""
@@ -198,3 +206,21 @@ def _most_passes(p: float, before: Counts, n: int, known: int) -> int:
     while limit < n and fisher_drop(before, Counts(limit + 1, n)) <= p:
         limit += 1
     return limit
+
+
+def worst_chance(p: float, design: Design) -> float:
+    """Return the probability, at the worst rate, that Fisher's p gets so small at any look."""
+    return _worst_chance(p, design)
+
+
+def chance_of_drop(p: float, passed_before: int, design: Design, after: float) -> float:
+    """Return the probability that Fisher's p gets so small at any look.
+
+    BEFORE is known, and AFTER passes at the rate `after`.
+    """
+    limit = _most_passes(p, Counts(passed_before, design.before), design.after, -1)
+    up, down = 2 * after, 2 * (1 - after)  # the paths are those of a rate of 1/2
+    return sum(
+        share * up**passed * down ** (n - passed)
+        for (passed, n), share in _paths(p, passed_before, design, limit).items()
+    )

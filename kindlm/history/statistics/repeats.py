@@ -16,7 +16,6 @@ __all__ = [
     "flakiness",
     "pass_at_k",
     "pass_hat_k",
-    "power",
     "repeats_needed",
     "score_repeats_needed",
 ]
@@ -74,11 +73,11 @@ def flakiness(history: Sequence[Counts]) -> Flakiness:
     )
 
 
-def power(n: int, before: float, after: float, level: float) -> float:
-    """Return how often a drop from one pass rate to another is seen with n repeats on each side.
+def _rough_power(n: int, before: float, after: float, level: float) -> float:
+    """Return about how often a drop between two pass rates is confirmed with n repeats a side.
 
-    Seen: the mid-p of Fisher's test, which is close to the p-value of `pass_rate_drop` and quick,
-    is at most `level`. Computed over all outcomes.
+    Quicker than `power`, which is exact: it goes by the mid-p of Fisher's test, which is close to
+    the p-value of `pass_rate_drop`. Computed over all outcomes.
     """
     chances = _binomial(n, after)
     below = 0.0
@@ -97,7 +96,7 @@ def power(n: int, before: float, after: float, level: float) -> float:
 def repeats_needed(before: float, after: float, level: float, wanted: float = 0.8) -> int | None:
     """Return the repeats per side that show a drop between two pass rates, None without a drop.
 
-    The smallest number with at least the wanted `power`; from 60 on by the normal formula,
+    The smallest number with about the wanted power; from 60 on by the normal formula,
     n = (z(1 - a) √(2 p (1 - p)) + z(w) √(p1 (1 - p1) + p2 (1 - p2)))² / (p1 - p2)², p the mean
     rate: J. L. Fleiss, "Statistical Methods for Rates and Proportions" (1981), section 3.2.
     """
@@ -109,7 +108,7 @@ def repeats_needed(before: float, after: float, level: float, wanted: float = 0.
     root += normal.inv_cdf(wanted) * sqrt(spread)
     rough = ceil((root / (before - after)) ** 2)
     for n in range(max(2, rough // 2), _MOST_EXACT + 1):
-        if power(n, before, after, level) >= wanted:
+        if _rough_power(n, before, after, level) >= wanted:
             return n
     return max(rough, _MOST_EXACT + 1)
 

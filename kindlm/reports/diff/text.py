@@ -18,7 +18,6 @@ from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Figure, Kind, SideFigures, TestDiff
 from kindlm.history.evidence import FailOn, Strength, Verdict
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import Settlement
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.repeats_text import points as points_of_100
@@ -211,15 +210,13 @@ def outcome_text(test: TestDiff) -> str:
 def needs_text(test: TestDiff) -> str | None:
     """Return what is to be known of a change that is not confirmed; None if there is nothing.
 
-    That is how many repeats would settle a suspicion, or that there is none: the conversations are
-    the same.
+    That is how many repeats would settle a suspicion, or that the conversations are the same.
     """
     if test.strength is Strength.EXPECTATIONS:
         return "the conversations are the same: what changed is what is expected of them"
     needed = test.evidence.repeats_to_settle
-    if test.evidence.settlement is Settlement.BEFORE_TOO_SMALL:
-        return "the older run has too few repeats to ever decide it"
-    if needed is None:
+    if needed is None or test.strength is Strength.ONE_SAMPLE:
+        # That one repeat decides nothing is said of the whole comparison.
         return None
     return f"{needed:,} repeats on each side would settle a difference as large as this"
 
@@ -340,7 +337,7 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
     if expected := _by_expectations(worse):
         yield f"{count(expected, 'test')} got worse by other expectations of the same words"
     if one_sample := len(worse) - confirmed - expected:
-        yield f"{count(one_sample, 'test')} failed that passed before, by one sample"
+        yield f"{count(one_sample, 'test')} newly {'fails' if one_sample == 1 else 'fail'}"
     if removed := diff.kinds.get(Kind.REMOVED):
         yield f"{count(len(removed), 'test')} removed"
     if diff.evidence.run_regressed and diff.evidence.paired:

@@ -1,0 +1,83 @@
+"""What a comparison of two runs can show, by how often they repeat their tests.
+
+It is said before anything is compared, so it speaks of one test that always passed, beside the
+other tests as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kindlm.history.evidence.judging import RATES_LEVEL
+from kindlm.history.evidence.values import TestPair
+from kindlm.history.statistics import Counts, Design, Looks, power
+
+__all__ = ["ComparisonPower", "comparison_power", "power_of_pairs"]
+
+OFTEN = 0.8
+"""A drop counts as found if 4 of 5 comparisons confirm it."""
+
+_STEPS = 20
+_ENOUGH = 10
+"""Repeats of each run that are suggested where nothing can be confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonPower:
+    """What can be confirmed of a test that always passed, with so many repeats in each run.
+
+    A drop to the pass rate `found`, in steps of 5 points, is confirmed in 4 of 5 comparisons, one
+    to 70 % in the share `thirty` of them. `found` is None where no drop can be confirmed; `enough`
+    is then what more repeats would show.
+    """
+
+    before: int
+    after: int
+    found: float | None
+    thirty: float
+    enough: ComparisonPower | None = None
+
+
+def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | None:
+    """Return what a comparison can show, by the counts of tests before and their repeats after.
+
+    The other tests are expected to pass as often as before. Where tests are repeated unequally
+    often, it speaks of those that are repeated as most are. None if nothing is compared.
+    """
+    compared = [(before, n) for before, n in tests if before.n and n]
+    if not compared:
+        return None
+    (before, after), _ = Counter((old.n, n) for old, n in compared).most_common(1)[0]
+    shown = _power(compared, before, after)
+    if shown.found is not None:
+        return shown
+    enough = [(_scaled(old, _ENOUGH), _ENOUGH) for old, _ in compared]
+    return ComparisonPower(before, after, None, 0.0, _power(enough, _ENOUGH, _ENOUGH))
+
+
+def power_of_pairs(tests: Iterable[TestPair]) -> ComparisonPower | None:
+    """Return what the comparison of two runs can show."""
+    counts = (test.counts for test in tests if not test.same_conversations)
+    return comparison_power((both[0], both[1].n) for both in counts if both)
+
+
+def _power(tests: Sequence[tuple[Counts, int]], before: int, after: int) -> ComparisonPower:
+    others = [Looks(old, (_scaled(old, n),)) for old, n in tests]
+    # The one test that is spoken of: of those that pass most often.
+    alike = [looks for looks in others if (looks.before.n, looks.after[0].n) == (before, after)]
+    others.remove(max(alike, key=lambda looks: looks.pooled.passed))
+    design = Design(before, after, 0)
+
+    def chance(rate: float) -> float:
+        return power(design, 1.0, rate, RATES_LEVEL, others)
+
+    rates = (step / _STEPS for step in range(_STEPS - 1, -1, -1))
+    return ComparisonPower(
+        before, after, next((r for r in rates if chance(r) >= OFTEN), None), chance(0.7)
+    )
+
+
+def _scaled(counts: Counts, n: int) -> Counts:
+    return Counts(round(n * counts.passed / counts.n), n)

@@ -1,0 +1,130 @@
+"""What a comparison can show: the chance that is computed is that of the real comparison."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kindlm.history.evidence import (
+    Side,
+    Strength,
+    TestPair,
+    comparison_power,
+    judge_pair,
+)
+from kindlm.history.statistics import Counts, Design, Looks, power
+from kindlm.reports.power_text import power_text
+
+_LEVEL = 0.025
+"""That of the pass rates of all tests together."""
+
+
+def _pair(before: int, after: int, n_before: int, n_after: int) -> TestPair:
+    return TestPair(
+        Side(Counts(before, n_before), before == n_before),
+        Side(Counts(after, n_after), after == n_after),
+    )
+
+
+def _confirmed(
+    repeats: tuple[int, int], rates: tuple[float, float], others: list[TestPair], times: int
+) -> float:
+    """How often the comparison confirms a drop of one test beside others that stay as they are."""
+    dice = np.random.default_rng(1)
+    found = 0
+    for _ in range(times):
+        old, new = (int(dice.binomial(n, rate)) for n, rate in zip(repeats, rates, strict=True))
+        tests = dict(enumerate([_pair(old, new, *repeats), *others]))
+        test = judge_pair(tests).tests[0]
+        found += test.change == "regressed" and test.strength is Strength.CONFIRMED
+    return found / times
+
+
+@pytest.mark.parametrize(
+    ("repeats", "rates"),
+    [
+        ((3, 3), (1.0, 0.1)),
+        ((5, 5), (1.0, 0.3)),
+        ((10, 10), (1.0, 0.7)),
+        ((10, 10), (0.9, 0.5)),
+        ((10, 3), (1.0, 0.4)),
+        ((20, 20), (0.9, 0.6)),
+    ],
+)
+def test_the_power_is_how_often_the_comparison_confirms(
+    repeats: tuple[int, int], rates: tuple[float, float]
+) -> None:
+    stable = [_pair(*repeats, *repeats)] * 19
+    known = [Looks(Counts(n, n), (Counts(m, m),)) for n, m in [repeats] * 19]
+    expected = power(Design(*repeats, 0), *rates, _LEVEL, known)
+    assert 0.02 < expected < 0.98
+    assert _confirmed(repeats, rates, stable, 1_000) == pytest.approx(expected, abs=0.05)
+
+
+def test_flaky_tests_beside_it_are_counted_in() -> None:
+    repeats, rates = (20, 20), (1.0, 0.7)
+    flaky = [_pair(17, 17, *repeats)] * 30
+    known = [Looks(Counts(17, 20), (Counts(17, 20),))] * 30
+    alone = power(Design(*repeats, 0), *rates, _LEVEL)
+    beside = power(Design(*repeats, 0), *rates, _LEVEL, known)
+    assert beside < alone - 0.2
+    found = _confirmed(repeats, rates, flaky, 1_000)
+    assert found == pytest.approx(beside, abs=0.05)
+
+
+def test_the_power_of_repeats_that_are_added_is_that_of_all_looks() -> None:
+    one, more = (power(Design(10, 10, n), 1.0, 0.6, 0.005) for n in (0, 50))
+    assert 0.1 < one < 0.4
+    assert more > 2 * one
+
+
+@pytest.mark.parametrize(
+    ("repeats", "sentence"),
+    [
+        (
+            (1, 1),
+            (
+                "With 1 repeat in each run, kindlm cannot tell a regression from bad luck; with"
+                " 10 repeats in each run, it confirms a drop from 100 % to 50 % in 4 of 5"
+                " comparisons, and to 70 % in 35 of 100."
+            ),
+        ),
+        (
+            (3, 3),
+            (
+                "With 3 repeats in each run, kindlm confirms a drop from 100 % to 5 % in 4 of 5"
+                " comparisons, and to 70 % in 2 of 100."
+            ),
+        ),
+        (
+            (10, 3),
+            (
+                "With 10 repeats before and 3 after, kindlm confirms a drop from 100 % to 25 % in 4"
+                " of 5 comparisons, and to 70 % in 21 of 100."
+            ),
+        ),
+        (
+            (30, 30),
+            (
+                "With 30 repeats in each run, kindlm confirms a drop from 100 % to 75 % in 4 of 5"
+                " comparisons."
+            ),
+        ),
+    ],
+)
+def test_one_sentence_says_it(repeats: tuple[int, int], sentence: str) -> None:
+    shown = comparison_power([(Counts(n, n), m) for n, m in [repeats] * 12])
+    assert shown is not None
+    assert power_text(shown) == sentence
+
+
+def test_it_speaks_of_the_repeats_that_most_tests_have() -> None:
+    pairs = [(Counts(5, 5), 5)] * 3 + [(Counts(1, 1), 1)]
+    shown = comparison_power(pairs)
+    assert shown is not None
+    assert (shown.before, shown.after) == (5, 5)
+
+
+def test_nothing_compared_shows_nothing() -> None:
+    assert comparison_power([]) is None
+    assert comparison_power([(Counts(0, 0), 3)]) is None
