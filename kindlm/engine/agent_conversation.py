@@ -139,7 +139,7 @@ class AgentConversation:
         reply = replace(reply, tool_uses=tuple(placed.use for placed in uses))
         self._record_replied(number, reply, uses)
         self._warnings.update(dict.fromkeys(reply.warnings))
-        if not reply.text and not reply.tool_uses:
+        if not reply.text.strip() and not reply.tool_uses:
             self._error = _empty_response(self._name)
             return Err(self._error)
         self._take(number, reply)

@@ -233,7 +233,7 @@ class ModelConversation:
         """Take an answer; return whether it ends the turn."""
         reply = answered.reply
         self._warnings.update(dict.fromkeys((*reply.warnings, *_finish_warnings(reply))))
-        if not reply.text and not reply.tool_calls:
+        if not reply.text.strip() and not reply.tool_calls:
             self._error = _empty_response(reply)
             return True
         used = await self._recorder.answer(answered)

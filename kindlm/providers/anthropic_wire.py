@@ -62,6 +62,8 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireReply:
     if not isinstance(content, list):
         raise UnreadableReply(error_message(body) or "it has no `content`")
     blocks = [block for block in content if isinstance(block, dict)]
+    if len(blocks) < len(content):
+        raise UnreadableReply("its `content` holds something that is not a block")
     calls = tuple(_tool_call(block) for block in blocks if block.get("type") == "tool_use")
     finish_reason = _finish_reason(body.get("stop_reason"))
     text = _prefill(request) + "".join(_texts(blocks))

@@ -18,6 +18,7 @@ from kindlm.providers.quota import quotas
 from kindlm.providers.refusals import WRITTEN_AS, refused_parameters
 from kindlm.providers.wire import UnreadableReply, Wire, WireRequest
 from kindlm.strict_json import parse_json
+from kindlm.transcript import FinishReason
 
 __all__ = [
     "MAX_BODY_BYTES",
@@ -129,6 +130,8 @@ class WireClient:
             said = self._wire.decode(body, request)
         except UnreadableReply as error:
             return self._unreadable(answer, str(error))
+        if said.finish_reason is FinishReason.TOOL_CALLS and not said.tool_calls:
+            return self._unreadable(answer, "it ends to call tools and holds no tool call")
         return Ok(
             ModelReply(
                 text=said.text,

@@ -13,11 +13,12 @@ from kindlm.providers.wire import (
     WireReply,
     WireRequest,
     error_message,
+    function_calls,
     token_count,
     tool_parameters,
 )
 from kindlm.suite import ModelParams
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, Role, Usage
 
 __all__ = ["WIRE", "decode", "encode"]
 
@@ -48,7 +49,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireReply:
     if not isinstance(message, dict):
         raise UnreadableReply(error_message(body) or "it has no `message`")
     content = message.get("content")
-    calls = _tool_calls(message.get("tool_calls"))
+    calls = function_calls(message)
     model = body.get("model")
     return WireReply(
         text=_prefill(request) + (content if isinstance(content, str) else ""),
@@ -98,22 +99,6 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
 def _prefill(request: ModelRequest) -> str:
     last = request.messages[-1] if request.messages else None
     return last.text if last is not None and last.prefill else ""
-
-
-def _tool_calls(value: Any) -> tuple[ToolCall, ...]:
-    calls = []
-    for index, call in enumerate(value if isinstance(value, list) else ()):
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str):
-            raise UnreadableReply(f"its tool call {index} has no function name")
-        call_id = call.get("id")
-        known = isinstance(call_id, str) and call_id
-        # Older servers give calls no id: they go by order.
-        calls.append(
-            ToolCall.told(call_id if known else f"call_{index}", name, function.get("arguments"))
-        )
-    return tuple(calls)
 
 
 def _finish_reason(value: Any) -> FinishReason | None:

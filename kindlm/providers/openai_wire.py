@@ -20,6 +20,7 @@ from kindlm.providers.wire import (
     WireRequest,
     compact_json,
     error_message,
+    function_calls,
     token_count,
     tool_parameters,
 )
@@ -83,7 +84,7 @@ def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireReply:
     model = body.get("model")
     return WireReply(
         text=_text(message),
-        tool_calls=_tool_calls(message.get("tool_calls")),
+        tool_calls=function_calls(message),
         usage=_usage(body.get("usage")),
         finish_reason=_ending(choices[0].get("finish_reason"), message),
         model=model if isinstance(model, str) else None,
@@ -196,24 +197,6 @@ def _part_texts(content: Any) -> Iterable[str]:
             text = part.get("text", part.get("refusal"))
             if isinstance(text, str):
                 yield text
-
-
-def _tool_calls(value: Any) -> tuple[ToolCall, ...]:
-    calls = []
-    for index, call in enumerate(value if isinstance(value, list) else ()):
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str):
-            raise UnreadableReply(f"its tool call {index} has no function name")
-        call_id = call.get("id")
-        calls.append(
-            ToolCall.told(
-                call_id if isinstance(call_id, str) and call_id else f"call_{index}",
-                name,
-                function.get("arguments"),
-            )
-        )
-    return tuple(calls)
 
 
 def _usage(value: Any) -> Usage:

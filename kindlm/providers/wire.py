@@ -22,6 +22,7 @@ __all__ = [
     "WireRequest",
     "compact_json",
     "error_message",
+    "function_calls",
     "token_count",
     "tool_parameters",
 ]
@@ -135,6 +136,33 @@ def token_count(value: Any) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < _MOST_TOKENS else None
+
+
+def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the calls of a message as OpenAI and Ollama write them, also in OpenAI's older form.
+
+    Older servers send no ids; their calls are numbered.
+
+    Raises:
+        UnreadableReply: what stands there is not a list of calls. It may be a forbidden call.
+    """
+    listed = message.get("tool_calls")
+    if listed is None and message.get("function_call") is not None:
+        listed = [{"function": message["function_call"]}]
+    if listed is not None and not isinstance(listed, list):
+        raise UnreadableReply("its `tool_calls` is not a list")
+    calls = []
+    for index, call in enumerate(listed or ()):
+        function = call.get("function") if isinstance(call, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str):
+            raise UnreadableReply(f"its tool call {index} has no function name")
+        call_id = call.get("id")
+        known = isinstance(call_id, str) and call_id
+        calls.append(
+            ToolCall.told(call_id if known else f"call_{index}", name, function.get("arguments"))
+        )
+    return tuple(calls)
 
 
 def error_message(body: Any) -> str | None:

@@ -131,7 +131,6 @@ def test_blocks_of_unknown_types_are_left_out(make_request):
         {"type": "text", "text": "a"},
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
         {"type": "tool_use", "id": "t1", "name": "x", "input": {"n": 1}},
-        "odd",
         {"type": "text", "text": "b", "citations": []},
         {"type": "tool_use", "id": "t2", "name": "y", "input": "raw"},
     ]
@@ -141,6 +140,11 @@ def test_blocks_of_unknown_types_are_left_out(make_request):
         ToolCall("t1", "x", {"n": 1}),
         ToolCall("t2", "y", {}, malformed="raw"),
     )
+
+
+def test_content_that_is_not_a_block_makes_the_reply_unreadable(make_request):
+    with pytest.raises(UnreadableReply):
+        decode({"content": [{"type": "text", "text": "a"}, "odd"]}, make_request())
 
 
 @pytest.mark.parametrize(

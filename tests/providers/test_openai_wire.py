@@ -241,6 +241,8 @@ def test_finish_reasons_have_one_vocabulary(make_request, reported, expected):
         {"choices": [{}]},
         {"choices": [{"message": {"tool_calls": [{"id": "c"}]}}]},
         {"choices": [{"message": {"tool_calls": [None]}}]},
+        {"choices": [{"message": {"content": "x", "tool_calls": {"name": "refund"}}}]},
+        {"choices": [{"message": {"content": "x", "function_call": {"arguments": "{}"}}}]},
     ],
 )
 def test_another_shape_is_no_reply(make_request, body):
@@ -256,3 +258,9 @@ def test_an_echo_of_a_decoded_call_is_what_came(make_request):
     (echoed,) = sent.body["messages"][1]["tool_calls"]
     assert json.loads(echoed["function"].pop("arguments")) == json.loads(arguments)
     assert echoed == {"id": "c1", "type": "function", "function": {"name": "a"}}
+
+
+def test_a_call_in_the_older_form_is_a_call(make_request):
+    message = {"content": None, "function_call": {"name": "refund", "arguments": '{"id": 1}'}}
+    body = {"choices": [{"message": message, "finish_reason": "function_call"}]}
+    assert decode(body, make_request()).tool_calls == (ToolCall("call_0", "refund", {"id": 1}),)
