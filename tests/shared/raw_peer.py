@@ -25,8 +25,9 @@ class Received:
 class Peer:
     """A server that gives the n-th request the n-th answer; the last one stays.
 
-    `None` as an answer cuts the connection. What is sent short of its content-length leaves the
-    client waiting; `left` is set once a client has gone. `connections` counts them.
+    `None` as an answer cuts the connection; so does one that says `connection: close`, after it is
+    sent. What else is sent short of its content-length leaves the client waiting. `left` is set
+    once a client has gone; `connections` counts them.
     """
 
     answers: list[bytes | None]
@@ -47,6 +48,8 @@ class Peer:
                     break
                 writer.write(answer)
                 await writer.drain()
+                if b"connection: close" in answer.partition(b"\r\n\r\n")[0].lower():
+                    break
         except (asyncio.IncompleteReadError, ConnectionError):
             self.left.set()
         finally:

@@ -1,0 +1,230 @@
+"""One table of ways in which a run must not be green, each run through the real command.
+
+The table is `ways/*.yaml`, one file an area. Each file begins with a `base` that is green, which a
+test checks, too: so a row fails for what it changes, and for nothing else. To add a row, copy one.
+
+A row has:
+
+- `way`: what went wrong, as a name; unique in the table.
+- `suite`, `agent`, `test`: merged into `kindlm.yaml`, its first agent or test; null deletes.
+- `expect`: replaces what the first test expects.
+- `files`: written over those of the base; a mapping is written as YAML, null deletes the file.
+- `answers`: what the server at `PEER` answers, one for each request; the last one stays.
+- `env`: variables of the command; null deletes one.
+- `sql`: statements run on the history before the command.
+- `run`: the command, `test` by default.
+- `status`: of the executions that the command recorded; `not run` if it recorded none.
+- `says`: what the command prints, in any order and case; line breaks count as spaces.
+- `exit`: 1 by default.
+- `steps`: several of these, one after the other; `exit` is 0 by default for all but the last.
+
+`PEER` in a file stands for the address of a server on loopback, `CLOSED` for one where nothing
+listens, `SCRIPT` for the Python that runs the tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import shlex
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from free_ports import free_ports
+from raw_peer import http_answer, open_peer
+from workspace import new_workspace
+
+_AREAS: Final = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((Path(__file__).parent / "ways").glob("*.yaml"))
+}
+_WAYS: Final = [
+    pytest.param(area["base"], way, id=f"{name}: {way['way']}")
+    for name, area in _AREAS.items()
+    for way in area["ways"]
+]
+_KEYS: Final = {
+    "way", "suite", "agent", "test", "expect", "files", "answers", "env", "sql", "run", "status",
+    "says", "exit", "steps",
+}  # fmt: skip
+
+
+def test_the_table_is_long_and_says_nothing_twice() -> None:
+    names = [parameter.id for parameter in _WAYS]
+    assert len(set(names)) == len(names) >= 120
+    for area in _AREAS.values():
+        for row in area["ways"]:
+            for step in (row, *row.get("steps", [])):
+                assert set(step) <= _KEYS
+            last = row["steps"][-1] if "steps" in row else row
+            assert {"status", "says"} <= set(last), row["way"]
+
+
+@pytest.mark.parametrize("area", _AREAS)
+def test_without_any_of_these_the_run_is_green(area: str, tmp_path: Path) -> None:
+    base = _AREAS[area]["base"]
+    _take(tmp_path, base, [{"status": "passed", "exit": 0, "says": base.get("says", "PASSED")}])
+
+
+@pytest.mark.parametrize(("base", "way"), _WAYS)
+def test_a_run_is_not_green(base: dict[str, Any], way: dict[str, Any], tmp_path: Path) -> None:
+    _take(tmp_path, base, way.get("steps") or [way])
+
+
+def _take(folder: Path, base: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+    workspace = new_workspace(folder)
+    files: dict[str, Any] = copy.deepcopy(base.get("files", {}))
+    answers = base.get("answers", [])
+    for number, step in enumerate(steps, start=1):
+        _change(files, step)
+        answers = step.get("answers", answers)
+        env = {**base.get("env", {}), **step.get("env", {})}
+        for name, value in env.items():
+            workspace.env.pop(name, None)
+            if value is not None:
+                workspace.env[name] = value
+        for statement in _listed(step.get("sql", [])):
+            with closing(sqlite3.connect(workspace.database)) as history:
+                history.executescript(statement)
+        before = _runs(workspace.database)
+        with _serving(answers) as address:
+            _write(folder, files, address)
+            done = workspace.run(*shlex.split(step.get("run", base.get("run", "test"))))
+        printed = " ".join((done.stdout + done.stderr).split())
+        shown = f"step {number}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == step.get("exit", int(number == len(steps))), shown
+        lacking = [text for text in _listed(step.get("says", [])) if not _has(printed, text)]
+        assert not lacking, shown
+        if "status" in step:
+            assert _statuses(workspace.database, before) == step["status"], shown
+
+
+def _change(files: dict[str, Any], step: Mapping[str, Any]) -> None:
+    """Put what a step changes into the files of the project."""
+    suite = files.get("kindlm.yaml")
+    if {"suite", "agent", "test", "expect"} & set(step):
+        assert isinstance(suite, dict)
+        _merge(suite, step.get("suite", {}))
+        if "agent" in step:
+            _merge(suite["agents"][0], step["agent"])
+        if "test" in step:
+            _merge(suite["tests"][0], step["test"])
+        if "expect" in step:
+            suite["tests"][0]["expect"] = step["expect"]
+    files.update(step.get("files", {}))
+
+
+def _merge(into: dict[str, Any], change: Mapping[str, Any]) -> None:
+    for key, value in change.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = copy.deepcopy(value)
+
+
+def _write(folder: Path, files: Mapping[str, Any], address: str) -> None:
+    for name, content in files.items():
+        path = folder / name
+        if content is None:
+            path.unlink(missing_ok=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
+        for mark, value in {
+            "PEER": address,
+            "CLOSED": f"http://127.0.0.1:{free_ports(1)[0]}",
+            "SCRIPT": sys.executable,
+        }.items():
+            text = text.replace(mark, value) if mark in text else text
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _serving(answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Serve the answers in a thread, and yield the address."""
+    if not answers:
+        yield "http://127.0.0.1:9"
+        return
+    loop = asyncio.new_event_loop()
+    started: list[str] = []
+    up, end = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with open_peer(*map(_bytes, answers)) as peer:
+            started.append(peer.url)
+            up.set()
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        up.wait()
+        yield started[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+def _bytes(answer: Mapping[str, Any]) -> bytes | None:
+    """Return an answer as it goes over the wire: `cut` without one, `raw` as it is."""
+    if answer.get("cut"):
+        return None
+    if "raw" in answer:
+        return answer["raw"].replace("\n", "\r\n").encode()
+    kind = answer.get("kind")
+    if "events" in answer:
+        body: Any = "".join(f"data: {_line(event)}\n\n" for event in answer["events"])
+        kind = kind or "text/event-stream"
+    elif "text" in answer:
+        body, kind = answer["text"], kind or "text/plain"
+    else:
+        body = json.dumps(answer["json"])
+    headers = {"connection": "close", **answer.get("headers", {})}
+    return http_answer(answer.get("status", 200), body, headers, kind=kind or "application/json")
+
+
+def _line(event: Any) -> str:
+    return event if isinstance(event, str) else json.dumps(event)
+
+
+def _has(printed: str, text: str) -> bool:
+    return " ".join(text.split()).casefold() in printed.casefold()
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _is_history(path: Path) -> bool:
+    return path.is_file() and path.read_bytes()[:6] == b"SQLite"
+
+
+def _runs(database: Path) -> set[str]:
+    if not _is_history(database):
+        return set()
+    with closing(sqlite3.connect(database)) as history:
+        return {run for (run,) in history.execute("SELECT id FROM runs")}
+
+
+def _statuses(database: Path, before: set[str]) -> str:
+    """Return the statuses of the executions that runs since `before` recorded."""
+    if not _is_history(database):
+        return "not run"
+    with closing(sqlite3.connect(database)) as history:
+        found = {
+            status or "unfinished"
+            for run, status in history.execute("SELECT run, status FROM executions")
+            if run not in before
+        }
+    return ", ".join(sorted(found)) or "not run"
