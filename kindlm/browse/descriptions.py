@@ -36,8 +36,9 @@ VIEW_DESCRIPTIONS = {
     "review_log": "What people said of executions: of each person the last word, with its note.",
     "active_baselines": "The run that each suite is compared with: the one that was set last.",
     "event_log": "The event log itself: the only truth, everything else is computed from it.",
-    "shown_texts": "Texts as the other views show them: `[erased]` stands for what was purged.",
-    "content_texts": "Texts that events refer to; an erased text is empty.",
+    "shown_texts": "Texts as the other views show them: `[erased]` stands for what was purged,"
+    " `[withheld]` for what never came to this history.",
+    "content_texts": "Texts that events refer to; one that was erased or withheld is empty.",
 }
 _TABLE_DESCRIPTIONS = {
     "runs": "Runs, one row for each `kindlm test`.",

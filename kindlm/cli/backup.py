@@ -11,7 +11,7 @@ from pathlib import Path
 from kindlm.cli.console import fail
 from kindlm.cli.history import existing_history, fail_to_open
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.sealing import SEALED_HEADS
+from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm_store import OpenError, Verification, open_reader, verify_file
 
 __all__ = ["back_up"]
@@ -59,7 +59,7 @@ def _copy(reader: sqlite3.Connection, part: Path) -> None:
 
 
 def _checked(part: Path) -> Verification:
-    found = verify_file(part, claims=SEALED_HEADS)
+    found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
     with closing(sqlite3.connect(part, isolation_level=None)) as copy:
         (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
     if not found.ok:

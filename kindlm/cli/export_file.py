@@ -24,7 +24,7 @@ from kindlm.recording.json_lines import (
     numbered_lines,
     require_format,
 )
-from kindlm_store import Source, StoredEvent, StoredStream, StoredText
+from kindlm_store import Erasures, Source, StoredEvent, StoredStream, StoredText
 from kindlm_store.canonical import SHA256_TAG, canonical_json, hash_text
 
 __all__ = ["FORMAT", "ExportedStreams", "read_export", "write_export"]
@@ -110,9 +110,10 @@ class ExportedStreams:
         """The texts of some references."""
         yield from (self._texts[ref] for ref in refs if ref in self._texts)
 
-    def erased(self) -> Iterator[str]:
-        """The references of the texts that were erased."""
-        yield from (text.ref for text in self._texts.values() if text.body is None)
+    def erased(self, erasures: Erasures) -> frozenset[str]:
+        """None: of a text that is not in it, a file does not say why."""
+        del erasures
+        return frozenset()
 
 
 def write_export(out: BinaryIO, run: str, streams: Sequence[str], source: Source) -> int:
@@ -211,8 +212,9 @@ def _write_piece(
     refs = dict.fromkeys(ref for _, data in parsed for ref in _refs(data) if ref not in written)
     written.update(refs)
     for text in source.texts(list(refs)):
-        erased = text.salt is None or text.body is None
-        shown = {} if erased else {"salt": (text.salt or b"").hex(), "body": text.body}
+        shown = {}
+        if text.salt is not None and text.body is not None:
+            shown = {"salt": text.salt.hex(), "body": text.body}
         out.write(_line({"text": {"ref": text.ref, **shown}}))
     for event, data in parsed:
         line = {

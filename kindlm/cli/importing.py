@@ -16,9 +16,10 @@ from kindlm.cli import export_file
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import fail_to_open
+from kindlm.cli.search_index import forget_erased
 from kindlm.cli.spool_import import Imported, import_spool
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.history.sealing import SEALED_HEADS
+from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.recording import spool
 from kindlm.recording.json_lines import LineError
 from kindlm.recording.project import Project
@@ -114,12 +115,23 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
     streams = export_file.read_export(opened)
     with open_log(database, secret_values(os.environ, ())) as log:
         try:
-            taken = log.take(streams, accept=require_known_form, claims=SEALED_HEADS, together=True)
+            taken = log.take(
+                streams,
+                accept=require_known_form,
+                claims=SEALED_HEADS,
+                erasures=PURGES,
+                together=True,
+            )
         except RefusedError as error:
             return Err(_refused(file, error))
     names = [stream.name for stream in streams.streams()]
     runs = [name.removeprefix("run/") for name in names if name.startswith("run/")]
-    return Ok(Imported(taken.added, taken.known, 0, runs))
+    if taken.erased or taken.filled:
+        forget_erased(database)
+    imported = Imported(
+        taken.added, taken.known, 0, runs, withheld=taken.withheld, filled=taken.filled
+    )
+    return Ok(imported)
 
 
 _TAKERS: dict[str | None, _Take] = {

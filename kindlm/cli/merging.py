@@ -13,9 +13,10 @@ from pathlib import Path
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.history import fail_to_open
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.history.sealing import SEALED_HEADS
+from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.recording.secrets import secret_values
 from kindlm.recording.session import open_log
+from kindlm.wording import count
 from kindlm_store import (
     EmptyFileError,
     LogSource,
@@ -26,7 +27,7 @@ from kindlm_store import (
     open_reader,
 )
 
-__all__ = ["Merged", "explained", "merge_histories"]
+__all__ = ["Merged", "explained", "merge_histories", "withheld"]
 
 Merged = tuple[Path, Taken]
 """A history, and what was taken of it."""
@@ -60,7 +61,7 @@ def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged
                                 source,
                                 accept=require_known_form,
                                 claims=SEALED_HEADS,
-                                erase=True,
+                                erasures=PURGES,
                             )
                             if source
                             else Taken(),
@@ -89,6 +90,14 @@ def explained(file: Path, refusal: Refusal) -> KindlmError:
         f"Nothing of {name} was merged: {refusal.reason}.",
         hints[refusal.kind],
         where=SourceLocation(str(file)),
+    )
+
+
+def withheld(texts: int, file: Path) -> tuple[str, str]:
+    """Return the warning that texts came from nowhere, and what to do about it."""
+    return (
+        f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
+        "A copy of the history that has them fills them in: kindlm merge COPY",
     )
 
 

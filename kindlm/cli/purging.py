@@ -44,6 +44,9 @@ __all__ = ["Selection", "ask", "purge"]
 
 _NAMED = 3
 
+_PART = 5_000
+"""So many texts does one event name."""
+
 _OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
 
 _BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
@@ -134,9 +137,15 @@ def _postpones(
 
 
 def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: bool) -> Erased:
-    def record(texts: int) -> Append:
-        payload = ContentsPurged(texts=texts, runs=runs or [], matching=matching, by=author())
-        return Append(new_journal(), [new_event(payload)])
+    def record(refs: list[str]) -> Append:
+        parts = [refs[start : start + _PART] for start in range(0, len(refs) or 1, _PART)]
+        payloads = (
+            ContentsPurged(
+                texts=len(part), refs=part, runs=runs or [], matching=matching, by=author()
+            )
+            for part in parts
+        )
+        return Append(new_journal(), [new_event(payload) for payload in payloads])
 
     with ExitStack() as locks:
         for stream in sorted(found.streams or ()):

@@ -47,6 +47,8 @@ class Imported:
         missing: Events that the file should have and does not, since it ends early.
         runs: The runs that the events are of.
         warnings: What the file says that could not be carried over.
+        withheld: Texts that are neither in the file nor in the history.
+        filled: Texts that were withheld, and are there now.
     """
 
     added: int
@@ -54,6 +56,8 @@ class Imported:
     missing: int
     runs: Sequence[str]
     warnings: Sequence[str] = ()
+    withheld: int = 0
+    filled: int = 0
 
 
 class _MisfitError(Exception):

@@ -13,7 +13,7 @@ from kindlm.cli.history import existing_history, fail_to_open, or_fail
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.runs import find_run
-from kindlm.history.sealing import SEALED_HEADS
+from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 from kindlm_store import (
@@ -48,6 +48,7 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 stream,
                 heads={stream: noted} if stream and noted else None,
                 claims=SEALED_HEADS,
+                erasures=PURGES,
             )
             _tell(found, _heads(connection, stream), out, stream)
         changed = _tell_tables(path, stream, out)
@@ -97,11 +98,15 @@ def _tell(
     for stream, wrong in problems.items():
         out.write(f"{_sign(False, color)} {one_line(stream or 'texts')}\n")
         _tell_problems(wrong, out)
-    erased = f", {found.erased} erased" if found.erased else ""
+    gone = [
+        f", {number:,} {how}"
+        for number, how in ((found.erased, "erased"), (found.withheld, "withheld"))
+        if number
+    ]
     verdict = "all as recorded" if found.ok else count(len(found.problems), "problem")
     beyond = _BEYOND if only is None else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
-    texts = f"{count(found.texts, 'text')}{erased}"
+    texts = f"{count(found.texts, 'text')}{''.join(gone)}"
     out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{beyond}\n")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -74,11 +74,15 @@ class BaselineRemoved(Payload):
 class ContentsPurged(Payload):
     """Texts were erased for good. Journal.
 
-    The pattern that they matched is not recorded: it may be what was to be forgotten.
+    The pattern that they matched is not recorded: it may be what was to be forgotten. A purge of
+    many texts is several events.
     """
 
     type: Literal["contents.purged"] = "contents.purged"
     texts: int = Field(description="how many were erased")
+    refs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{32}$")]] | None = Field(
+        default=None, description="their references; null: recorded by a kindlm that named none"
+    )
     runs: list[str] = Field(default=[], description="only texts of these runs; none: of any")
     matching: bool = Field(default=False, description="only texts that matched a pattern")
     by: str

@@ -139,7 +139,7 @@ class BaselineChecks:
         if not known["suite_known"]:
             return _corrupt(run, suite, "that run did not test it")
         if known["purged"]:
-            return _corrupt(run, suite, "outputs of that run were purged")
+            return _corrupt(run, suite, "outputs of that run were purged or withheld")
         if run not in self._changed:
             self._changed[run] = self._find_change(run)
         changed = self._changed[run]

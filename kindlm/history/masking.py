@@ -17,7 +17,7 @@ from typing import Any, overload
 
 from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
-from kindlm.projections.views import ERASED
+from kindlm.projections.views import GONE
 
 __all__ = ["Mask", "mask_of", "masked", "shown_note", "source_text"]
 
@@ -25,7 +25,7 @@ _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
 """The beginning and the end of a match, as checks let them be seen."""
 
-_WITHHELD = "[not shown: it may repeat personal data, and the text that would tell was erased]"
+_NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would tell was erased]"
 
 
 def source_text(
@@ -33,12 +33,12 @@ def source_text(
 ) -> str | None:
     """Return the text that a range of evidence is of, None if it is not there any more."""
     if source == "output":
-        return None if execution.output == ERASED else execution.output
+        return None if execution.output in GONE else execution.output
     match = _ARGUMENTS.fullmatch(source)
     index = int(match[1]) if match else len(tool_calls)
     if index >= len(tool_calls) or tool_calls[index].arguments is None:
         return None
-    if tool_calls[index].arguments == ERASED:
+    if tool_calls[index].arguments in GONE:
         return None
     return _as_recorded(tool_calls[index].arguments)
 
@@ -129,10 +129,10 @@ def shown_note(
     Nothing of it is, if a text was erased in which a check had found personal data: a person may
     repeat that in ways that no redacted form tells.
     """
-    if note == ERASED:
+    if note in GONE:
         return note
     mask = mask_of(execution, assertions, tool_calls)
-    return mask.text(note) if mask.is_whole else _WITHHELD
+    return mask.text(note) if mask.is_whole else _NOT_SHOWN
 
 
 def mask_of(

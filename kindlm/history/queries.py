@@ -1,7 +1,7 @@
 """The SQL that `RunView` reads with: one statement for each kind of row, texts joined in.
 
-A text that was purged reads `[erased]`. `$ids` stands for the runs or suites that are read as one:
-see `among`.
+A text that was purged reads `[erased]`, one that never came here `[withheld]`. `$ids` stands for
+the runs or suites that are read as one: see `among`.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class ReplayedAgent:
             return Err(exchange.error)
         reply = read_agent_reply(self._db, exchange.key)
         if reply is None:
-            return Err(self._miss("the answer was purged, or never came"))
+            return Err(self._miss("the answer was purged or withheld, or never came"))
         if self._execution.case.script is not None and reply.recorded is not None:
             reply = replace(reply, raw=body_of(self._db, reply.recorded.call))
         return Ok(self._told(reply))
@@ -165,7 +165,7 @@ def _error(call: sqlite3.Row) -> KindlmError | None:
         return None
     code = ErrorCode.__members__.get(call["error_code"], ErrorCode.UNKNOWN_ERROR)
     details = {"status": call["http_status"], "retryable": False}
-    return KindlmError(code, call["error"] or "(erased)", details=details)
+    return KindlmError(code, call["error"] or "(erased or withheld)", details=details)
 
 
 def _system(messages: Sequence[Message]) -> Message | None:

@@ -113,7 +113,7 @@ class RecordedRun:
         code = ErrorCode.__members__.get(row["error_code"], ErrorCode.UNKNOWN_ERROR)
         details = {"status": row["http_status"], "retryable": False}
         hint = f"So it was in run {self._run}; run it again: kindlm test"
-        return Err(KindlmError(code, row["error"] or "(erased)", hint, details=details))
+        return Err(KindlmError(code, row["error"] or "(erased or withheld)", hint, details=details))
 
     def miss(self, asked: Asked, place: Place) -> KindlmError | None:
         """Return that a request was never recorded, and why; None if a judge is to be asked."""
@@ -209,6 +209,6 @@ def _stands_in(then: Place, now: Place) -> str:
 def _purged(outcome: Outcome) -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
-        f"The answer of {outcome.key.execution}, call {outcome.key.call}, was purged.",
+        f"The answer of {outcome.key.execution}, call {outcome.key.call}, was purged or withheld.",
         "Record it again: kindlm test",
     )

@@ -56,10 +56,9 @@ SELECT id, run, number, source, suite_name, test, target, repeat, attempt, statu
 """
 
 _REVIEWS = """
-SELECT v.passed, CASE WHEN v.note_ref IS NOT NULL THEN coalesce(n.body, '[erased]') END AS note,
-       v."by", v.at
+SELECT v.passed, n.body AS note, v."by", v.at
   FROM reviews v
-  LEFT JOIN contents n ON n.ref = v.note_ref
+  LEFT JOIN shown_texts n ON n.ref = v.note_ref
  WHERE v.execution = ?
  ORDER BY v.at, v.event
 """

@@ -1,12 +1,12 @@
-"""What the journal notes of finished runs, for whoever verifies them."""
+"""What the journal notes of runs, for whoever verifies or merges them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kindlm_store import RecordedEvent
+from kindlm_store import Erasure, Erasures, RecordedEvent
 
-__all__ = ["SEALED_HEADS"]
+__all__ = ["PURGES", "SEALED_HEADS"]
 
 
 def _sealed_head(event: RecordedEvent) -> dict[str, str]:
@@ -17,3 +17,17 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
     "run.sealed": _sealed_head
 }
 """Event type → the heads by stream that an event of it notes, as `verify_file` takes them."""
+
+
+def _purge(event: RecordedEvent) -> Erasure:
+    runs = {f"run/{run}" for run in event.data.get("runs", ())}
+
+    def covers(stream: str) -> bool:
+        # The notes on runs, in journals, were erased with them.
+        return not runs or stream in runs or stream.startswith("journal/")
+
+    return Erasure(event.data.get("refs"), covers)
+
+
+PURGES: Erasures = {"contents.purged": _purge}
+"""Event type → the texts that an event of it erased, as `verify_file` and `take` need them."""

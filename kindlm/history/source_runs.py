@@ -140,7 +140,10 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         of = "" if suite is None else f" of suite {suite!r}"
         return Err(_error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs"))
     if (purged := sum(test.purged for test in tests)) and purged == sum(t.said for t in tests):
-        message = f"The texts of run {run} were purged: what was said can not be looked at again."
+        message = (
+            f"The texts of run {run} were purged or withheld: what was said can not be looked at"
+            " again."
+        )
         return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
     state = state_of(db, run, ended)
     options = db.execute(_OPTIONS, (run,)).fetchone()

@@ -311,12 +311,16 @@ def _error(row: sqlite3.Row) -> KindlmError | None:
     if name is None:
         return None
     code = ErrorCode.__members__.get(name, ErrorCode.UNKNOWN_ERROR)
-    return KindlmError(code, row["error"] or "(erased)", row["hint"], trace=row["trace"])
+    return KindlmError(
+        code, row["error"] or "(erased or withheld)", row["hint"], trace=row["trace"]
+    )
 
 
 def _purged(source: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"Texts of the conversation {source} were purged: it can not be looked at again.",
-        "Run the test again: kindlm test",
+        f"Texts of the conversation {source} were purged or withheld: it can not be looked at"
+        " again.",
+        "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
+        " kindlm merge",
     )

@@ -1,6 +1,6 @@
 """Views: what a person reads in Datasette or asks in SQL. Texts are joined in, sums are made.
 
-A text that was purged reads `[erased]`.
+A text that was purged reads `[erased]`, one that never came here `[withheld]`.
 
 Of an execution with several attempts the views show the last one; `spend` has that of all.
 """
@@ -10,12 +10,19 @@ from __future__ import annotations
 from kindlm.projections.naming import RUN_LABEL
 from kindlm_store import Projection
 
-__all__ = ["ERASED", "VIEWS"]
+__all__ = ["ERASED", "GONE", "VIEWS", "WITHHELD"]
 
 ERASED = "[erased]"
 """What is shown in the place of a text that was purged."""
 
-_SHOWN_TEXTS = f"SELECT ref, coalesce(body, '{ERASED}') AS body FROM contents"  # noqa: S608
+WITHHELD = "[withheld]"
+"""What is shown in the place of a text that never came to this history."""
+
+GONE = frozenset({ERASED, WITHHELD})
+
+_SHOWN_TEXTS = f"""
+SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
+"""  # noqa: S608 (constants of this module)
 
 _EXECUTION_LOG = """
 SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
@@ -130,7 +137,7 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
 
 VIEWS = Projection(
     name="views",
-    version=9,
+    version=10,
     tables=(),
     handlers={},
     views={

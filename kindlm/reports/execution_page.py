@@ -298,7 +298,7 @@ class _Assertions:
             return
         text = source_text(evidence["source"], self._execution, self._tool_calls)
         if text is None:
-            yield "[erased]"
+            yield "[erased or withheld]"
             return
         shown, start, end = self._mask.text(text), evidence["start"], evidence["end"]
         yield one_line(shown[max(start - _CONTEXT, 0) : start])

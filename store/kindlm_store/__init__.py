@@ -1,7 +1,7 @@
 """An append-only, hash-chained event store on SQLite."""
 
 from kindlm_store.copies import LogSource, Source, StoredEvent, StoredStream, StoredText
-from kindlm_store.erasing import Erasable, Erased
+from kindlm_store.erasing import Erasable, Erased, Erasure, Erasures
 from kindlm_store.errors import (
     ConflictError,
     CorruptDatabaseError,
@@ -55,6 +55,8 @@ __all__ = [
     "EmptyFileError",
     "Erasable",
     "Erased",
+    "Erasure",
+    "Erasures",
     "EventLog",
     "Head",
     "HeadOf",

@@ -2,6 +2,9 @@
 
 The reference of a text gives nothing away about it once the row is emptied: without the salt,
 nobody can try whether it was a certain text.
+
+A row without its text says why. An erased one is empty and stays so. A withheld one has an empty
+salt: its text never came here, and whoever has it may bring it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ _REMEMBERED = 10_000
 """Digests kept in memory; a row weighs about 300 bytes."""
 
 _ASKED_AT_ONCE = 500
+
+WITHHELD = b""
+"""The salt of a text that was never sent; no stored text has it."""
 
 
 def digest_of(body: bytes) -> bytes:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from kindlm_store.database import translated
+from kindlm_store.erasing import EMPTY_ROWS, erased_by_log
 from kindlm_store.locks import is_held
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from kindlm_store.erasing import Erasures
 
 _PAGE = 1_000
 
@@ -48,7 +51,7 @@ class StoredEvent(NamedTuple):
 
 
 class StoredText(NamedTuple):
-    """A text with the salt of its reference; both are None once it was erased."""
+    """A text with the salt of its reference; the body is None where it was erased or withheld."""
 
     ref: str
     salt: bytes | None
@@ -75,11 +78,11 @@ class Source(Protocol):
         ...
 
     def texts(self, refs: Sequence[str]) -> Iterable[StoredText]:
-        """The texts of some references, erased ones too; absent is what it never had."""
+        """The texts of some references, also those without a body; absent is what it lost."""
         ...
 
-    def erased(self) -> Iterator[str]:
-        """The references of all texts that were erased."""
+    def erased(self, erasures: Erasures) -> Collection[str]:
+        """The references of the texts that were erased there, as its own events say."""
         ...
 
 
@@ -121,21 +124,15 @@ class LogSource:
     def events(self, stream: str, after: int) -> Iterator[StoredEvent]:
         """The events of a stream behind a version, in order."""
         while True:
-            rows = self._rows(
-                "SELECT events.version, events.id, event_types.name, schema, at, subject, data,"
-                " hash FROM events JOIN event_types ON event_types.id = events.type"
-                " WHERE stream = (SELECT id FROM streams WHERE name = ?) AND version > ?"
-                " ORDER BY version LIMIT ?",
-                (stream, after, _PAGE),
-            )
-            for row in rows:
-                yield StoredEvent(*row)
-            if len(rows) < _PAGE:
+            with translated(self._path):
+                events = events_after(self._connection, stream, after, _PAGE)
+            yield from events
+            if len(events) < _PAGE:
                 return
-            after = rows[-1][0]
+            after = events[-1].version
 
     def texts(self, refs: Sequence[str]) -> Iterator[StoredText]:
-        """The texts of some references, erased ones too."""
+        """The texts of some references, also those without a body."""
         for start in range(0, len(refs), _PAGE // 2):
             asked = refs[start : start + _PAGE // 2]
             marks = ",".join("?" * len(asked))
@@ -143,14 +140,29 @@ class LogSource:
             for row in self._rows(query, asked):
                 yield StoredText(*row)
 
-    def erased(self) -> Iterator[str]:
-        """The references of all texts that were erased."""
-        for row in self._rows("SELECT ref FROM contents WHERE body IS NULL"):
-            yield row[0]
+    def erased(self, erasures: Erasures) -> Collection[str]:
+        """The references of the texts that were erased, as the events of the log say."""
+        empty = {row[0] for row in self._rows(EMPTY_ROWS)}
+        with translated(self._path):
+            return erased_by_log(self._connection, erasures, empty)
 
     def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
         with translated(self._path):
             return self._connection.execute(query, parameters).fetchall()
+
+
+def events_after(
+    connection: sqlite3.Connection, stream: str, after: int, limit: int
+) -> list[StoredEvent]:
+    """The next events of a stream behind a version, through any connection to a log."""
+    rows = connection.execute(
+        "SELECT events.version, events.id, event_types.name, schema, at, subject, data, hash"
+        " FROM events JOIN event_types ON event_types.id = events.type"
+        " WHERE stream = (SELECT id FROM streams WHERE name = ?) AND version > ?"
+        " ORDER BY version LIMIT ?",
+        (stream, after, limit),
+    )
+    return [StoredEvent(*row) for row in rows]
 
 
 def hash_at(connection: sqlite3.Connection, stream: str, version: int) -> bytes | None:

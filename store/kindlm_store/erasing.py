@@ -2,26 +2,52 @@
 
 A row keeps its reference, so that the chain holds; body, salt and digest go, so that nobody can
 try whether it was a certain text. `secure_delete` overwrites what they leave in the file.
+
+What was erased is said by events: one names the texts that it erased, and wherever it is taken they
+are erased too. A row that is empty although no event says so was emptied by something else.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kindlm_store.bulk import insert_rows
 from kindlm_store.database import is_locked, truncate_wal
-from kindlm_store.reading import last_position
+from kindlm_store.reading import last_position, select_of_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
+
+    from kindlm_store.events import RecordedEvent
 
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
 """Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""
 
+EMPTY_ROWS = "SELECT ref FROM contents WHERE body IS NULL AND salt IS NULL"
+"""Selects the texts that were erased, or emptied by something else; not the withheld ones."""
+
 _PAGE = 500
 _WAIT_MS = 10_000
 """So long readers may keep the WAL from being emptied."""
+
+
+class Erasure(NamedTuple):
+    """What an event says was erased.
+
+    Attributes:
+        refs: References of the texts; None if the event is of a time when they were not named.
+        covers: Of such an event: whether it may have erased texts of a stream, by its name.
+    """
+
+    refs: Collection[str] | None
+    covers: Callable[[str], bool]
+
+
+Erasures = Mapping[str, Callable[["RecordedEvent"], Erasure]]
+"""Event type → what an event of this type says was erased."""
 
 
 class Erasable(NamedTuple):
@@ -79,8 +105,8 @@ def find_erasable(
     return Erasable(frozenset(refs - foreign), len(foreign), mine, until)
 
 
-def erase(connection: sqlite3.Connection, found: Erasable) -> int:
-    """Empty the rows of texts, inside the open transaction; return how many there were.
+def erase(connection: sqlite3.Connection, found: Erasable) -> list[str]:
+    """Empty the rows of texts, inside the open transaction; return the references of those.
 
     What events written since then refer to is left out.
     """
@@ -91,18 +117,63 @@ def erase(connection: sqlite3.Connection, found: Erasable) -> int:
     return empty_rows(connection, refs)
 
 
-def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> int:
-    """Empty rows of texts, inside the open transaction; return how many had a text."""
-    wanted, emptied = sorted(refs), 0
+def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]:
+    """Empty rows of texts, inside the open transaction; return the references of those.
+
+    A text that is not here yet gets an empty row: it must not come from anywhere either.
+    """
+    wanted, emptied = sorted(refs), []
     for start in range(0, len(wanted), _PAGE):
         some = wanted[start : start + _PAGE]
         marks = ",".join("?" * len(some))
-        emptied += connection.execute(
+        here = dict(
+            connection.execute(
+                "SELECT ref, salt IS NOT NULL OR body IS NOT NULL FROM contents"  # noqa: S608
+                f" WHERE ref IN ({marks})",
+                some,
+            ).fetchall()
+        )
+        connection.execute(
             "UPDATE contents SET salt = NULL, digest = NULL, body = NULL"  # noqa: S608
-            f" WHERE body IS NOT NULL AND ref IN ({marks})",
+            f" WHERE (salt IS NOT NULL OR body IS NOT NULL) AND ref IN ({marks})",
             some,
-        ).rowcount
+        )
+        emptied += [ref for ref in some if here.get(ref)]
+        if absent := [(ref,) for ref in some if ref not in here]:
+            insert_rows(connection, "INSERT INTO contents (ref)", absent)
     return emptied
+
+
+def erased_by_log(
+    connection: sqlite3.Connection, erasures: Erasures, empty: Collection[str]
+) -> set[str]:
+    """Those of some texts with empty rows that the events of the log say were erased.
+
+    Args:
+        connection: Any connection to the log.
+        erasures: Which events say so.
+        empty: References of texts whose rows are empty.
+    """
+    if not (empty and erasures):
+        return set()
+    named: set[str] = set()
+    older = []
+    for event in select_of_types(connection, erasures):
+        refs, covers = erasures[event.type](event)
+        if refs is None:
+            older.append(covers)
+        else:
+            named.update(refs)
+    sure = named.intersection(empty)
+    if older and len(sure) < len(empty):
+        streams = frozenset(
+            name
+            for (name,) in connection.execute("SELECT name FROM streams")
+            if any(covers(name) for covers in older)
+        )
+        referred = _refs_inside(connection, streams, last_position(connection))
+        sure.update(set(empty).intersection(referred))
+    return sure
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
@@ -123,13 +194,23 @@ def give_back(connection: sqlite3.Connection) -> bool:
         connection.execute("PRAGMA busy_timeout = 0")
 
 
+def refs_in(payloads: Iterable[str]) -> list[str]:
+    """What payloads as stored refer to, each reference once."""
+    return list(dict.fromkeys(ref for data in payloads for ref in _REF.findall(data)))
+
+
 def _matching(
     connection: sqlite3.Connection,
     refs: list[str] | None,
     matches: Callable[[str], bool] | None,
 ) -> Iterator[str]:
-    """Yield those of some texts, or of all, that are not erased and match."""
-    query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
+    """Yield those of some texts, or of all, that are not erased and match.
+
+    What a withheld text says is not known: it is among them where all are.
+    """
+    query = "SELECT ref, body FROM contents WHERE salt IS NOT NULL"
+    if matches is not None:
+        query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
     if refs is None:
         for ref, body in connection.execute(query):
             if matches is None or matches(body):

@@ -20,7 +20,7 @@ from kindlm_store.reading import Reader
 from kindlm_store.rebuilding import drop_shadows, refold, refold_outdated
 from kindlm_store.taking import Taking, Terms
 from kindlm_store.upcasting import Upcasters
-from kindlm_store.verification import verify
+from kindlm_store.verification import Expected, verify
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kindlm_store.appender import Recorded
     from kindlm_store.copies import Source
     from kindlm_store.database import Synchronous
-    from kindlm_store.erasing import Erasable
+    from kindlm_store.erasing import Erasable, Erasures
     from kindlm_store.events import Head, NewEvent, RecordedEvent, RecordedRef
     from kindlm_store.projection import Projection
     from kindlm_store.rebuilding import Progress
@@ -213,6 +213,7 @@ class EventLog:
         *,
         heads: Mapping[str, str] | None = None,
         claims: Claims | None = None,
+        erasures: Erasures | None = None,
     ) -> Verification:
         """Check stored events and texts against their hashes.
 
@@ -222,9 +223,18 @@ class EventLog:
                 events must have it.
             claims: Event type → function that gives such heads as an event of this type noted
                 them (with `HeadOf`).
+            erasures: Event type → function that says what an event of this type erased: a text
+                that is gone must be among it. None: any text may be gone.
         """
         self._refuse_in_child()
-        return verify_file(self.path, stream, heads=heads, claims=claims, upcasters=self._upcasters)
+        return verify_file(
+            self.path,
+            stream,
+            heads=heads,
+            claims=claims,
+            erasures=erasures,
+            upcasters=self._upcasters,
+        )
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Fold all projections anew from the first event.
@@ -253,8 +263,8 @@ class EventLog:
         *,
         accept: Accept,
         claims: Claims | None = None,
+        erasures: Erasures | None = None,
         together: bool = False,
-        erase: bool = False,
     ) -> Taken:
         """Append what another log has and this one has not, byte by byte, and fold it.
 
@@ -262,8 +272,9 @@ class EventLog:
             source: Where from.
             accept: Looks at each event before it is taken; raises ValueError to refuse its stream.
             claims: As for `verify`: heads that are noted must be here.
+            erasures: Event type → function that says what an event of this type erased: that is
+                erased here, too, and nothing else is.
             together: All streams or none, instead of each by itself.
-            erase: Also erase here what was erased there.
 
         Raises:
             RefusedError: A stream cannot be taken, and `together` was asked for.
@@ -273,11 +284,9 @@ class EventLog:
 
         def run(connection: sqlite3.Connection) -> Taken:
             with translated(self.path):
-                terms = Terms(accept, claims or {})
+                terms = Terms(accept, claims or {}, erasures or {})
                 taking = Taking(connection, self.path, self._projector(), terms)
-                if together:
-                    return taking.together(source)
-                taken = taking.one_by_one(source, erase=erase)
+                taken = taking.together(source) if together else taking.one_by_one(source)
                 if taken.erased:
                     give_back(connection)
                 return taken
@@ -303,12 +312,13 @@ class EventLog:
         with translated(self.path), closing(self.reader()) as reader:
             return find_erasable(reader, streams, matches, forgotten or {})
 
-    def erase(self, found: Erasable, record: Callable[[int], Append]) -> Erased:
+    def erase(self, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
         """Erase texts for good, record that in the same transaction, and give back the space.
 
         Args:
             found: What `erasable` found.
-            record: Gives what to append, of the number of texts that were erased.
+            record: Gives what to append, of the references of the texts that were erased: it has
+                to name them, so that they are erased wherever it is taken.
 
         Raises:
             ConflictError: What was to be recorded does not fit its stream; nothing is erased.
@@ -320,13 +330,13 @@ class EventLog:
             with translated(self.path):
                 projector = self._projector()
                 with immediate(connection):
-                    texts = erase(connection, found)
-                    submission = (prepared(record(texts), self._redact),)
+                    refs = erase(connection, found)
+                    submission = (prepared(record(refs), self._redact),)
                     written = Appender(connection, projector.handled).write([submission])
                     if isinstance(refused := written.outcomes[0], ConflictError):
                         raise refused
                     projector.fold(connection, written)
-                return Erased(texts, give_back(connection))
+                return Erased(len(refs), give_back(connection))
 
         erased: Erased = self._writer.call(run).result()
         return erased
@@ -395,6 +405,7 @@ def verify_file(
     *,
     heads: Mapping[str, str] | None = None,
     claims: Claims | None = None,
+    erasures: Erasures | None = None,
     upcasters: Upcasters | None = None,
 ) -> Verification:
     """`EventLog.verify` for a file that is not opened for writing.
@@ -404,7 +415,8 @@ def verify_file(
     """
     file = Path(path)
     with translated(file), closing(connect_reader(file)) as connection:
-        return verify(connection, stream, heads or {}, claims or {}, upcasters or Upcasters())
+        terms = Expected(heads or {}, claims or {}, erasures)
+        return verify(connection, stream, terms, upcasters or Upcasters())
 
 
 def _unchanged(text: str) -> str:

@@ -60,6 +60,19 @@ def select_between(
     return map(decode, rows)
 
 
+def select_of_types(
+    connection: sqlite3.Connection, types: Collection[str]
+) -> Iterator[RecordedEvent]:
+    """All events of some types, by position, as stored."""
+    marks = ",".join("?" * len(types))
+    rows = connection.execute(
+        f"{_SELECT} WHERE events.type IN"  # noqa: S608 - question marks
+        f" (SELECT id FROM event_types WHERE name IN ({marks})) ORDER BY events.seq",
+        tuple(types),
+    )
+    return map(decode, rows)
+
+
 def select_of_stream(
     connection: sqlite3.Connection, stream: str, beside: Collection[str]
 ) -> Iterator[RecordedEvent]:

@@ -3,23 +3,27 @@
 A stream that is here already must begin, or go on, with the same events; what is missing is
 appended. One that went on apart in two files is refused, and nothing of it is taken. Which file is
 taken first makes no difference, and a second time changes nothing.
+
+The same holds for texts: one that an event says was erased is erased; of the others, one that is in
+any of the files is here in the end; what is in none of them is withheld.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
 from kindlm_store.bulk import insert_rows
 from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
-from kindlm_store.contents import digest_of, ref_of
-from kindlm_store.copies import StoredEvent, StoredStream, hash_at
+from kindlm_store.contents import WITHHELD, digest_of, ref_of
+from kindlm_store.copies import StoredEvent, StoredStream, events_after, hash_at
 from kindlm_store.database import immediate
-from kindlm_store.erasing import empty_rows
+from kindlm_store.erasing import EMPTY_ROWS, empty_rows, erased_by_log, refs_in
 from kindlm_store.errors import LockHeldError, StoreError
 from kindlm_store.events import RecordedEvent
 from kindlm_store.locks import StreamLock
@@ -29,10 +33,11 @@ from kindlm_store.reading import last_position
 from kindlm_store.stored_form import is_name, read_data, require_form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from kindlm_store.copies import Source
+    from kindlm_store.copies import Source, StoredText
+    from kindlm_store.erasing import Erasures
     from kindlm_store.projector import Projector
     from kindlm_store.verification import Claims
 
@@ -78,12 +83,16 @@ class Taken:
         streams: Streams that have events now that they had not → how many.
         known: Number of events that were here already.
         erased: Number of texts that were erased here, since they were there.
+        filled: Number of texts that were withheld here and are there now.
+        withheld: Number of texts that were not in the source either.
         refused: Streams of which nothing was taken, with the reason.
     """
 
     streams: dict[str, int] = field(default_factory=dict)
     known: int = 0
     erased: int = 0
+    filled: int = 0
+    withheld: int = 0
     refused: list[Refusal] = field(default_factory=list)
 
     @property
@@ -91,11 +100,27 @@ class Taken:
         """Number of events that are here now and were not before."""
         return sum(self.streams.values())
 
-    def note(self, stream: StoredStream, known: int) -> None:
-        """Note a stream that was taken, and how many of its events were here already."""
-        self.known += known
-        if known < stream.version:
-            self.streams[stream.name] = stream.version - known
+    def note(self, stream: StoredStream, part: _Part) -> None:
+        """Note a stream that was taken."""
+        self.known += part.known
+        self.erased += part.erased
+        self.filled += part.filled
+        self.withheld += part.withheld
+        if part.known < stream.version:
+            self.streams[stream.name] = stream.version - part.known
+
+
+@dataclass(slots=True)
+class _Part:
+    """What was taken of one stream: how many of its events were known, and of texts as in `Taken`.
+
+    Every event that is named as erased adds to `erased` what it emptied.
+    """
+
+    known: int
+    erased: int = 0
+    filled: int = 0
+    withheld: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +130,12 @@ class Terms:
     Attributes:
         accept: Looks at each event.
         claims: Event type → heads, by stream, that an event of it notes: they must be here.
+        erasures: Event type → texts that an event of it erased: they are erased here, too.
     """
 
     accept: Accept
     claims: Claims
+    erasures: Erasures
 
 
 class Taking:
@@ -122,15 +149,13 @@ class Taking:
         self._projector = projector
         self._terms = terms
         self._claimed: list[tuple[str, str, str]] = []
+        self._gone_there: Collection[str] = frozenset()
+        self._lost_here: set[str] | None = None
 
-    def one_by_one(self, source: Source, *, erase: bool) -> Taken:
-        """Take each stream in a transaction of its own; one that is refused stops no other.
-
-        Args:
-            source: Where from.
-            erase: Also erase here what was erased there.
-        """
+    def one_by_one(self, source: Source) -> Taken:
+        """Take each stream in a transaction of its own; one that is refused stops no other."""
         taken = Taken()
+        self._gone_there = source.erased(self._terms.erasures)
         waiting: list[StoredStream] = []
         for stream in source.streams():
             refusal = self._try(source, stream, taken)
@@ -141,9 +166,9 @@ class Taking:
             refusal = self._try(source, stream, taken)
             if refusal is not None:
                 taken.refused.append(refusal)
-        if erase:
+        if self._gone_there:
             with immediate(self._connection):
-                taken.erased = empty_rows(self._connection, source.erased())
+                taken.erased += len(empty_rows(self._connection, self._gone_there))
         return taken
 
     def together(self, source: Source) -> Taken:
@@ -154,11 +179,13 @@ class Taking:
         """
         taken = Taken()
         self._claimed.clear()
+        self._gone_there = source.erased(self._terms.erasures)
         # The locks are given back after the commit: who goes on with a run sees all of it.
         with ExitStack() as locks, immediate(self._connection):
             for stream in source.streams():
                 taken.note(stream, self._take(source, stream, locks))
             self._settle("the file")
+            taken.erased += len(empty_rows(self._connection, self._gone_there))
         return taken
 
     def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
@@ -166,30 +193,32 @@ class Taking:
         self._claimed.clear()
         try:
             with ExitStack() as locks, immediate(self._connection):
-                known = self._take(source, stream, locks)
+                part = self._take(source, stream, locks)
                 self._settle(stream.name)
         except RefusedError as error:
             return error.refusal
-        taken.note(stream, known)
+        taken.note(stream, part)
         return None
 
-    def _take(self, source: Source, stream: StoredStream, locks: ExitStack) -> int:
-        """Append what is missing of a stream; return how many events were here already."""
+    def _take(self, source: Source, stream: StoredStream, locks: ExitStack) -> _Part:
+        """Append what is missing of a stream; compare what is here, and fill its gaps."""
         common = self._common(source, stream)
         if common < stream.version:
             if source.is_going_on(stream.name):
                 raise RefusedError(stream.name, "going on", "a process is still writing it")
             _hold(self._path, stream.name, locks)
-            self._append(source, stream, common)
-        return common
+        part = _Part(common)
+        self._append(source, stream, part)
+        return part
 
     def _common(self, source: Source, stream: StoredStream) -> int:
         """Return with how many events the stream begins here as it does there."""
         _require_stream(stream)
         row = self._connection.execute(
-            "SELECT version FROM streams WHERE name = ?", (stream.name,)
+            "SELECT version, sealed FROM streams WHERE name = ?", (stream.name,)
         ).fetchone()
-        common = min(row[0] if row else 0, stream.version)
+        version, sealed = row or (0, 0)
+        common = min(version, stream.version)
         if common and not self._equal(source, stream.name, common):
             first, last = 1, common
             while first < last:
@@ -200,21 +229,40 @@ class Taking:
                     last = middle
             reason = f"it went on apart: from event {first:,} on it is another one here"
             raise RefusedError(stream.name, "apart", reason)
+        if common == stream.version:
+            if stream.head != hash_at(self._connection, stream.name, common):
+                reason = "it does not end where its record says"
+                raise RefusedError(stream.name, "unsound", reason)
+            if stream.sealed != (sealed and common == version):
+                reason = "the same events end here in another way: sealed, or not"
+                raise RefusedError(stream.name, "unsound", reason)
         return common
 
     def _equal(self, source: Source, stream: str, version: int) -> bool:
         return source.hash_at(stream, version) == hash_at(self._connection, stream, version)
 
-    def _append(self, source: Source, stream: StoredStream, common: int) -> None:
-        writer = _StreamWriter(self._connection, source, stream, common)
+    def _append(self, source: Source, stream: StoredStream, part: _Part) -> None:
+        texts = _Texts(self._connection, source, part, self._gone_there, self._was_lost)
+        writer = _StreamWriter(self._connection, source, stream, part.known, texts)
         try:
             for recorded in writer.write():
                 self._terms.accept(recorded)
                 claim = self._terms.claims.get(recorded.type)
                 for claimed, head in (claim(recorded) if claim else {}).items():
                     self._claimed.append((stream.name, claimed, str(head)))
+                erasure = self._terms.erasures.get(recorded.type)
+                if erasure and (refs := erasure(recorded).refs):
+                    part.erased += len(empty_rows(self._connection, refs))
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
             raise RefusedError(stream.name, "unsound", str(error)) from None
+
+    def _was_lost(self, ref: str) -> bool:
+        """Whether a row that is empty here was emptied although no event says so."""
+        if self._lost_here is None:
+            empty = {row[0] for row in self._connection.execute(EMPTY_ROWS)}
+            gone = erased_by_log(self._connection, self._terms.erasures, empty)
+            self._lost_here = empty - gone
+        return ref in self._lost_here
 
     def _settle(self, what: str) -> None:
         """Before the commit: what was noted must hold, and the tables must follow.
@@ -247,11 +295,18 @@ class _StreamWriter:
     """Appends what is missing of one stream, piece by piece, inside the open transaction."""
 
     def __init__(
-        self, connection: sqlite3.Connection, source: Source, stream: StoredStream, common: int
+        self,
+        connection: sqlite3.Connection,
+        source: Source,
+        stream: StoredStream,
+        common: int,
+        texts: _Texts,
     ) -> None:
         self._connection = connection
         self._source = source
         self._stream = stream
+        self._common = common
+        self._texts = texts
         self._version = common
         self._head = (common and hash_at(connection, stream.name, common)) or GENESIS
         self._position = last_position(connection)
@@ -263,28 +318,37 @@ class _StreamWriter:
             ValueError: Something is not as it must be.
             sqlite3.IntegrityError: An event is recorded in another stream.
         """
-        name = self._stream.name
-        known, number = self._number()
-        piece: list[StoredEvent] = []
-        for event in self._source.events(name, self._version):
-            piece.append(event)
-            if len(piece) == _PIECE:
-                yield from self._piece(piece, number)
-                piece = []
-        yield from self._piece(piece, number)
+        events = self._source.events(self._stream.name, 0)
+        for after in range(0, self._common, _PIECE):
+            known = list(islice(events, min(_PIECE, self._common - after)))
+            self._compare(known, after)
+            self._texts.take(refs_in(event.data for event in known))
+        if self._common == self._stream.version:
+            return
+        known_here, number = self._number()
+        while piece := list(islice(events, _PIECE)):
+            yield from self._piece(piece, number)
         if (self._version, self._head) != (self._stream.version, self._stream.head):
             message = "it does not end where its record says"
             raise ValueError(message)
         end = (self._version, self._head, self._stream.sealed)
-        if known:
+        if known_here:
             self._connection.execute(
                 "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ?", (*end, number)
             )
         else:
             self._connection.execute(
                 "INSERT INTO streams (id, name, version, head, sealed) VALUES (?, ?, ?, ?, ?)",
-                (number, name, *end),
+                (number, self._stream.name, *end),
             )
+
+    def _compare(self, theirs: Sequence[StoredEvent], after: int) -> None:
+        """Hold events to those that are here: their last hash is, but that is only what it says."""
+        ours = events_after(self._connection, self._stream.name, after, len(theirs))
+        for version, (here, there) in enumerate(zip_longest(ours, theirs), after + 1):
+            if here != there:
+                message = f"event {version:,} is not the one that is here under the same hash"
+                raise ValueError(message)
 
     def _number(self) -> tuple[bool, int]:
         row = self._connection.execute(
@@ -296,8 +360,6 @@ class _StreamWriter:
         return False, last + 1
 
     def _piece(self, piece: Sequence[StoredEvent], number: int) -> Iterator[RecordedEvent]:
-        if not piece:
-            return
         refs: dict[str, None] = {}
         rows = []
         for event in piece:
@@ -307,7 +369,7 @@ class _StreamWriter:
                 recorded.position, event.id, number, event.version, self._type(event.type),
                 event.schema, event.at, event.subject, event.data, event.hash,
             ))  # fmt: skip
-        self._take_texts(list(refs))
+        self._texts.take(list(refs))
         insert_rows(
             self._connection,
             "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)",
@@ -345,37 +407,106 @@ class _StreamWriter:
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
-    def _take_texts(self, refs: list[str]) -> None:
-        """Store the texts that are not here yet; one that was erased stays so."""
-        missing = self._absent(refs)
+
+class _Texts:
+    """Takes the texts that events refer to, inside the open transaction.
+
+    Args:
+        connection: The write connection.
+        source: Where from.
+        part: Counts what became of them.
+        gone: What was erased there.
+        was_lost: Tells of an empty row whether no event says that it was erased.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        source: Source,
+        part: _Part,
+        gone: Collection[str],
+        was_lost: Callable[[str], bool],
+    ) -> None:
+        self._connection = connection
+        self._source = source
+        self._part = part
+        self._gone = gone
+        self._was_lost = was_lost
+
+    def take(self, refs: Sequence[str]) -> None:
+        """Store texts that are not here, and fill what is withheld; one that was erased stays so.
+
+        Raises:
+            ValueError: A text is not what its reference says, or there is nothing of it.
+        """
+        for start in range(0, len(refs), _PIECE):
+            self._some(refs[start : start + _PIECE])
+
+    def _some(self, refs: Sequence[str]) -> None:
+        marks = ",".join("?" * len(refs))
+        query = f"SELECT ref, salt, body IS NULL FROM contents WHERE ref IN ({marks})"  # noqa: S608
+        here = {ref: (salt, empty) for ref, salt, empty in self._connection.execute(query, refs)}
         rows: list[tuple[object, ...]] = []
-        for text in self._source.texts(missing):
-            if text.body is None:
-                rows.append((text.ref, None, None, None))
-                continue
-            body = text.body.encode()
-            if text.salt is None or scrub(text.body) != text.body:
-                message = f"the text {text.ref} is not in the stored form"
-                raise ValueError(message)
-            if ref_of(text.salt, body) != text.ref:
-                message = f"the text {text.ref} does not match its reference"
-                raise ValueError(message)
-            rows.append((text.ref, text.salt, digest_of(body), text.body))
-        left = set(missing) - {str(row[0]) for row in rows}
-        if left:
-            message = f"the text {min(left)} is missing"
+        filled: list[tuple[object, ...]] = []
+        seen = set()
+        for text in self._source.texts(refs):
+            seen.add(text.ref)
+            row = _text_row(text)
+            if row is None and text.ref not in here:
+                is_withheld = text.ref not in self._gone
+                self._part.withheld += is_withheld
+                rows.append((text.ref, WITHHELD if is_withheld else None, None, None))
+            elif row is not None and text.ref not in here:
+                rows.append(row)
+            elif row is not None and self._may_fill(text.ref, *here[text.ref]):
+                filled.append((*row[1:], text.ref))
+        if missing := set(refs) - seen:
+            message = f"the text {min(missing)} is missing"
             raise ValueError(message)
         if rows:
             insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", rows)
+        if filled:
+            self._part.filled += len(filled)
+            with _without_trigger(self._connection, "contents_update"):
+                self._connection.executemany(
+                    "UPDATE contents SET salt = ?, digest = ?, body = ? WHERE ref = ?", filled
+                )
 
-    def _absent(self, refs: list[str]) -> list[str]:
-        here: set[str] = set()
-        for start in range(0, len(refs), _PIECE):
-            some = refs[start : start + _PIECE]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT ref FROM contents WHERE ref IN ({marks})"  # noqa: S608
-            here.update(row[0] for row in self._connection.execute(query, some))
-        return [ref for ref in refs if ref not in here]
+    def _may_fill(self, ref: str, salt: bytes | None, empty: int) -> bool:
+        return bool(empty) and (salt == WITHHELD or self._was_lost(ref))
+
+
+def _text_row(text: StoredText) -> tuple[str, bytes, bytes, str] | None:
+    """Return the row of a text, None where only its reference is there.
+
+    Raises:
+        ValueError: It is not what its reference says.
+    """
+    if text.body is None:
+        return None
+    body = text.body.encode()
+    if not text.salt or scrub(text.body) != text.body:
+        message = f"the text {text.ref} is not in the stored form"
+        raise ValueError(message)
+    if ref_of(text.salt, body) != text.ref:
+        message = f"the text {text.ref} does not match its reference"
+        raise ValueError(message)
+    return text.ref, text.salt, digest_of(body), text.body
+
+
+@contextmanager
+def _without_trigger(connection: sqlite3.Connection, name: str) -> Iterator[None]:
+    """Take a trigger away for as long as the block lasts, inside the open transaction.
+
+    What it refuses to every other program is done here for a text whose reference was checked: SQL
+    can not compute that hash.
+    """
+    row = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    if row:
+        connection.execute(f"DROP TRIGGER {name}")
+    yield
+    if row:
+        connection.execute(row[0])
 
 
 def _hold(path: Path, stream: str, locks: ExitStack) -> None:

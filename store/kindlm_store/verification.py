@@ -22,13 +22,15 @@ from kindlm_store.canonical import (
     hash_text,
     uuid_text,
 )
-from kindlm_store.contents import digest_of, ref_of
+from kindlm_store.contents import WITHHELD, digest_of, ref_of
+from kindlm_store.erasing import erased_by_log
 from kindlm_store.reading import decode
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
+    from kindlm_store.erasing import Erasures
     from kindlm_store.events import RecordedEvent
     from kindlm_store.upcasting import Upcasters
 
@@ -69,6 +71,7 @@ class Verification:
         events: Number of events that were checked.
         texts: Number of texts that were checked.
         erased: Number of texts that were erased.
+        withheld: Number of texts that never came here.
         heads: Number of noted heads that were compared.
         problems: What is wrong; empty if nothing is.
     """
@@ -77,6 +80,7 @@ class Verification:
     events: int = 0
     texts: int = 0
     erased: int = 0
+    withheld: int = 0
     heads: int = 0
     problems: list[Problem] = field(default_factory=list)
 
@@ -84,6 +88,21 @@ class Verification:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+
+class Expected(NamedTuple):
+    """What a log is held to besides its own hashes.
+
+    Attributes:
+        heads: Stream → hash, `sha256:<hex>`, that one of its events must have: what was noted as
+            its head at some time.
+        claims: Event type → heads that an event of this type noted.
+        erasures: Event type → texts that an event of this type erased; None: any may be gone.
+    """
+
+    heads: Mapping[str, str]
+    claims: Claims
+    erasures: Erasures | None
 
 
 class _StoredText(bytes):
@@ -120,8 +139,7 @@ class _Stream:
 def verify(
     connection: sqlite3.Connection,
     stream: str | None,
-    heads: Mapping[str, str],
-    claims: Claims,
+    expected: Expected,
     upcasters: Upcasters,
 ) -> Verification:
     """Check one stream with the texts it refers to, or the whole file.
@@ -129,9 +147,7 @@ def verify(
     Args:
         connection: Of its own, to read with; its text factory is changed.
         stream: Name of the stream; None checks all.
-        heads: Stream → hash, `sha256:<hex>`, that one of its events must have: what was noted as
-            its head at some time.
-        claims: Event type → heads that an event of this type noted.
+        expected: What it is held to besides its hashes.
         upcasters: Lift the payloads that `claims` are asked about.
     """
     connection.row_factory = None
@@ -139,9 +155,13 @@ def verify(
     connection.execute("BEGIN")
     try:
         check = _Check(connection, stream)
-        check.note(heads)
-        check.note_claims(claims, upcasters)
-        return check.run()
+        check.note(expected.heads)
+        check.note_claims(expected.claims, upcasters)
+        found = check.run()
+        connection.text_factory = str
+        if expected.erasures is not None:
+            check.compare_erased(expected.erasures)
+        return found
     finally:
         connection.execute("ROLLBACK")
 
@@ -162,6 +182,7 @@ class _Check:
         )
         self._heads: dict[str, set[str]] = {}
         self._refs: dict[bytes, tuple[str, int]] = {}
+        self._empty: set[str] = set()
 
     def note(self, heads: Mapping[str, str]) -> None:
         """Expect these hashes in these streams."""
@@ -210,6 +231,18 @@ class _Check:
             for row in self._connection.execute(f"{_CONTENTS} NOT INDEXED"):
                 self._check_text(*row)
         return self._result
+
+    def compare_erased(self, erasures: Erasures) -> None:
+        """Look for texts that are gone although no event says that they were erased."""
+        try:
+            gone = erased_by_log(self._connection, erasures, self._empty)
+        # An event was tampered with, in whatever way; it has a problem of its own.
+        except Exception as error:  # noqa: BLE001
+            what = f"what was erased cannot be read from the events ({type(error).__name__})"
+            self._problem(None, None, what)
+            return
+        for ref in sorted(self._empty - gone):
+            self._problem(None, None, f"text {ref} is gone, and no event says that it was erased")
 
     def _problem(self, stream: str | None, version: object, what: str) -> None:
         at = version if isinstance(version, int) else None
@@ -317,6 +350,9 @@ class _Check:
         kinds = (type(ref), type(salt), type(digest), type(body))
         if type(ref) is _StoredText and salt is digest is body is None:
             self._result.erased += 1
+            self._empty.add(_shown(ref))
+        elif type(ref) is _StoredText and salt == WITHHELD and digest is body is None:
+            self._result.withheld += 1
         elif kinds != (_StoredText, bytes, bytes, _StoredText):
             self._problem(None, None, f"text {_shown(ref)}: not in the stored form")
         else:

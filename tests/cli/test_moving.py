@@ -20,7 +20,14 @@ from hypothesis import strategies as st
 from recorded_history import History
 
 from kindlm.cli.export_file import read_export
-from kindlm.events import RunInterrupted, RunLabelled, RunResumed, RunStarted, new_event
+from kindlm.events import (
+    ContentsPurged,
+    RunInterrupted,
+    RunLabelled,
+    RunResumed,
+    RunStarted,
+    new_event,
+)
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.json_lines import LineError
 from kindlm_store import EventLog, StreamLock
@@ -171,6 +178,34 @@ def test_what_was_changed_is_refused_as_a_whole(
     assert list(history.log.read()) == []
 
 
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_is_refused_where_the_run_is_known_too(
+    kindlm: Any, exported: Path, here: Path, name: str
+) -> None:
+    assert kindlm("import", exported, "--db", here / "new.db").code == 0
+    before = facts(here / "new.db")
+    lines = lines_of(exported)
+    CHANGES[name][0](lines)
+    write_lines(exported, lines)
+    outcome = kindlm("import", exported, "--db", here / "new.db")
+    assert (outcome.code, "imported: " in outcome.err or "Line " in outcome.err) == (1, True)
+    assert "itself failed" not in outcome.err
+    assert facts(here / "new.db") == before
+
+
+def test_an_event_that_is_not_the_known_one_is_named(
+    kindlm: Any, exported: Path, here: Path
+) -> None:
+    kindlm("import", exported, "--db", here / "new.db")
+    lines = lines_of(exported)
+    event(lines, 2)["data"].update(more=1)
+    write_lines(exported, lines)
+    outcome = kindlm("import", exported, "--db", here / "new.db")
+    assert outcome.code == 1
+    version = event(lines, 2)["version"]
+    assert f"run aaaa2222: event {version} is not the one that is here" in outcome.err
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.integers(0, 40), byte=st.integers(0, 400), value=st.integers(0, 255))
 def test_whatever_byte_is_changed_nothing_breaks(
@@ -221,6 +256,71 @@ def test_an_import_erases_nothing(kindlm: Any, other: Any, exported: Path, here:
     outcome = kindlm("import", exported, "--db", here / "new.db")
     assert outcome.code == 0
     assert facts(here / "new.db")[1] == before[1]
+
+
+def test_a_copy_without_texts_takes_none_away_and_is_filled_by_one_that_has_them(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    lines = lines_of(exported)
+    for line in lines:
+        if "text" in line:
+            line["text"] = {"ref": line["text"]["ref"]}
+    write_lines(here / "bare.jsonl", lines)
+    bare = ("--db", here / "bare.db")
+    outcome = kindlm("import", here / "bare.jsonl", *bare)
+    assert (outcome.code, "are not in it" in outcome.err) == (0, True)
+    verified = kindlm("verify", *bare)
+    assert (verified.code, " withheld" in verified.out) == (0, True)
+    shown = kindlm("show", "aaaa", "1", *bare).out
+    assert ("[withheld]" in shown, "[erased]" in shown) == (True, False)
+    assert kindlm("report", "aaaa", "--format", "html", *bare).code == 0
+    before = facts(other.path)
+    for merged in (here / "bare.jsonl", here / "bare.db"):
+        command = "import" if merged.suffix == ".jsonl" else "merge"
+        outcome = kindlm(command, merged, "--db", other.path)
+        assert (outcome.code, "erased" in outcome.err) == (0, False)
+        assert facts(other.path) == before
+    # What is exported from there says no more than it knows.
+    kindlm("export", "bbbb", "-o", here / "again.jsonl", *bare)
+    assert lines_of(here / "again.jsonl") == lines
+    outcome = kindlm("import", exported, *bare)
+    assert (outcome.code, "withheld texts filled in" in outcome.err) == (0, True)
+    assert facts(here / "bare.db") == before
+    assert "[withheld]" not in kindlm("show", "aaaa", "1", *bare).out
+
+
+def test_what_was_purged_does_not_come_back(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    kindlm("backup", here / "whole.db", "--db", other.path)
+    kindlm("purge", "--run", "bbbb", "--run", "aaaa", "--yes", "--db", other.path)
+    for command in (("import", exported), ("merge", here / "whole.db")):
+        outcome = kindlm(*command, "--db", other.path)
+        assert (outcome.code, "filled in" in outcome.err) == (0, False)
+        verified = kindlm("verify", "--db", other.path)
+        assert (verified.code, "0 texts" in verified.out) == (0, True)
+
+
+def test_a_purge_of_a_kindlm_that_named_no_texts_covers_what_it_says(
+    kindlm: Any, other: Any, here: Path
+) -> None:
+    kindlm("backup", here / "whole.db", "--db", other.path)
+    kindlm("backup", here / "lost.db", "--db", other.path)
+    purged = ContentsPurged(texts=9, runs=["aaaa2222"], by="me")
+    with closing(sqlite3.connect(other.path)) as db, db:
+        db.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
+    other.log.append("journal/p", [new_event(purged)])
+    with closing(sqlite3.connect(here / "lost.db")) as db, db:
+        db.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
+    assert kindlm("verify", "--db", here / "lost.db").code == 1
+    # What no purge covers is lost, not erased: it takes nothing away, and comes back.
+    outcome = kindlm("merge", here / "lost.db", "--db", here / "whole.db")
+    assert (outcome.code, "erased" in outcome.err) == (0, False)
+    outcome = kindlm("merge", here / "whole.db", "--db", here / "lost.db")
+    assert (outcome.code, "filled in" in outcome.err) == (0, True)
+    assert facts(here / "lost.db") == facts(here / "whole.db")
+    outcome = kindlm("merge", other.path, "--db", here / "whole.db")
+    assert (outcome.code, "erased, as there" in outcome.err) == (0, True)
 
 
 def test_a_merge_erases_what_was_erased_there(kindlm: Any, other: Any, here: Path) -> None:

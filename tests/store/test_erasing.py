@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm_store import Append, ConflictError, EventLog, NewEvent, Text
+from kindlm_store import Append, ConflictError, Erasure, EventLog, NewEvent, Text
 from kindlm_store.contents import digest_of
 
 
@@ -17,7 +17,7 @@ def said(text: str) -> NewEvent:
     return NewEvent("said", {"text": Text(text)})
 
 
-def record(texts: int) -> Append:
+def record(texts: list[str]) -> Append:
     return Append("journal/e", [NewEvent("erased", {"texts": texts})])
 
 
@@ -40,7 +40,7 @@ def test_only_what_nobody_else_refers_to(log: EventLog) -> None:
     assert texts_of(log, "run/b") == ["ours", "theirs"]
     checked = log.verify()
     assert (checked.ok, checked.erased) == (True, 1)
-    assert next(log.read(types=["erased"])).data == {"texts": 1}
+    assert next(log.read(types=["erased"])).data == {"texts": sorted(found.refs)}
 
 
 def test_of_two_streams_together_also_what_they_share(log: EventLog) -> None:
@@ -89,6 +89,22 @@ def test_a_text_that_is_said_again_is_a_text_of_its_own(log: EventLog) -> None:
         other.append("run/b", [said("hello")])
         assert texts_of(other, "run/b") == [None, "hello"]
     assert texts_of(log, "run/a") == [None]
+
+
+def test_a_text_that_is_gone_without_an_event_that_says_so_is_found(log: EventLog) -> None:
+    log.append("run/a", [said("erased"), said("emptied")])
+    log.erase(log.erasable(matches=lambda text: text == "erased"), record)
+    says = {"erased": lambda event: Erasure(event.data["texts"], lambda _: False)}
+    assert log.verify(erasures=says).ok
+    with closing(sqlite3.connect(log.path)) as raw, raw:
+        raw.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
+    checked = log.verify(erasures=says)
+    assert (checked.erased, len(checked.problems)) == (2, 1)
+    assert "no event says that it was erased" in checked.problems[0].what
+    # An event of a time when none named texts covers those of the streams that it says.
+    for stream, well in (("run/a", True), ("run/b", False)):
+        older = {"erased": lambda event, of=stream: Erasure(None, lambda name: name == of)}
+        assert log.verify(erasures=older).ok is well
 
 
 def test_what_cannot_be_recorded_is_not_erased(log: EventLog) -> None:

@@ -6,7 +6,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from kindlm_store import (
     Append,
+    Erasure,
+    Erasures,
     EventLog,
     HeadOf,
     LogSource,
@@ -25,12 +27,14 @@ from kindlm_store import (
     Projection,
     RecordedEvent,
     RefusedError,
+    StoredText,
     StreamLock,
     Table,
     Taken,
     Text,
     Upsert,
     open_reader,
+    uuid7,
 )
 
 
@@ -59,17 +63,38 @@ def accept(event: RecordedEvent) -> None:
         raise ValueError(message)
 
 
+ERASURES = {"erased": lambda event: Erasure(event.data["texts"], lambda _: False)}
 CLAIMS = {"noted": lambda event: {event.data["stream"]: event.data["head"]}}
+
+
+TERMS = {"accept": accept, "claims": CLAIMS, "erasures": ERASURES}
 
 
 def take(into: EventLog, path: Path, **options: Any) -> Taken:
     with closing(open_reader(path)) as reader, LogSource(reader, path) as source:
-        return into.take(source, **({"accept": accept, "claims": CLAIMS} | options))
+        return into.take(source, **{**TERMS, **options})
+
+
+class Stripped(LogSource):
+    """A log whose texts are not sent."""
+
+    def texts(self, refs: Sequence[str]) -> Iterator[StoredText]:
+        for text in super().texts(refs):
+            yield text._replace(salt=None, body=None)
+
+    def erased(self, erasures: Erasures) -> frozenset[str]:
+        del erasures
+        return frozenset()
+
+
+def take_stripped(into: EventLog, path: Path, **options: Any) -> Taken:
+    with closing(open_reader(path)) as reader, Stripped(reader, path) as source:
+        return into.take(source, **{**TERMS, **options})
 
 
 def facts(log: EventLog) -> Any:
     """All that a log says, whatever the order in which it arrived, and its tables."""
-    assert log.verify(claims=CLAIMS).ok
+    assert log.verify(claims=CLAIMS, erasures=ERASURES).ok
     assert log.projection_errors() == {}
     with closing(log.reader()) as reader:
         events = reader.execute(
@@ -256,6 +281,37 @@ def test_what_was_changed_is_refused(other: Path, path: Path, change: str) -> No
         assert log.verify(claims=CLAIMS).ok
 
 
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("UPDATE events SET data = '{\"text\":1}' WHERE version = 1", "event 1 is not the one"),
+        ("UPDATE events SET at = '2020-01-01T00:00:00.000000Z'", "event 1 is not the one"),
+        ("UPDATE events SET hash = zeroblob(33) WHERE version = 1", "event 1 is not the one"),
+        ("UPDATE streams SET sealed = NOT sealed", "sealed, or not"),
+        ("UPDATE contents SET body = 'another'", "does not match its reference"),
+    ],
+)
+def test_what_is_here_already_is_compared_too(
+    other: Path, path: Path, change: str, what: str, together: bool
+) -> None:
+    with opened(path) as log:
+        take(log, other)
+        before = facts(log)
+        with closing(sqlite3.connect(other, isolation_level=None)) as raw:
+            for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+                raw.execute(f"DROP TRIGGER {name}")
+            raw.execute(change)
+        if together:
+            with pytest.raises(RefusedError, match=what):
+                take(log, other, together=True)
+        else:
+            refused = {r.stream: r for r in take(log, other).refused}
+            assert what in refused["run/open"].reason
+            assert refused["run/open"].kind == "unsound"
+        assert facts(log) == before
+
+
 def test_an_event_is_never_in_two_streams(other: Path, path: Path) -> None:
     with opened(other) as theirs:
         event = next(theirs.read(stream="run/open"))
@@ -278,21 +334,139 @@ def test_what_was_erased_stays_so_in_whatever_order(
     for number, order in enumerate([(erased, other), (other, erased), (erased, other, erased)]):
         with opened(tmp_path / f"{number}.db") as log:
             for file in order:
-                take(log, file, erase=True)
+                take(log, file)
             results.append(facts(log))
             assert None in [log.text(e.data["text"]["$ref"]) for e in log.read(stream="run/open")]
     assert results[0] == results[1] == results[2]
     with opened(path) as log:
+        take(log, other, together=True)
+        assert take(log, erased, together=True).erased == 1
+        assert said_in(log, "run/open") == ["one", None]
+        assert take(log, other, together=True).filled == 0
+        assert said_in(log, "run/open") == ["one", None]
+
+
+def said_in(log: EventLog, stream: str) -> list[str | None]:
+    return [log.text(event.data["text"]["$ref"]) for event in log.read(stream=stream)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_was_not_sent_takes_nothing_away_and_may_come_later(
+    other: Path, path: Path, tmp_path: Path, together: bool
+) -> None:
+    without = tmp_path / "without.db"
+    with opened(without) as log:
+        taken = take_stripped(log, other, together=together)
+        assert (taken.added, taken.withheld, taken.erased) == (6, 4, 0)
+        assert said_in(log, "run/open") == [None, None]
+        assert (log.verify(erasures=ERASURES).ok, log.verify().withheld) == (True, 4)
+    with opened(path) as log:
         take(log, other)
-        assert take(log, erased).erased == 0
-        assert [log.text(e.data["text"]["$ref"]) for e in log.read(stream="run/open")] == [
-            "one",
-            "three",
-        ]
+        before = facts(log)
+        for taken in (take(log, without, together=together), take_stripped(log, other)):
+            assert (taken.erased, taken.withheld, taken.filled) == (0, 0, 0)
+        assert facts(log) == before
+    with opened(without) as log:
+        assert take(log, other, together=together).filled == 4
+        assert facts(log) == before
+        assert take(log, other, together=together).filled == 0
 
 
-def _record(texts: int) -> Append:
-    return Append("journal/erased", [NewEvent("erased", {"texts": texts})])
+def test_only_a_text_that_fits_its_reference_fills_a_gap(
+    other: Path, path: Path, tmp_path: Path
+) -> None:
+    forged = tmp_path / "forged.db"
+    shutil.copy(other, forged)
+    with closing(sqlite3.connect(forged)) as raw, raw:
+        raw.execute("DROP TRIGGER contents_update")
+        raw.execute("UPDATE contents SET body = 'forged' WHERE body = 'three'")
+    with opened(path) as log:
+        take_stripped(log, other)
+        refused = take(log, forged).refused
+        assert [r.stream for r in refused] == ["run/open"]
+        assert "does not match its reference" in refused[0].reason
+        # Another stream brought what both refer to.
+        assert said_in(log, "run/open") == ["one", None]
+    with closing(sqlite3.connect(path)) as raw, pytest.raises(sqlite3.IntegrityError, match="kept"):
+        raw.execute("UPDATE contents SET body = 'forged'")
+
+
+def test_what_was_withheld_and_is_erased_never_comes(other: Path, path: Path) -> None:
+    with opened(path) as log:
+        take_stripped(log, other)
+        assert log.erase(log.erasable(["run/open"]), _record).texts == 1
+        assert take(log, other).filled == 3
+        assert said_in(log, "run/open") == ["one", None]
+
+
+def test_a_row_that_was_emptied_by_something_else_may_be_filled(other: Path, path: Path) -> None:
+    with opened(path) as log:
+        take(log, other)
+        log.erase(log.erasable(matches=lambda text: text == "one"), _record)
+        with closing(sqlite3.connect(path)) as raw, raw:
+            raw.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
+        # Nor does a copy of it erase what it lost.
+        with opened(other) as theirs:
+            assert take(theirs, path).erased == 1
+            assert said_in(theirs, "run/open") == [None, "three"]
+        assert take(log, other).filled == 3
+        assert said_in(log, "run/open") == [None, "three"]
+
+
+WHOLE = ("one", "two", "three", "four")
+
+
+@settings(max_examples=40)
+@given(
+    copies=st.lists(
+        st.tuples(st.booleans(), st.frozensets(st.sampled_from(WHOLE), max_size=2)),
+        min_size=1,
+        max_size=5,
+    ),
+    seed=st.integers(0, 1_000),
+)
+def test_erased_wins_over_present_and_present_over_withheld(
+    copies: list[tuple[bool, frozenset[str]]], seed: int
+) -> None:
+    """Whatever copies are taken, with texts or without, purged or not, in whatever order."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with opened(folder / "origin.db") as log:
+            log.append("run/1", [said(text) for text in WHOLE[:2]], seal=True)
+            log.append("run/2", [said(text) for text in WHOLE[1:]])
+        files = []
+        for number, (has_texts, purged) in enumerate(copies):
+            files.append((folder / f"{number}.db", has_texts))
+            shutil.copy(folder / "origin.db", files[-1][0])
+            with opened(files[-1][0]) as log:
+                for text in purged:
+                    found = log.erasable(matches=lambda body, gone=text: body == gone)
+                    log.erase(found, lambda refs: Append(f"journal/{uuid7()}", [erased(refs)]))
+        gone = frozenset[str]().union(*(purged for _, purged in copies))
+        here = frozenset(WHOLE) - gone if any(has_texts for has_texts, _ in copies) else frozenset()
+        results = []
+        for order in range(2):
+            shuffled = [*files, *files]
+            random.Random(seed + order).shuffle(shuffled)
+            with opened(folder / f"merged-{order}.db") as log:
+                for file, has_texts in shuffled:
+                    taken = take(log, file) if has_texts else take_stripped(log, file)
+                    assert taken.refused == []
+                checked = log.verify(erasures=ERASURES)
+                assert checked.ok
+                assert (checked.erased, checked.texts) == (len(gone), len(here))
+                assert checked.withheld == 4 - len(gone | here)
+                assert {*said_in(log, "run/1"), *said_in(log, "run/2")} - {None} == here
+                results.append(facts(log))
+        assert results[0] == results[1]
+
+
+def _record(texts: list[str]) -> Append:
+    return Append("journal/erased", [erased(texts)])
+
+
+def erased(texts: list[str]) -> NewEvent:
+    return NewEvent("erased", {"texts": texts})
 
 
 steps = st.lists(
@@ -336,7 +510,7 @@ def test_shuffled_overlapping_pieces_make_the_one_history(
         random.Random(seed).shuffle(pieces)
         with opened(Path(folder) / "merged.db") as merged, opened(whole) as log:
             for piece in pieces:
-                assert take(merged, piece, erase=True).refused == []
+                assert take(merged, piece).refused == []
             expected = facts(log)
             assert facts(merged) == expected
             merged.rebuild()

@@ -34,6 +34,7 @@ def import_command(
     from kindlm.cli.console import make_console, note, warn
     from kindlm.cli.history import or_fail
     from kindlm.cli.importing import import_file
+    from kindlm.cli.merging import withheld
     from kindlm.cli.shown_path import db_option
     from kindlm.recording.project import find_project
     from kindlm.wording import count
@@ -48,6 +49,9 @@ def import_command(
     for warning in imported.warnings:
         warn(warning, console=console)
     known = f"; {imported.known:,} were there already" if imported.known else ""
-    note(f"{count(imported.added, 'event')} imported{known}.", console)
+    filled = f"; {count(imported.filled, 'withheld text')} filled in" if imported.filled else ""
+    note(f"{count(imported.added, 'event')} imported{known}{filled}.", console)
+    if imported.withheld:
+        warn(*withheld(imported.withheld, file), console=console)
     for run in imported.runs:
         note(f"See it with: kindlm show {run}{db_option(db)}", console)

@@ -24,7 +24,7 @@ def merge_command(
 
     from kindlm.cli.console import make_console, note, show, warn
     from kindlm.cli.history import or_fail
-    from kindlm.cli.merging import explained, merge_histories
+    from kindlm.cli.merging import explained, merge_histories, withheld
     from kindlm.cli.search_index import forget_erased
     from kindlm.cli.shown_path import db_option
     from kindlm.recording.project import find_project
@@ -35,12 +35,15 @@ def merge_command(
     refused = []
     console = make_console()
     merged = or_fail(merge_histories(files, project.database))
-    if any(taken.erased for _, taken in merged):
+    if any(taken.erased or taken.filled for _, taken in merged):
         forget_erased(project.database)
     for file, taken in merged:
         known = f"; {taken.known:,} were there already" if taken.known else ""
         erased = f"; {count(taken.erased, 'text')} erased, as there" if taken.erased else ""
-        note(f"{file}: {count(taken.added, 'event')} merged{known}{erased}.", console)
+        filled = f"; {count(taken.filled, 'withheld text')} filled in" if taken.filled else ""
+        note(f"{file}: {count(taken.added, 'event')} merged{known}{erased}{filled}.", console)
+        if taken.withheld:
+            warn(*withheld(taken.withheld, file), console=console)
         for refusal in taken.refused:
             problem = explained(file, refusal)
             if refusal.kind == "going on":

@@ -9,13 +9,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kindlm.history.queries import among
 from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.sealing import SEALED_HEADS
+from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.history.statistics import wilson_interval
 from kindlm.reports.compliance.guardrails import read_checks, read_gates
 from kindlm.reports.compliance.over_time import read_baseline, read_history
@@ -32,7 +32,7 @@ from kindlm_store import verify_file
 __all__ = ["read_facts", "template_of"]
 
 _CONFIG = """
-SELECT c.body FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
+SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
 """
 
 _MODELS = """
@@ -88,8 +88,8 @@ def read_facts(
     that is a regression, None for the default.
     """
     db = view.db
-    config = _config(db, suite)
-    compliance = _section(config or {}, "config", "compliance")
+    config, gone = _config(db, suite)
+    compliance = _section(config, "config", "compliance")
     metadata = _section(compliance, "metadata")
     unfinished = view.missing_of(suite) > 0
     planned = _planned(db, suite) if unfinished else {}
@@ -108,7 +108,8 @@ def read_facts(
         "suite": {
             **_suite(suite),
             "unfinished": unfinished,
-            "erased": config is None,
+            "erased": gone == "erased",
+            "withheld": gone == "withheld",
             # Of a run that did not come to its end the plan tells, not what was done of it.
             "repeats": sorted(set(planned.values()) or {each["repeats"] for each in tests}),
         },
@@ -134,7 +135,7 @@ def read_facts(
 
 def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
     """Return the template that a suite was recorded with, its file and its text, if it has one."""
-    config = _config(view.db, suite) or {}
+    config, _ = _config(view.db, suite)
     compliance = _section(config, "config", "compliance")
     source = config.get("reportTemplate")
     if compliance.get("framework") != "custom" or not isinstance(source, str) or not source:
@@ -142,16 +143,18 @@ def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
     return str(compliance.get("template")), source
 
 
-def _config(db: sqlite3.Connection, suite: SuiteView) -> Mapping[str, Any] | None:
-    """Return the configuration as it was recorded; {} where there is none, None if erased."""
+def _config(
+    db: sqlite3.Connection, suite: SuiteView
+) -> tuple[Mapping[str, Any], Literal["erased", "withheld"] | None]:
+    """Return the configuration as it was recorded, {} where there is none; and why it is gone."""
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
     if row is not None and row[0] is None:
-        return None
+        return {}, "erased" if row[1] is None else "withheld"
     try:
         config = json.loads(row[0]) if row else {}
     except (ValueError, RecursionError):
-        return {}
-    return config if isinstance(config, dict) else {}
+        return {}, None
+    return config if isinstance(config, dict) else {}, None
 
 
 def _stated(value: Any) -> Any:
@@ -253,7 +256,7 @@ def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
             "  FROM streams WHERE name = ?",
             (stream,),
         ).fetchone()
-        found = verify_file(file, stream, claims=SEALED_HEADS)
+        found = verify_file(file, stream, claims=SEALED_HEADS, erasures=PURGES)
         audit.append(
             {
                 "run": run,
@@ -261,6 +264,7 @@ def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
                 "head": row["head"],
                 "sealed": bool(row["sealed"]),
                 "erased": found.erased,
+                "withheld": found.withheld,
                 "verified": found.ok,
                 "problems": [problem.what for problem in found.problems[:5]],
                 "source": run not in view.runs,

@@ -286,7 +286,10 @@ LOOKS: dict[Kind, Look] = {
     Kind.OTHER_BEHAVIOUR: Look("Same result, other behaviour", "~", "yellow"),
     Kind.OTHER_CHECKS: Look("Same result, other checks", "~", "yellow"),
     Kind.ERASED: Look(
-        "Same result; behaviour can not be compared, texts were erased", "?", "yellow", listed=True
+        "Same result; behaviour can not be compared, texts were erased or withheld",
+        "?",
+        "yellow",
+        listed=True,
     ),
     Kind.IMPROVED: Look("Improved", "↑", "green"),
     Kind.ADDED: Look("Added", "+", "green", listed=True),
@@ -319,10 +322,10 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
     if other := diff.kinds.get(Kind.OTHER_CHECKS):
         verb = "checks" if len(other) == 1 else "check"
         erased = sum(test.behaviour.erased for test in other)
-        aside = f" ({erased:,} of them with texts erased)" if erased else ""
+        aside = f" ({erased:,} of them with texts erased or withheld)" if erased else ""
         yield f"{count(len(other), 'test')} {verb} something else with the same result{aside}"
     if number := kinds.get(Kind.ERASED):
-        yield f"{count(number, 'test')} with the same result, whose texts were erased"
+        yield f"{count(number, 'test')} with the same result, whose texts were erased or withheld"
     if improved := diff.kinds.get(Kind.IMPROVED):
         yield f"{count(len(improved), 'test')} improved ({_how_sure(improved)})"
     if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):

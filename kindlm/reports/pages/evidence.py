@@ -25,7 +25,7 @@ def excerpts_of(
             continue
         text = source_text(evidence["source"], execution, tools)
         if text is None:
-            yield where, "", "[erased]", ""
+            yield where, "", "[erased or withheld]", ""
             continue
         shown, start, end = mask.text(text), evidence["start"], evidence["end"]
         yield (
