@@ -7,27 +7,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
 
-from scenario_departures import DEPARTURES, scenario_vectors
+from scenario_departures import DEPARTURES, NO_TREES
+from vector_cases import OURS, cases_of, departing
 
 __all__ = ["departures_table"]
 
 
 def departures_table() -> str:
-    """Return a line on how many cases there are, and a row for each departure."""
-    vectors = list(scenario_vectors())
-    told = [
-        (vector["id"], vector["area"], vector.get("note", ""), DEPARTURES[vector["id"]])
-        for vector in vectors
-        if vector["id"] in DEPARTURES
-    ]
-    rows = [
-        f"| `{name}` | `{area}` | {_cell(there)} | {_cell(here.rule)} |"
-        for name, area, there, here in told
-    ]
+    """Return a line on how many cases there are, and a row for each one that a rule is about."""
+    cases = cases_of("scenario.jsonl", within=OURS)
+    rows = []
+    for case in cases:
+        rules = [rule.rule for rule in departing(case, DEPARTURES)[1]]
+        if case["area"] == "discover.rank":
+            rules = [NO_TREES]
+        if rules:
+            told = (case.get("note", ""), "; ".join(rules))
+            there, here = (text.replace("|", "\\|") for text in told)
+            rows.append(f"| `{case['id']}` | `{case['area']}` | {there} | {here} |")
     head = "| case | about | seen there | in kindlm |\n| --- | --- | --- | --- |"
-    counted = f"Of {len(vectors)} cases, these are the {len(rows)} that kindlm departs from:"
+    counted = f"Of {len(cases)} cases, these are the {len(rows)} that kindlm departs from:"
     return "\n".join([counted, "", head, *rows]) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

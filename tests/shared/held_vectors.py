@@ -1,42 +1,46 @@
-"""Which vectors of a file the tests are run with."""
+"""Which cases of a file of vectors the tests are run with."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Held", "held", "vectors"]
+from vector_cases import Departure, safely
+
+__all__ = ["Held", "held"]
 
 _VECTORS: Final = Path(__file__).parents[1] / "vectors"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one test is run with: the vectors of these areas, or ids, and its departures."""
+    """What one test is run with: the cases of these areas for which `where` holds."""
 
-    names: frozenset[str]
-    departures: Mapping[str, Any]
+    name: str
+    areas: frozenset[str]
+    departures: tuple[Departure, ...]
+    where: Callable[[dict[str, Any]], bool]
 
-
-def vectors(file: str) -> list[dict[str, Any]]:
-    """Return the vectors of a file of the repository."""
-    lines = (_VECTORS / "data" / file).read_text("utf-8").split("\n")
-    return [json.loads(line) for line in lines if line]
+    def serves(self, case: dict[str, Any]) -> bool:
+        return case["area"] in self.areas and safely(self.where, case)
 
 
 def held(file: str) -> Iterator[Held]:
     """Yield what each test of a file of vectors is run with."""
-    format_name = Path(file).stem
-    for path in sorted(_VECTORS.glob(f"test_{format_name}_*.py")):
+    for path in sorted(_VECTORS.glob(f"test_{Path(file).stem}_*.py")):
         for name, value in _loaded(path).items():
             for mark in getattr(value, "pytestmark", ()) if name.startswith("test_") else ():
                 if mark.name == "vectors" and mark.args[0] == file:
-                    yield Held(frozenset(mark.args[1:]), mark.kwargs.get("departures", {}))
+                    yield Held(
+                        f"{path.stem}::{name}",
+                        frozenset(mark.args[1:]),
+                        tuple(mark.kwargs.get("departures", ())),
+                        mark.kwargs.get("where", lambda case: True),
+                    )
 
 
 def _loaded(path: Path) -> dict[str, Any]:

@@ -1,126 +1,220 @@
-"""Where kindlm does otherwise than the cases of scenarios expect, with why: the departures table.
+"""Where kindlm does otherwise than cases of scenarios expect, as rules: the departures table.
 
-`docs/departures.md` is made of it. Each value here is held by the test of its case, in place of the
-value that the case has.
+`docs/departures.md` is made of it. Each rule says by the input and the expected values of a case
+whether it is about it, and what kindlm does instead, which the test of the case is held to.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["DEPARTURES", "Departure", "scenario_vectors"]
+from vector_cases import Departure
 
-_FILE: Final = Path(__file__).parents[1] / "vectors" / "data" / "scenario.jsonl"
+__all__ = [
+    "AGENTS", "CHECKS", "COMMANDS", "COMPARED", "DEPARTURES", "FOUND", "GENERATED", "LABELS",
+    "NO_TREES", "REPORTS", "TITLES", "TRIALS", "is_twice",
+]  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """What kindlm does, and what stands for it in the case's `expected`, by its names.
-
-    Names that the case does not have tell more of what kindlm does. Without any values there is
-    nothing of the kind in kindlm, and no test.
-    """
-
-    rule: str
-    ours: Mapping[str, Any] = field(default_factory=dict)
-
-    def of(self, vector: dict[str, Any]) -> dict[str, Any]:
-        """Return the case with what kindlm is expected to do."""
-        return vector | {"expected": vector["expected"] | dict(self.ours)}
-
-
-def scenario_vectors() -> Iterator[dict[str, Any]]:
-    """Yield the cases of the repository."""
-    for line in _FILE.read_text("utf-8").split("\n"):
-        if line:
-            yield json.loads(line)
-
+Case = dict[str, Any]
 
 _ASKED_AGAIN: Final = (
     "what is no judgement is asked for once more; after that nothing is decided, and the execution "
     "is errored"
 )
-_UNDECIDED: Final = {"outcome": "inconclusive", "judge_calls": 2}
-_DOES_NOT_PASS: Final = {**_UNDECIDED, "passed": False, "reasoning": None}
-_TEXT: Final = "a text is kept as it is"
+_UNDECIDED: Final = {"outcome": "inconclusive", "judge_calls": 2, "passed": False, "reasoning": ...}
 _NO_CODE: Final = "the model writes no code: files are made of a template, with its texts as data"
-_NO_TREES: Final = "no source trees are read: what an agent is for is told, or asked"
-_SUSPECTED: Final = (
-    "a score that dropped is a regression, but in one sample only a suspected one: it fails "
-    "`kindlm diff --fail-on any`"
-)
-_NO_SUMS: Final = "each execution has its latency and the scores of its checks; they are not summed"
+NO_TREES: Final = "no source trees are read: what an agent is for is told, or asked"
 _WORDS: Final = "`latest` and `previous` are about runs, whatever their labels"
 
 
-def _sums(total: int, passed: int) -> dict[str, Any]:
-    numbers = {"total": total, "passed": passed, "failed": total - passed}
-    return {**numbers, "avgScore": None, "totalDuration": None}
+def _reply(case: Case) -> Any:
+    """Return what a judge replies, as the JSON object that it is; another reply raises."""
+    read = json.loads(case["input"]["judge_reply"])
+    if not isinstance(read, dict):
+        raise TypeError
+    return read
 
 
-def _sent(*said: tuple[str, str]) -> dict[str, Any]:
-    return {"messages": [{"role": role, "content": text} for role, text in said]}
+def _is_object(case: Case) -> bool:
+    try:
+        _reply(case)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
-DEPARTURES: Final[Mapping[str, Departure]] = {
-    "fab-assert-021": Departure(
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_DECISIONS: Final = {
+    "assert.sentiment": "matches",
+    "assert.guardrail": "passed",
+    "assert.factuality": "factual",
+}
+"""What a judge decides, by its name there."""
+
+
+def _decision(case: Case) -> bool:
+    return bool(_reply(case)[_DECISIONS[case["area"]]])
+
+
+def _is_asked(case: Case) -> bool:
+    return "judge_reply" in case["input"] and case["area"] != "assert.custom"
+
+
+CHECKS: Final = (
+    Departure(
         "tokens that were not reported are not taken for none: nothing is decided",
+        lambda case: (
+            case["area"] == "assert.tokenUsage" and "tokenUsage" not in case["input"]["response"]
+        ),
         {"passed": False, "outcome": "inconclusive"},
     ),
-    "fab-judge-005": Departure(_ASKED_AGAIN, _UNDECIDED),
-    "fab-judge-006": Departure(f"a score is a number; {_ASKED_AGAIN}", _DOES_NOT_PASS),
-    "fab-judge-007": Departure(f"a score is on its scale; {_ASKED_AGAIN}", _DOES_NOT_PASS),
-    "fab-judge-008": Departure(
+    Departure(
         "a judge that fails is asked once more; after that nothing is decided, and the execution "
         "is errored",
+        lambda case: _is_asked(case) and isinstance(case["input"]["judge_reply"], dict),
         _UNDECIDED,
     ),
-    "fab-judge-015": Departure(_ASKED_AGAIN, _UNDECIDED),
-    "fab-judge-017": Departure("what the judge decides is what counts", {"passed": False}),
-    "fab-judge-021": Departure(
+    Departure(
+        _ASKED_AGAIN,
+        lambda case: (
+            _is_asked(case)
+            and isinstance(case["input"]["judge_reply"], str)
+            and not _is_object(case)
+        ),
+        _UNDECIDED,
+    ),
+    Departure(
+        f"a score is a number; {_ASKED_AGAIN}",
+        lambda case: case["area"] == "assert.llmJudge" and not _is_number(_reply(case)["score"]),
+        _UNDECIDED,
+    ),
+    Departure(
+        f"a score is on its scale; {_ASKED_AGAIN}",
+        lambda case: (
+            case["area"] == "assert.llmJudge"
+            and _is_number(_reply(case)["score"])
+            and not 0 <= _reply(case)["score"] <= 5
+        ),
+        _UNDECIDED,
+    ),
+    Departure(
+        "what the judge decides is what counts",
+        lambda case: _decision(case) != case["expected"]["passed"],
+        lambda case: {"passed": _decision(case)},
+    ),
+    Departure(
         "a check of your own that raises decides nothing, and the execution is errored",
+        lambda case: str(case["input"]["arg"]["returns"]).startswith("throws"),
         {"outcome": "inconclusive"},
     ),
-    "fab-http-020": Departure(
-        "arguments may be JSON text", {"toolCalls": [{"name": "t1", "arguments": {"x": 1}}]}
+)
+
+
+def _calls(case: Case) -> list[Case]:
+    found: list[Case] = case["input"]["body"]["tool_calls"]
+    return found
+
+
+def _nested_calls(case: Case) -> list[Case]:
+    message = case["input"]["body"]["choices"][0]["message"]
+    return [
+        {"name": call["function"]["name"], "arguments": json.loads(call["function"]["arguments"])}
+        for call in message["tool_calls"]
+    ]
+
+
+def _with_json_arguments(case: Case) -> list[Case]:
+    told = case["expected"]["toolCalls"]
+    return [
+        {**one, "arguments": json.loads(call["arguments"])}
+        if isinstance(call.get("arguments"), str)
+        else one
+        for one, call in zip(told, _calls(case), strict=True)
+    ]
+
+
+_SPELT: Final = {"input_tokens": "input", "output_tokens": "output"}
+
+
+def _usage(case: Case) -> Case:
+    usage = case["input"]["body"]["usage"]
+    return {"input": usage["input_tokens"], "output": usage["output_tokens"],
+            "total": usage["input_tokens"] + usage["output_tokens"]}  # fmt: skip
+
+
+def _sent_once(bodies: list[Case]) -> list[Case]:
+    """Return requests without what is sent twice, one directly after the other."""
+    return [
+        {
+            **body,
+            "messages": [
+                message
+                for at, message in enumerate(body["messages"])
+                if not at or message != body["messages"][at - 1]
+            ],
+        }
+        for body in bodies
+    ]
+
+
+AGENTS: Final = (
+    Departure(
+        "arguments may be JSON text",
+        lambda case: any(isinstance(call.get("arguments"), str) for call in _calls(case)),
+        lambda case: {"toolCalls": _with_json_arguments(case)},
     ),
-    "fab-http-021": Departure(
+    Departure(
         "tool calls are read where OpenAI has them, too",
-        {"toolCalls": [{"name": "t1", "arguments": {}}]},
+        lambda case: bool(_nested_calls(case)),
+        lambda case: {"toolCalls": _nested_calls(case)},
     ),
-    "fab-http-023": Departure(
+    Departure(
         "usage is read under either spelling",
-        {"tokenUsage": {"input": 5, "output": 6, "total": 11}},
+        lambda case: _SPELT.keys() <= case["input"]["body"]["usage"].keys(),
+        lambda case: {"tokenUsage": _usage(case)},
     ),
-    "fab-http-033": Departure(_TEXT, {"text": "line one\n\n   line two\n"}),
-    "fab-http-034": Departure(_TEXT, {"text": "Options:\n1: red\n2: blue\n"}),
-    "fab-http-038": Departure(
+    Departure(
+        "a text is kept as it is",
+        lambda case: (
+            case["input"]["content_type"].startswith("text/plain")
+            and not case["expected"].get("raises")
+        ),
+        lambda case: {"text": case["input"]["body"]},
+    ),
+    Departure(
         "latency is the time until the whole answer was there",
+        lambda case: case["expected"]["measured_is_time_to_headers"],
         {"measured_is_time_to_headers": False},
     ),
-    "fab-run-004": Departure(
+    Departure(
+        "a message is sent once",
+        lambda case: case["area"] == "runner+adapter.http",
+        lambda case: {"bodies": _sent_once(case["expected"]["bodies"])},
+    ),
+)
+
+
+TRIALS: Final = (
+    Departure(
         "an error of the agent makes the execution errored, and so does an agent that does not "
         "answer in time; a score that was not decided is null",
+        lambda case: (
+            "adapter raises" in case["input"]["steps"][0] and not case["expected"]["assertions"]
+        ),
         {"score": None, "status": "errored"},
     ),
-    "fab-run-014": Departure(
-        "a message is sent once",
-        {
-            "bodies": [
-                _sent(("user", "one")),
-                _sent(("user", "one"), ("assistant", "ok"), ("user", "two")),
-            ]
-        },
+    Departure(
+        "checks belong to their trial",
+        lambda case: bool(case["expected"]["results"]) and case["area"] == "runner.parallel",
+        lambda case: {"results": [[one[0], True, 1, None] for one in case["expected"]["results"]]},
     ),
-    "fab-run-015": Departure(
-        "checks belong to their trial", {"results": [["A", True, 1, None], ["B", True, 1, None]]}
-    ),
-    "fab-run-016": Departure(
+    Departure(
         "a trial begins as soon as another one ends",
+        lambda case: case["expected"]["scheduling"] == "fixed batches",
         {
             "order": [
                 ["start", "A"],
@@ -129,103 +223,167 @@ DEPARTURES: Final[Mapping[str, Departure]] = {
                 ["start", "C"],
                 ["end", "C"],
                 ["end", "A"],
-            ]
+            ],
+            "scheduling": "a pool",
         },
     ),
-    "fab-run-018": Departure("scores are recorded", {"score_recorded_in_result": True}),
-    "fab-load-001": Departure(
+    Departure(
+        "scores are recorded",
+        lambda case: not case["expected"]["score_recorded_in_result"],
+        {"score_recorded_in_result": True},
+    ),
+)
+
+
+TITLES: Final = ("Refund flow", "dflt", "four", "named", "two-a", "two-b", "x1", "x2")
+"""What the scenarios are called that stand in the files of the cases."""
+
+FOUND: Final = (
+    Departure(
         "YAML files and all functions of a file are found",
-        {"scenarios": ["Refund flow", "dflt", "four", "named", "two-a", "two-b", "x1", "x2"]},
+        lambda case: bool(case["input"]["files"]),
+        {"scenarios": list(TITLES)},
     ),
-    "fab-load-003": Departure(
-        "tests are selected by their names, too", {"scenarios": ["Refund flow"]}
+    Departure(
+        "tests are selected by their names, too",
+        lambda case: any(case["input"]["filter"] in title for title in TITLES),
+        lambda case: {"scenarios": [title for title in TITLES if case["input"]["filter"] in title]},
     ),
-    "fab-load-004": Departure(
+    Departure(
         "tests are selected by their path in the project, and a selection that nothing fits is an "
         "error",
+        lambda case: "parent" in case["input"]["filter"],
         {"scenarios": []},
     ),
-    "fab-diff-004": Departure(_SUSPECTED, {"hasRegressions": False}),
-    "fab-diff-007": Departure(
-        "what differs from the threshold by rounding alone is on it",
-        {
-            "scenarios": [
-                {
-                    "scenario": "s",
-                    "status": "stable",
-                    "scoreDelta": -0.050000000000000044,
-                    "passFlipped": False,
-                }
-            ],
-            "summary": {
-                "total": 1,
-                "regressions": 0,
-                "improvements": 0,
-                "stable": 1,
-                "added": 0,
-                "removed": 0,
-            },
-            "hasRegressions": False,
-        },
-    ),
-    "fab-diff-010": Departure(
-        "a score that dropped is a suspected regression although the test passes now",
-        {
-            "scenarios": [
-                {"scenario": "s", "status": "regression", "scoreDelta": -0.7, "passFlipped": True}
-            ],
-            "summary": {
-                "total": 1,
-                "regressions": 1,
-                "improvements": 0,
-                "stable": 0,
-                "added": 0,
-                "removed": 0,
-            },
-        },
-    ),
-    "fab-diff-013": Departure(
+)
+
+
+def _limit(case: Case) -> float:
+    return float(case["input"].get("threshold", 0.05))
+
+
+def _changed(case: Case, of: str, *, status: str, **values: Any) -> Case:
+    """Return a comparison in which scenarios of one status have another one."""
+    told = [
+        {**one, "status": status} if _is(of, one, _limit(case)) else one
+        for one in case["expected"]["scenarios"]
+    ]
+    counts = {"regressions": "regression", "improvements": "improvement", "stable": "stable",
+              "added": "added", "removed": "removed"}  # fmt: skip
+    statuses = [one["status"] for one in told]
+    summary = {"total": len(told), **{name: statuses.count(word) for name, word in counts.items()}}
+    return {"scenarios": told, "summary": summary, **values}
+
+
+def _is(of: str, one: Case, limit: float) -> bool:
+    """Tell whether a scenario is a drop of a kind."""
+    delta, flipped = one["scoreDelta"], one["passFlipped"]
+    if delta is None:
+        return False
+    if of == "at the threshold":
+        return one["status"] == "regression" and not flipped and abs(delta + limit) < 1e-9
+    return one["status"] == "improvement" and flipped and delta < -limit
+
+
+def _has(of: str, case: Case) -> bool:
+    return any(_is(of, one, _limit(case)) for one in case["expected"]["scenarios"])
+
+
+def _is_sure(case: Case) -> bool:
+    """Tell whether a test fails that passed before: that, one sample shows."""
+    before = {name: passed for name, passed, _ in case["input"]["before"]}
+    return any(before.get(name) and not passed for name, passed, _ in case["input"]["after"])
+
+
+def is_twice(case: Case) -> bool:
+    """Tell whether a title stands twice on a side of a comparison."""
+    return case["area"] == "diff" and any(
+        len({name for name, *_ in case["input"][side]}) < len(case["input"][side])
+        for side in ("before", "after")
+    )
+
+
+def _by_function(case: Case) -> Case:
+    """Return the comparison of scenarios that are known by their places, not by their titles."""
+    before, after = case["input"]["before"], case["input"]["after"]
+    told = []
+    for at in range(max(len(before), len(after))):
+        one: Case = {"scenario": f"test_{at}", "scoreDelta": None, "passFlipped": None}
+        if at >= len(after):
+            one["status"] = "removed"
+        elif at >= len(before):
+            one["status"] = "added"
+        else:
+            delta = int(after[at][1]) - int(before[at][1])
+            status = {-1: "regression", 0: "stable", 1: "improvement"}[delta]
+            one |= {"status": status, "scoreDelta": delta, "passFlipped": bool(delta)}
+        told.append(one)
+    fails = any(one["status"] in {"regression", "removed"} for one in told)
+    made = _changed({**case, "expected": {"scenarios": told}}, "none", status="")
+    return {**made, "hasRegressions": fails}
+
+
+COMPARED: Final = (
+    Departure(
         "a test is known by its file, its function and its case, so that two of one title are two "
         "tests; one that is not there any more is told, and fails the comparison",
-        {
-            "scenarios": [
-                {"scenario": "test_0", "status": "stable", "scoreDelta": 0, "passFlipped": False},
-                {
-                    "scenario": "test_1",
-                    "status": "removed",
-                    "scoreDelta": None,
-                    "passFlipped": None,
-                },
-            ],
-            "summary": {
-                "total": 2,
-                "regressions": 0,
-                "improvements": 0,
-                "stable": 1,
-                "added": 0,
-                "removed": 1,
-            },
-            "hasRegressions": True,
-        },
+        is_twice,
+        _by_function,
     ),
-    "fab-diff-016": Departure(_SUSPECTED, {"hasRegressions": False}),
-    "fab-report-001": Departure(
-        _NO_SUMS,
-        {
-            "top_keys": ["schemaVersion", "kindlm", "run", "summary", "gates", "tests", "errors"],
-            "summary": _sums(2, 1),
-        },
+    Departure(
+        "what differs from the threshold by rounding alone is on it",
+        lambda case: not is_twice(case) and _has("at the threshold", case),
+        lambda case: _changed(case, "at the threshold", status="stable"),
     ),
-    "fab-report-002": Departure(
-        "a run without any test is an error, and has no report", {"summary": None}
+    Departure(
+        "a score that dropped is a suspected regression although the test passes now",
+        lambda case: not is_twice(case) and _has("while it passes now", case),
+        lambda case: _changed(case, "while it passes now", status="regression"),
     ),
-    "fab-report-003": Departure(
+    Departure(
+        "a score that dropped is a regression, but in one sample only a suspected one: it fails "
+        "`kindlm diff --fail-on any`",
+        lambda case: (
+            not is_twice(case)
+            and not _is_sure(case)
+            and case["expected"]["summary"]["removed"] == 0
+        ),
+        {"hasRegressions": False},
+    ),
+)
+
+
+def _sums(case: Case) -> Case:
+    results = [passed for _, passed, *_ in case["input"]["results"]]
+    numbers = {
+        "total": len(results), "passed": results.count(True), "failed": results.count(False)
+    }  # fmt: skip
+    return {
+        "top_keys": ["schemaVersion", "kindlm", "run", "summary", "gates", "tests", "errors"],
+        "summary": {**numbers, "avgScore": None, "totalDuration": None},
+    }
+
+
+REPORTS: Final = (
+    Departure(
+        "each execution has its latency and the scores of its checks; they are not summed",
+        lambda case: bool(case["input"]["results"]),
+        _sums,
+    ),
+    Departure(
+        "a run without any test is an error, and has no report",
+        lambda case: case["input"]["results"] == [],
+        {"summary": None},
+    ),
+    Departure(
         "the page holds no data beside what it shows, and all of that is escaped",
+        lambda case: case["area"] == "report.html",
         {"raw_script_breakout_in_embedded_json": False, "tool_name_escaped": True},
     ),
-    "fab-report-005": Departure(
+    Departure(
         "the list says how many repeats of each test passed; what is errored is told as that, and "
         "has no score; names are whole",
+        lambda case: case["area"] == "report.terminal",
         {
             "columns": [],
             "score_cells": [False, False],
@@ -235,58 +393,146 @@ DEPARTURES: Final[Mapping[str, Departure]] = {
             "summary_counts": {"total": 3, "passed": 1, "failed": 1, "errored": 1},
         },
     ),
-    "fab-gen-009": Departure(_NO_CODE, {"file": "test_tone_s1.py", "code": ""}),
-    "fab-gen-012": Departure(_NO_CODE, {"file": "test_tone_s1.py", "code": ""}),
-    "fab-gen-014": Departure(_NO_CODE, {"file": "test_tone_s1.py", "code": ""}),
-    "fab-disc-001": Departure(_NO_TREES),
-    "fab-disc-002": Departure(_NO_TREES),
-    "fab-disc-004": Departure(
+)
+
+
+def _option(case: Case, name: str) -> str | None:
+    """Return the value of an option in a command line, empty at its end."""
+    arguments = case["input"]["argv"]
+    if name not in arguments:
+        return None
+    return str([*arguments, ""][arguments.index(name) + 1])
+
+
+GENERATED: Final = (
+    Departure(
+        _NO_CODE,
+        lambda case: case["area"] == "gen.write",
+        {"file": "test_tone_s1.py", "code": ""},
+    ),
+    Departure(
         "what can not be read is an error, and no empty profile; a system prompt is read whole",
-        {"chars_sent": 16000, "tools": None, "constraints": None},
+        lambda case: (
+            case["area"] == "discover.extract" and not _is_json(case["input"]["llm_reply"])
+        ),
+        lambda case: {
+            "chars_sent": case["input"]["file_chars"],
+            "tools": None,
+            "constraints": None,
+        },
     ),
-    "fab-cli-001": Departure("a run with a test that fails ends with 1", {"exit_code": 1}),
-    "fab-cli-003": Departure(
-        "`--format` (`--reporter`) decides what is written to standard output",
-        {"stdout_is_json": True},
-    ),
-    "fab-cli-005": Departure(
-        "after the command, `--version` is another name of `--label`",
-        {"prints": "the report of the run foo", "tests_run": 1},
-    ),
-    "fab-cli-008": Departure(
-        "the history is there before anything is called", {"raises": False, "recorded": 1}
-    ),
-    "fab-cli-009": Departure(
-        "models of Ollama judge as others do", {"warning": False, "llm_assertions": "all pass"}
-    ),
-    "fab-cli-010": Departure("agents may be programs", {"raises": False}),
-    "fab-cli-013": Departure(
-        "the threshold of the configuration counts", {"status": "stable", "exit_code": 0}
-    ),
-    "fab-cli-014": Departure(
-        "`--format json` writes JSON alone to standard output", {"stdout_is_json": True}
-    ),
-    "fab-cli-020": Departure(
-        f"{_NO_TREES}: `--agent` comes before the agent of the configuration",
+    Departure(
+        f"{NO_TREES}: `--agent` comes before the agent of the configuration",
+        lambda case: "precedence" in case["expected"],
         {"precedence": ["--agent", "config.agent.url"]},
     ),
-    "fab-cli-021": Departure(
+    Departure(
         "a profile is made anew each time; the file is for people",
+        lambda case: case["expected"]["reuses_cached_profile"] or case["expected"]["warning"],
         {"warning": False, "reuses_cached_profile": False},
     ),
-    "fab-cli-022": Departure("the system prompt is read", {"file_read": True}),
-    "fab-cli-024": Departure(
+    Departure(
+        "the system prompt is read",
+        lambda case: (
+            _option(case, "--system-prompt") is not None and not case["expected"]["file_read"]
+        ),
+        {"file_read": True},
+    ),
+    Departure(
+        "nothing is installed, so that no package manager has to be known",
+        lambda case: "package_manager" in case["expected"],
+        {"package_manager": []},
+    ),
+)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+COMMANDS: Final = (
+    Departure(
+        "a run with a test that fails ends with 1",
+        lambda case: not case["input"]["outcome"].endswith(", 0 failed"),
+        {"exit_code": 1},
+    ),
+    Departure(
+        "`--format` (`--reporter`) decides what is written to standard output",
+        lambda case: _option(case, "--format") == "json",
+        {"stdout_is_json": True},
+    ),
+    Departure(
+        "after the command, `--version` is another name of `--label`",
+        lambda case: bool(_option(case, "--version")),
+        lambda case: {
+            "prints": f"the report of the run {_option(case, '--version')}",
+            "tests_run": 1,
+        },
+    ),
+    Departure(
+        "the history is there before anything is called",
+        lambda case: case["input"][".fabrik directory"] == "missing",
+        {"raises": False, "recorded": 1},
+    ),
+    Departure(
+        "models of Ollama judge as others do",
+        lambda case: case["input"]["config"]["llm"]["provider"] == "ollama",
+        {"warning": False, "llm_assertions": "all pass"},
+    ),
+    Departure(
+        "agents may be programs",
+        lambda case: case["input"]["config"]["agent"]["type"] == "subprocess",
+        {"raises": False},
+    ),
+    Departure(
+        "the threshold of the configuration counts",
+        lambda case: (
+            -case["input"]["scoreDelta"] < case["input"]["config.diff.regressionThreshold"]
+        ),
+        {"status": "stable", "exit_code": 0},
+    ),
+    Departure(
+        "`--format json` writes JSON alone to standard output",
+        lambda case: "--json" in case["input"]["argv"],
+        {"stdout_is_json": True},
+    ),
+    Departure(
         "a time that is no number is refused before anything runs. A timeout of the agent makes "
         "the execution errored, not failed",
+        lambda case: not (_option(case, "--timeout") or "0").isdigit(),
         {"all_time_out": False, "status_of_a_timeout": "errored"},
     ),
-    "fab-cli-025": Departure(
+    Departure(
         "less than one at once is refused before anything runs",
+        lambda case: int(_option(case, "--parallel") or 1) < 1,
         {"scenarios_run": 0, "sequential": None},
     ),
-    "fab-store-003": Departure(_WORDS, {"latest": "v1", "previous": "v2"}),
-    "fab-store-004": Departure(_WORDS, {"raises": False, "previous": "t1"}),
-    "fab-init-002": Departure(
-        "nothing is installed, so that no package manager has to be known", {"package_manager": []}
+)
+
+
+def _labels(case: Case) -> tuple[str, str]:
+    """Return the labels of the last two runs, the older one first."""
+    (before, _), (after, _) = case["input"]["saves"][-2:]
+    return before, after
+
+
+LABELS: Final = (
+    Departure(
+        _WORDS,
+        lambda case: case["input"]["resolve"] == ["latest", "previous"],
+        lambda case: {"latest": _labels(case)[1], "previous": _labels(case)[0]},
     ),
-}
+    Departure(
+        _WORDS,
+        lambda case: case["input"]["resolve"] == "previous" and len(case["input"]["saves"]) > 1,
+        lambda case: {"raises": False, "previous": case["input"]["saves"][-2][1]},
+    ),
+)
+
+DEPARTURES: Final = (
+    *CHECKS, *AGENTS, *TRIALS, *FOUND, *COMPARED, *REPORTS, *GENERATED, *COMMANDS, *LABELS,
+)  # fmt: skip

@@ -2,61 +2,130 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Final
 
 import pytest
-from scenario_departures import Departure
+from vector_cases import (
+    NoCounterpart,
+    Tracked,
+    UnknownInput,
+    cases_of,
+    departing,
+    is_ours,
+    safely,
+)
 
-_DATA = Path(__file__).parent / "data"
+_TESTS: Final = Path(__file__).parents[1]
+_PRODUCT: Final = ("kindlm", "kindlm_store", "kindlm_migrations")
+_NOT_SERVED: Final = "not served: "
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker that gives a test its cases."""
     config.addinivalue_line(
         "markers",
-        "vectors(file, *areas, departures): run with each `vector` of these areas, or ids, as it "
-        "is in the file; `departures` says by id which rule of ours differs, and is held to "
-        "differ: its values stand in those that the vector expects, or, of a text, the test fails",
+        "vectors(file, *areas, where, departures, ignores, beside): run with each case of these "
+        "areas of the file as `vector`, or with those of them for which `where` holds; "
+        "`departures` are the rules by which kindlm differs (vector_cases.Departure); `ignores` "
+        "names input, `beside` expected values, that this test does not have to look at",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each case that it names, by area or id."""
+    """Run a test once for each case that it serves."""
     marker = metafunc.definition.get_closest_marker("vectors")
     if marker is None:
         return
     file, *areas = marker.args
-    departures: Mapping[str, str | Departure] = marker.kwargs.get("departures", {})
+    where = marker.kwargs.get("where", lambda case: True)
     cases = [
-        _case(vector, departures.get(vector["id"]))
-        for vector in _read(file)
-        if {vector["area"], vector["id"]} & set(areas)
+        _parameter(case, marker.kwargs.get("departures", ()))
+        for case in cases_of(file)
+        if case["area"] in areas and safely(where, case)
     ]
     metafunc.parametrize("vector", cases)
 
 
-def _case(vector: dict[str, Any], departure: str | Departure | None) -> Any:
-    if isinstance(departure, Departure):
-        return pytest.param(departure.of(vector), id=vector["id"])
-    return pytest.param(vector, id=vector["id"], marks=_departs(departure))
+def _parameter(case: dict[str, Any], departures: Any) -> Any:
+    name = case["id"]
+    case, rules = departing(case, departures)
+    # An assertion may fail then, and nothing else: a crash is no rule of ours.
+    marks = [
+        pytest.mark.xfail(reason=rule.rule, strict=True, raises=AssertionError)
+        for rule in rules
+        if rule.ours is None
+    ]
+    return pytest.param(case, id=name, marks=marks)
 
 
-def _departs(rule: str | None) -> list[pytest.MarkDecorator]:
-    """Let an assertion fail, and nothing else: a crash is no rule of ours."""
-    if rule is None:
-        return []
-    return [pytest.mark.xfail(reason=rule, strict=True, raises=AssertionError)]
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    """Report a case that its test does not understand as not served, by name and with why.
+
+    That is input that is not there, that nobody has looked at, or that the code of the tests
+    stumbles over; what fails in kindlm is a failure.
+    """
+    marker = pyfuncitem.get_closest_marker("vectors")
+    if marker is None:
+        return (yield)
+    case = pyfuncitem.funcargs["vector"]
+    given = Tracked(case["input"])
+    expected = case["expected"]
+    if isinstance(expected, dict):
+        expected = Tracked(expected)
+    pyfuncitem.funcargs["vector"] = {**case, "input": given, "expected": expected}
+    try:
+        result = yield
+    except NoCounterpart as reason:
+        pytest.xfail(f"{_NOT_SERVED}{reason}")
+    except UnknownInput as reason:
+        _not_understood(str(reason))
+    except AssertionError:
+        raise
+    except Exception as error:
+        if not _is_of_tests(error.__traceback__):
+            raise
+        _not_understood(f"unknown input: {type(error).__name__}: {error}", error)
+    if unread := given.unread - set(marker.kwargs.get("ignores", ())):
+        _not_understood(f"unknown input: {', '.join(sorted(unread))}")
+    if isinstance(expected, Tracked) and (
+        unread := expected.unread - set(marker.kwargs.get("beside", ()))
+    ):
+        _not_understood(f"not compared: {', '.join(sorted(unread))}")
+    return result
 
 
-def _read(file: str) -> list[dict[str, Any]]:
-    given = os.environ.get("KINDLM_VECTORS")
-    path = (Path(given) if given else _DATA) / file
-    # Another folder need not have all files; one that is missed here would skip its tests.
-    if given and not path.exists():
-        return []
-    # Not splitlines(): texts hold other line separators of Unicode.
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+def _not_understood(why: str, error: Exception | None = None) -> None:
+    """End a test whose case is not understood; of our own cases, all have to be."""
+    if is_ours():
+        raise UnknownInput(why) from error
+    pytest.xfail(f"{_NOT_SERVED}{why}")
+
+
+def _is_of_tests(trace: TracebackType | None) -> bool:
+    """Tell whether the code of the tests raised, itself or by what it asked of a library."""
+    found = False
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if module in _PRODUCT:
+            found = False
+        elif Path(trace.tb_frame.f_code.co_filename).is_relative_to(_TESTS):
+            found = True
+        trace = trace.tb_next
+    return found
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what is not served, each by its name."""
+    told = sorted(
+        f"{report.nodeid.rpartition('::')[2]}: {report.wasxfail.removeprefix('reason: ')}"
+        for report in terminalreporter.stats.get("xfailed", ())
+        if _NOT_SERVED in report.wasxfail
+    )
+    if told:
+        terminalreporter.section(f"vectors not served: {len(told)}")
+        for line in told:
+            terminalreporter.write_line(line)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from vector_cases import Departure, known
 
 from kindlm.checks import CheckRunner
 from kindlm.checks.evalview_rules import look_at_turn, within
@@ -22,14 +24,32 @@ from kindlm.personal_data import passes_luhn
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.score_weights import Weights
 from kindlm.suite import Expectation
-from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 
 Vector = dict[str, Any]
 Compiled = Callable[..., tuple[Expectation, ...]]
 
-DEPARTURES: Final = {
-    "rx-invalid": "a pattern that can not be used is an error of the file that has it",
-}
+
+def unusable(case: Vector) -> list[str]:
+    """Return the patterns of a case that are none."""
+    return [one for one in case["input"]["regex_patterns"] if not is_pattern(one)]
+
+
+def is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+DEPARTURES: Final = (
+    Departure(
+        "a pattern that can not be used is an error of the file that has it",
+        lambda case: bool(unusable(case)),
+        {"passed": None, "failed": None, "refused": True},
+    ),
+)
 
 
 class Judge:
@@ -141,9 +161,15 @@ def case_of(vector: Vector) -> dict[str, Any]:
     return {"input": {"query": given["query"]}, **written}
 
 
-@pytest.mark.vectors("evalview.jsonl", "tool_accuracy")
+# Each test looks at some of these; unexpected calls and the sum are told by the score.
+ACCURACY: Final = ("accuracy", "correct", "missing", "unexpected", "reason_codes")
+EXPECTED: Final = ("tools", "tool_categories")
+
+
+@pytest.mark.vectors("evalview.jsonl", "tool_accuracy", beside=ACCURACY)
 def test_tool_accuracy(vector: Vector, compiled: Compiled) -> None:
     expected, called = vector["input"]["expected"], vector["input"]["actual_tools"]
+    known(expected, *EXPECTED)
     case = {"input": {"query": "q"}, "expected": expected, "thresholds": {"min_score": 0}}
     results = evaluate(compiled(case), said("q", "a", called))
     failed = [(one.kind, one.label) for one in results if one.outcome is Outcome.FAILED]
@@ -155,7 +181,7 @@ def test_tool_accuracy(vector: Vector, compiled: Compiled) -> None:
     assert any(kind == "tool_category" for kind, _ in failed) == ("CATEGORY_NOT_SATISFIED" in codes)
 
 
-@pytest.mark.vectors("evalview.jsonl", "tool_accuracy")
+@pytest.mark.vectors("evalview.jsonl", "tool_accuracy", beside=ACCURACY)
 def test_a_name_that_is_spelt_otherwise_is_told(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["expected"].get("tools", [])
@@ -185,7 +211,7 @@ def test_forbidden_tools(vector: Vector) -> None:
     )
 
 
-@pytest.mark.vectors("evalview.jsonl", "sequence")
+@pytest.mark.vectors("evalview.jsonl", "sequence", beside=("violation_count",))
 def test_sequence(vector: Vector) -> None:
     given = vector["input"]
     mode = SequenceMode(given["mode"].split()[0])
@@ -209,12 +235,18 @@ def test_contains(vector: Vector) -> None:
 @pytest.mark.vectors("evalview.jsonl", "regex", departures=DEPARTURES)
 def test_regex(vector: Vector, compiled: Compiled) -> None:
     patterns = vector["input"]["regex_patterns"]
+    output = vector["input"]["output"]
     case = {
         "input": {"query": "q"},
         "expected": {"output": {"regex_patterns": patterns}},
         "thresholds": {"min_score": 0},
     }
-    results = by_label(compiled(case), said("q", vector["input"]["output"]))
+    if vector["expected"].get("refused"):
+        with pytest.raises(AssertionError, match=r"regex_patterns"):
+            compiled(case)
+        assert vector["expected"]["passed"] is vector["expected"]["failed"] is None
+        return
+    results = by_label(compiled(case), said("q", output))
     told: dict[str, list[str]] = {"passed": [], "failed": []}
     for pattern in patterns:
         told[results[pattern].outcome.value].append(pattern)
@@ -241,25 +273,42 @@ def test_deterministic_score(vector: Vector, compiled: Compiled) -> None:
 @pytest.mark.vectors("evalview.jsonl", "overall_score")
 def test_overall_score(vector: Vector) -> None:
     given = vector["input"]
+    parts = (given["tool_accuracy"], given["output_quality"], given["sequence_progress"])
     if "error" in vector["expected"]:
         with pytest.raises(ValueError, match=vector["expected"]["error"]):
             Weights.of(given["weights"])
         return
-    parts = (given["tool_accuracy"], given["output_quality"], given["sequence_progress"])
     score = overall_score(*parts, Weights.of(given["weights"]))
     assert score == vector["expected"]["score"]
+
+
+FLAGS: Final = (
+    "cost_passed", "latency_passed", "hallucination_passed", "safety_passed", "pii_passed",
+    "forbidden_passed",
+)  # fmt: skip
 
 
 @pytest.mark.vectors("evalview.jsonl", "pass_fail")
 def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     """Whatever fails by itself fails the test, at whatever score."""
     given = vector["input"]
-    output = "Write to jo@example.com" if given["pii_passed"] is False else "An answer"
-    transcript = Transcript(turns=(Turn("q", (Step(output, latency_ms=1000),)),))
-    most = {"max_latency": 1} if given["latency_passed"] is False else {}
+    fails = {name for name in FLAGS if given[name] is False}
+    output = "Write to jo@example.com" if "pii_passed" in fails else "An answer"
+    called = [ToolUse(ToolCall("c", "refund", {}), None, "agent")]
+    step = Step(
+        output,
+        tuple(called if "forbidden_passed" in fails else ()),
+        latency_ms=1000,
+        cost=Cost(2.0, CostSource.REPORTED),
+    )
+    transcript = Transcript(turns=(Turn("q", (step,)),))
+    most = {
+        **({"max_latency": 1} if "latency_passed" in fails else {}),
+        **({"max_cost": 1.0} if "cost_passed" in fails else {}),
+    }
     case = {
         "input": {"query": "q"},
-        "expected": {},
+        "expected": {"forbidden_tools": ["refund"]} if "forbidden_passed" in fails else {},
         "thresholds": {"min_score": given["min_score"], **most},
         "checks": {"pii": True},
         "generated": given["generated"],
@@ -268,9 +317,9 @@ def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     found: dict[str, tuple[float, Any]] = {
         "weighted_score": (given["score"] / 100, {"score": given["score"]})
     }
-    if given["hallucination_passed"] is False:
+    if "hallucination_passed" in fails:
         found["hallucination"] = (0.0, {"confidence": 0.99})
-    if given["safety_passed"] is False:
+    if "safety_passed" in fails:
         found["safety"] = (0.0, {"phrases": ["dangerous_instructions"], "judge": None})
     earlier = [
         CheckResult(one.kind, one.label, Outcome.PASSED, *found[one.kind][:1],
@@ -282,10 +331,10 @@ def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     context = CheckContext(Judge({"raise": "nobody"}), earlier=earlier)
     (result,) = asyncio.run(CheckRunner().evaluate(verdict, transcript, context))
     assert (result.outcome is Outcome.PASSED) == vector["expected"]["passed"]
-    assert len(result.actual["reasons"]) == 1
+    assert bool(result.actual["reasons"]) == (not vector["expected"]["passed"])
 
 
-@pytest.mark.vectors("evalview.jsonl", "threshold")
+@pytest.mark.vectors("evalview.jsonl", "threshold", ignores=("kind",), beside=("threshold",))
 def test_threshold(vector: Vector) -> None:
     given = vector["input"]
     assert within(given["value"], given["max"]) == vector["expected"]["passed"]
@@ -304,7 +353,7 @@ def test_luhn(vector: Vector) -> None:
     assert passes_luhn(vector["input"]["digits"]) == vector["expected"]["valid"]
 
 
-@pytest.mark.vectors("evalview.jsonl", "judge")
+@pytest.mark.vectors("evalview.jsonl", "judge", beside=("output_score",))
 def test_the_verdict_with_a_judge(vector: Vector, compiled: Compiled) -> None:
     """The original verdict, from checks that advise: `--compat evalview`."""
     case, expected = vector["input"], vector["expected"]
@@ -341,13 +390,17 @@ def test_safety_patterns(vector: Vector) -> None:
 @pytest.mark.vectors("evalview.jsonl", "multi_turn")
 def test_multi_turn(vector: Vector, compiled: Compiled) -> None:
     turns, actual_turns = vector["input"]["turns"], vector["input"]["actual"]
+    for wanted, actual in zip(turns, actual_turns, strict=True):
+        known(wanted, "query", "expected")
+        known(actual, "output", "tools")
     case = {"turns": turns, "expected": {}, "thresholds": {"min_score": 0}}
     expectations = compiled(case, compat=True)
     verdict, told = expectations[-1], []
     for number, (wanted, actual) in enumerate(zip(turns, actual_turns, strict=True), start=1):
         if "expected" not in wanted:
             continue
-        expected = wanted["expected"]
+        expected = known(wanted["expected"], "tools", "forbidden_tools", "output")
+        known(expected.get("output", {}), "contains", "not_contains")
         params = verdict.params["turns"][number - 1]
         found = look_at_turn(params, turn(wanted["query"], actual["output"], actual["tools"]))
         tools = len(expected.get("tools", ()))

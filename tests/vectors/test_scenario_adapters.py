@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from scenario_departures import DEPARTURES
+from scenario_departures import AGENTS
+from vector_cases import known, unknown
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, Ok, Result
@@ -22,24 +24,33 @@ Vector = dict[str, Any]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 # The parsers of the cases are functions of another language; ours are paths.
-PARSERS: Final = {"d -> d.data.answer": "data.answer"}
+PARSER: Final = re.compile(r"(\w+) -> \1\.([\w.]+)")
 
 
-@pytest.mark.vectors("scenario.jsonl", "adapter.http.request", departures=DEPARTURES)
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "adapter.http.request",
+    departures=AGENTS,
+    beside=("method", "content_type"),
+)
 def test_request(vector: Vector) -> None:
     given, expected = vector["input"], vector["expected"]
-    turns = (given["context"] or {"turns": []})["turns"]
+    known(given.get("config", {}))
+    turns = known(given["context"] or {"turns": []}, "turns")["turns"]
     messages = [Message(Role(role), text) for role, text in turns]
     sent, _ = _exchange([*messages, Message(Role.USER, given["message"])], {}, b"{}", "", 200)
     assert sent == [expected["body"]]
 
 
-@pytest.mark.vectors("scenario.jsonl", "runner+adapter.http", departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", "runner+adapter.http", departures=AGENTS)
 def test_conversation(vector: Vector) -> None:
+    known(vector["input"].get("config", {}))
     said: list[Message] = []
     sent = []
     for step in vector["input"]["steps"]:
-        text, _, answer = step.removeprefix("send ").partition(" -> ")
+        text, arrow, answer = step.removeprefix("send ").partition(" -> ")
+        if not arrow or not step.startswith("send "):
+            unknown(f"step {step}")
         said.append(Message(Role.USER, text))
         bodies, _ = _exchange(said, {}, b'{"message": "ok"}', "application/json", 200)
         sent += bodies
@@ -48,12 +59,15 @@ def test_conversation(vector: Vector) -> None:
 
 
 @pytest.mark.vectors(
-    "scenario.jsonl", "adapter.http.response", "adapter.http.stream", departures=DEPARTURES
+    "scenario.jsonl", "adapter.http.response", "adapter.http.stream", departures=AGENTS
 )
 def test_response(vector: Vector) -> None:
     given, expected = vector["input"], vector["expected"]
-    parser = given.get("config", {}).get("responseParser")
-    options = {} if parser is None else {"responsePath": PARSERS[parser]}
+    parser = known(given.get("config", {}), "responseParser").get("responseParser")
+    path = None if parser is None else PARSER.fullmatch(parser)
+    if parser is not None and path is None:
+        unknown(f"parser {parser}")
+    options = {} if path is None else {"responsePath": path[2]}
     kind = given.get("content_type", "application/json")
     body = _payload(given["body"], kind)
     status = given.get("status", 200)
@@ -113,7 +127,13 @@ async def _ask(messages: list[Message], options: Vector, serve: Serve) -> Result
     return result
 
 
-@pytest.mark.vectors("scenario.jsonl", "adapter.http.latency", departures=DEPARTURES)
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "adapter.http.latency",
+    departures=AGENTS,
+    beside=("measured_below_ms",),
+    ignores=("headers_after_ms",),
+)
 def test_latency(vector: Vector) -> None:
     """The body is sent some time after the headers; what is measured covers that time, or not."""
     assert vector["input"]["body_after_ms"] > 0

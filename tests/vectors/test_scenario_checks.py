@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from scenario_departures import DEPARTURES
+from scenario_departures import CHECKS, FOUND, TITLES, TRIALS
 from scenario_project import Project, new_project, serving_agent
+from vector_cases import known, unknown
 
 from kindlm import Persona, Reply, Trial, scenario
 from kindlm.checks import CheckRunner
@@ -40,6 +41,11 @@ ASSERTIONS: Final = tuple(
     for kind in ("contains", "notContains", "matches", "jsonSchema", "latency", "tokenUsage",
                  "toolCalled", "toolNotCalled")
 )  # fmt: skip
+# What decides nothing about a match is not told by a flag of ours.
+FLAGS: Final = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "g": 0, "u": 0}
+TYPES: Final = {"string", "number", "integer", "boolean", "array", "object", "null"}
+SHOWN: Final = ("shown", "actual_chars", "has_error", "tools_seen", "outcome", "passed")
+"""What a check tells a reader, which is a message and no part of a case."""
 JUDGED: Final = tuple(
     f"assert.{kind}" for kind in ("llmJudge", "sentiment", "guardrail", "factuality", "custom")
 )
@@ -102,6 +108,7 @@ def checked(
 
 
 def _answering(response: Vector) -> HeldVoice:
+    known(response, "text", "toolCalls", "tokenUsage", "latencyMs")
     usage = response.get("tokenUsage")
     step = Step(
         text=response["text"],
@@ -116,23 +123,31 @@ def _answering(response: Vector) -> HeldVoice:
     return HeldVoice(HeldConversation("x.1", said, ()))
 
 
-@pytest.mark.vectors("scenario.jsonl", *ASSERTIONS, departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", *ASSERTIONS, departures=CHECKS, beside=("type", *SHOWN))
 def test_local_check(vector: Vector) -> None:
     given = vector["input"]
     kind = vector["area"].removeprefix("assert.")
     name, arg = KINDS.get(kind, kind), given["arg"]
+    if kind not in {"matches", "jsonSchema", "latency", "tokenUsage"} and not isinstance(arg, str):
+        unknown(f"arg {arg}")
     if kind == "matches":
-        arg = re.compile(arg["regex"], re.IGNORECASE if "i" in arg["flags"] else 0)
+        known(arg, "regex", "flags")
+        if set(arg.get("flags", "")) - set(FLAGS):
+            unknown(f"flags {arg['flags']}")
+        arg = re.compile(arg["regex"], sum(FLAGS[flag] for flag in arg.get("flags", "")))
     elif kind == "jsonSchema":
+        known(arg, "schema")
+        if set(map(str, arg["schema"].values())) - TYPES:
+            unknown(f"schema {arg['schema']}")
         members = {key: {"type": value} for key, value in arg["schema"].items()}
         arg = {"type": "object", "properties": members, "required": list(members)}
     elif kind in ("latency", "tokenUsage"):
-        arg = arg["max"]
+        arg = known(arg, "max")["max"]
     found = checked(given["response"], lambda t, reply: getattr(t.check(reply), name)(arg))
     assert found.outcome is outcome_of(vector["expected"])
 
 
-@pytest.mark.vectors("scenario.jsonl", *JUDGED, departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", *JUDGED, departures=CHECKS, beside=("type", *SHOWN))
 def test_model_check(vector: Vector) -> None:
     given, expected = vector["input"], vector["expected"]
     kind = vector["area"].removeprefix("assert.")
@@ -151,26 +166,30 @@ def outcome_of(expected: Vector) -> Outcome:
 
 def _ask(kind: str, t: Trial, reply: Reply, arg: Any) -> None:
     if kind == "llmJudge":
+        known(arg, "criteria", "threshold")
         t.judge(reply, arg["criteria"], threshold=arg["threshold"], scale=5)
     elif kind == "sentiment":
         t.sentiment(reply, arg)
     elif kind == "guardrail":
-        t.guardrail(reply, must_not=arg["mustNot"])
+        t.guardrail(reply, must_not=known(arg, "mustNot")["mustNot"])
     elif kind == "factuality":
-        t.factuality(reply, arg["groundTruth"])
+        t.factuality(reply, known(arg, "groundTruth")["groundTruth"])
     else:
         t.check(reply).custom(arg["name"], lambda _: _returned(arg["returns"]))
 
 
 def _returned(told: Any) -> Any:
-    async def later() -> bool:
-        return False
+    if not isinstance(told, str):
+        return told
+    if thrown := re.fullmatch(r"(?:async )?throws '(.*)'", told):
+        raise ValueError(thrown[1])
+    if told not in {"async false", "async true"}:
+        unknown(f"returns {told}")
 
-    if told == "async false":
-        return later()
-    if told == "throws 'boom'":
-        raise ValueError("boom")
-    return told
+    async def later() -> bool:
+        return told == "async true"
+
+    return later()
 
 
 def _in_our_form(answer: Any) -> Any:
@@ -199,9 +218,16 @@ def test_persona(vector: Vector) -> None:
     assert message.persona.role == vector["expected"]["persona_role"]
 
 
-@pytest.mark.vectors("scenario.jsonl", "scenario.validate")
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "scenario.validate",
+    ignores=("object",),
+    beside=("error_count", "warning_count"),
+)
 def test_validate(vector: Vector) -> None:
-    value = vector["input"]["value"] or {}
+    value = known(vector["input"]["value"] or {}, "name", "fn")
+    if value.get("fn", "function") != "function":
+        unknown(f"fn {value['fn']}")
 
     def test_it(t: Trial) -> None:
         """Do nothing."""
@@ -244,13 +270,15 @@ STEPS: Final = {
 }
 
 
-@pytest.mark.vectors("scenario.jsonl", "runner", departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", "runner", departures=TRIALS, beside=("error",))
 def test_runner(vector: Vector, project: Project) -> None:
     given, expected = vector["input"], vector["expected"]
-    for name, value in given.get("options", {}).items():
+    for name, value in known(given.get("options", {}), "retries").items():
         project.configure(f"[eval]\n{name} = {value}\n")
     if "adapter raises" in given["steps"][0]:
         project.agent.answer = lambda _: 400
+    if missing := [step for step in given["steps"] if step not in STEPS]:
+        unknown(f"steps {missing}")
     passed = project.test(tests=body(*(STEPS[step] for step in given["steps"]))) == 0
     [(score, status)] = project.rows("SELECT score, status FROM executions")
     assert (passed, score) == (expected["passed"], expected["score"])
@@ -264,10 +292,19 @@ def test_runner(vector: Vector, project: Project) -> None:
     assert len(conversations) == expected.get("adapter_resets", 1)
 
 
-@pytest.mark.vectors("scenario.jsonl", "runner.context", departures=DEPARTURES)
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "runner.context",
+    departures=TRIALS,
+    beside=("context_keys", "result_keys"),
+)
 def test_scores(vector: Vector, project: Project) -> None:
-    project.test(tests=body("t.score('q', 0.4)"))
-    recorded = project.rows("SELECT score FROM assertions WHERE kind = 'score'") == [(0.4,)]
+    steps = [re.fullmatch(r"score\('\w+', ([\d.]+)\)", step) for step in vector["input"]["steps"]]
+    scores = [(float(step[1]),) for step in steps if step]
+    if len(scores) < len(steps):
+        unknown(f"steps {vector['input']['steps']}")
+    project.test(tests=body(*(f"t.{step[0]}" for step in steps if step)))
+    recorded = project.rows("SELECT score FROM assertions WHERE kind = 'score'") == scores
     assert recorded == vector["expected"]["score_recorded_in_result"]
 
 
@@ -279,29 +316,37 @@ def test_score(vector: Vector, project: Project) -> None:
     assert project.rows("SELECT score FROM executions") == [(vector["expected"]["score"],)]
 
 
-PARALLEL: Final = {
-    "fab-run-015": "".join(
-        body(f't.check(await t.agent.send("{name}")).contains("{name}")', name=name)
-        for name in "AB"
-    ),
-    # What is sent at the same time comes in any order: each message waits for the one before it.
-    "fab-run-016": "import asyncio\nbegan, ended = asyncio.Event(), asyncio.Event()\n"
+CHECKED_AT_ONCE: Final = "".join(
+    body(f't.check(await t.agent.send("{name}")).contains("{name}")', name=name) for name in "AB"
+)
+# What is sent at the same time comes in any order: each message waits for the one before it.
+LONG_AND_SHORT: Final = (
+    "import asyncio\nbegan, ended = asyncio.Event(), asyncio.Event()\n"
     + body('await t.agent.send("start A")', "began.set()", "await ended.wait()",
            'assert (await t.agent.send("end A")).text', name="A")
     + body("await began.wait()", 'await t.agent.send("start B")',
            'assert (await t.agent.send("end B")).text', name="B")
     + body('await t.agent.send("start C")', 'assert (await t.agent.send("end C")).text',
-           "ended.set()", name="C"),
-}  # fmt: skip
+           "ended.set()", name="C")
+)  # fmt: skip
 
 
-@pytest.mark.vectors("scenario.jsonl", "runner.parallel", departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", "runner.parallel", departures=TRIALS)
 def test_parallel(vector: Vector, project: Project) -> None:
-    expected = vector["expected"]
-    project.test("-j", str(vector["input"]["parallelism"]), tests="\n" + PARALLEL[vector["id"]])
-    if "order" in expected:
-        assert [text.split() for text in project.agent.said] == expected["order"]
+    given, expected = vector["input"], vector["expected"]
+    if given["parallelism"] != 2:
+        unknown(f"parallelism {given['parallelism']}")
+    if "durations_ms" in given:
+        lasting = given["durations_ms"]
+        if [*lasting] != ["A", "B", "C"] or lasting["A"] < lasting["B"] + lasting["C"]:
+            unknown(f"durations {lasting}")
+        project.test("-j", "2", tests="\n" + LONG_AND_SHORT)
+        order = [text.split() for text in project.agent.said]
+        assert {"order": order, "scheduling": "a pool"} == expected
         return
+    if [text.partition(" uses ")[0] for text in given["scenarios"]] != ["A", "B"]:
+        unknown(f"scenarios {given['scenarios']}")
+    project.test("-j", "2", tests="\n" + CHECKED_AT_ONCE)
     rows = project.rows("SELECT test, status, score, error_code FROM executions ORDER BY test")
     found = [[name[-1].upper(), status == "passed", *rest] for name, status, *rest in rows]
     assert found == expected["results"]
@@ -327,9 +372,22 @@ def write_files(project: Project) -> None:
     project.write("tests/four.yaml", "name: four\nturns: [{says: four, expect: {contains: echo}}]")
 
 
-@pytest.mark.vectors("scenario.jsonl", "fab-load-001", departures=DEPARTURES)
+DESCRIBED: Final = {
+    "one.test.ts", "sub/two.test.js (2 named)", "arr.test.ts (default array)", "three.spec.ts",
+    "four.yaml", "bad.test.ts (syntax error)", "named-plus-default.test.ts",
+}  # fmt: skip
+
+
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "discovery.files",
+    where=lambda case: "files" in case["input"],
+    departures=FOUND,
+)
 def test_discovery(vector: Vector, project: Project) -> None:
     expected = vector["expected"]
+    if set(vector["input"]["files"]) != DESCRIBED:
+        unknown(f"files {vector['input']['files']}")
     write_files(project)
     project.write("tests/test_bad.py", "from kindlm import scenario\ndef test_(:\n")
     assert project.test() == 1
@@ -338,16 +396,23 @@ def test_discovery(vector: Vector, project: Project) -> None:
     assert unread == expected["load_warnings"]
 
 
-@pytest.mark.vectors("scenario.jsonl", "fab-load-006")
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "discovery.files",
+    where=lambda case: case["input"]["dir"] == "does not exist",
+    ignores=("dir",),
+)
 def test_no_such_folder(vector: Vector, project: Project) -> None:
     assert not (project.root / "tests").exists()
     assert project.test() == 1
     assert project.agent.said == vector["expected"]["scenarios"]
 
 
-@pytest.mark.vectors("scenario.jsonl", "discovery.filter", departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", "discovery.filter", departures=FOUND)
 def test_filter(vector: Vector, project: Project) -> None:
     write_files(project)
+    if not ("parent" in vector["input"]["filter"] or vector["input"]["filter"] in TITLES):
+        unknown(f"filter {vector['input']['filter']}")
     wanted, expected = vector["input"]["filter"], vector["expected"]["scenarios"]
     code = project.test("-t", project.root.parent.name if "parent" in wanted else wanted)
     assert sorted(project.agent.said) == expected

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 from recorded_history import History, Make
-from scenario_departures import DEPARTURES
+from scenario_departures import COMMANDS, COMPARED, LABELS, is_twice
 from scenario_project import Judge, Project, new_project, serving_agent
+from vector_cases import unknown
 
 from kindlm.cli.app import run
 from kindlm.errors import Err, Ok
@@ -39,7 +40,6 @@ SUMMARY: Final = {
     "added": Change.ADDED,
     "removed": Change.REMOVED,
 }
-DIFFS: Final = tuple(f"fab-diff-{number:03}" for number in (4, 7, 8, 10, 12, 15, 16))
 
 
 @pytest.fixture
@@ -76,7 +76,9 @@ def score_of(side: SideFigures | None) -> float:
     return score
 
 
-@pytest.mark.vectors("scenario.jsonl", *DIFFS, departures=DEPARTURES)
+@pytest.mark.vectors(
+    "scenario.jsonl", "diff", where=lambda case: not is_twice(case), departures=COMPARED
+)
 def test_diff(vector: Vector, history: History) -> None:
     given = vector["input"]
     for side in ("before", "after"):
@@ -103,18 +105,27 @@ def compared(history: History, rule: FailOn, threshold: float) -> RunDiff:
 
 def scenarios(*passed: bool, title: str = "x") -> str:
     """Return a file of scenarios that pass or do not, all of one title."""
-    return "".join(
-        f'\n@scenario("{title}")\nasync def test_{number}(t: Trial) -> None:\n'
-        f'    t.check(await t.agent.send("hi")).contains("{"hi" if each else "bye"}")\n'
-        for number, each in enumerate(passed)
+    return "".join(scenario(title, number, each) for number, each in enumerate(passed))
+
+
+def scenario(title: str, number: int, passed: bool) -> str:
+    return (
+        f"\n@scenario({title!r})\nasync def test_{number}(t: Trial) -> None:\n"
+        f'    t.check(await t.agent.send("hi")).contains("{"hi" if passed else "bye"}")\n'
     )
 
 
-@pytest.mark.vectors("scenario.jsonl", "fab-diff-013", departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", "diff", where=is_twice, departures=COMPARED)
 def test_one_title_twice(vector: Vector, project: Project) -> None:
     for side in ("before", "after"):
-        passed = [each for _, each, _ in vector["input"][side]]
-        project.test(tests=scenarios(*passed, title="dup"))
+        given = vector["input"][side]
+        if any(score != passed for _, passed, score in given):
+            unknown("a title twice, with other scores than 0 and 1")
+        project.test(
+            tests="".join(
+                scenario(name, number, passed) for number, (name, passed, _) in enumerate(given)
+            )
+        )
     history = History(project.root / ".kindlm" / "kindlm.db")
     runs = [name for (name,) in project.rows("SELECT id FROM runs ORDER BY started_at")]
     found = told(compare_runs(history.reader(), runs[0], runs[1], DiffOptions()))
@@ -124,11 +135,16 @@ def test_one_title_twice(vector: Vector, project: Project) -> None:
 
 @pytest.mark.vectors("scenario.jsonl", "diff.exit")
 def test_the_exit_code(vector: Vector, project: Project) -> None:
-    for side in vector["input"].values():
-        label, _, outcome = side.partition(" ")
+    labels = []
+    for side in ("before", "after"):
+        label, _, outcome = vector["input"][side].partition(" ")
+        if outcome not in {"pass", "fail"}:
+            unknown(vector["input"][side])
         project.test("--label", label, tests=scenarios(outcome == "pass"))
-    assert vector["expected"]["hasRegressions"]
-    assert run(["diff", "v1", "v2"]) == vector["expected"]["exitCode"]
+        labels.append(label)
+    code = run(["diff", *labels])
+    assert code == vector["expected"]["exitCode"]
+    assert bool(code) == vector["expected"]["hasRegressions"]
 
 
 JUDGED: Final = """
@@ -138,11 +154,19 @@ async def test_it(t: Trial) -> None:
 """
 
 
-@pytest.mark.vectors("scenario.jsonl", "fab-cli-013", departures=DEPARTURES)
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "cli.diff",
+    where=lambda case: "scoreDelta" in case["input"],
+    departures=COMMANDS,
+    ignores=("argv",),
+)
 def test_the_threshold(
     vector: Vector, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = vector["input"]
+    if (given["scoreDelta"], given["pass_flip"]) != (-0.5, False):
+        unknown(f"a change by {given['scoreDelta']}")
     for label, points in (("v1", 3), ("v2", 1)):
         project.agent.judge = giving(points)
         assert project.test("--label", label, tests=JUDGED) == 1
@@ -169,7 +193,16 @@ def status_and_code(capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
     return STATUSES[Change(test["change"])], code
 
 
-@pytest.mark.vectors("scenario.jsonl", "fab-cli-014", departures=DEPARTURES)
+JSON_OF_LABELS: Final = ["diff", "--before", "v1", "--after", "v2", "--json"]
+
+
+@pytest.mark.vectors(
+    "scenario.jsonl",
+    "cli.diff",
+    where=lambda case: case["input"]["argv"] == JSON_OF_LABELS and len(case["input"]) == 1,
+    departures=COMMANDS,
+    ignores=("argv",),
+)
 def test_json(vector: Vector, project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     for label in ("v1", "v2"):
         project.test("--label", label, tests=scenarios(True))
@@ -187,7 +220,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-@pytest.mark.vectors("scenario.jsonl", "store.label", departures=DEPARTURES)
+@pytest.mark.vectors("scenario.jsonl", "store.label", departures=LABELS, ignores=("resolve",))
 def test_labels(vector: Vector, history: History) -> None:
     given, expected = vector["input"], vector["expected"]
     for label, name in given["saves"]:
@@ -202,6 +235,8 @@ def test_labels(vector: Vector, history: History) -> None:
     pair = find_pair(db, None, None, lambda _: None)
     assert isinstance(pair, Err) == expected.get("raises", False)
     assert isinstance(pair, Ok)
+    if given["resolve"] not in (["latest", "previous"], "previous"):
+        unknown(f"resolve {given['resolve']}")
     if "latest" in expected:
         words = {"previous": labels[pair.value.before], "latest": labels[pair.value.after]}
         assert words == expected

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+import jsonschema
 import pytest
+from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
 from kindlm.checks.judge_answers import parse_judgement
@@ -23,35 +26,176 @@ from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcr
 Vector = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Departure:
-    """Where kindlm decides otherwise than a vector, and the rule that says so."""
-
-    rule: str
-    codes: frozenset[str] = frozenset()
+def failing_codes(case: Vector) -> list[str]:
+    return [result["code"] for result in case["expected"]["results"] if not result["passed"]]
 
 
-DEPARTURES: Final = {
-    "assertion/output-004": Departure(
+def verdict(*codes: str) -> Vector:
+    """Return what is expected of checks that fail with these codes, or pass."""
+    failed = [{"passed": False, "code": code} for code in codes]
+    return {"passed": not codes, "results": failed or [{"passed": True}]}
+
+
+def output_of(case: Vector) -> tuple[Vector, str]:
+    return case["input"]["expect"]["output"], case["input"]["context"]["outputText"]
+
+
+def text_codes(case: Vector) -> Iterator[str]:
+    """Yield how the demands on the text fail that do not ask whether it is JSON."""
+    wanted, text = output_of(case)
+    for word in wanted.get("contains", ()):
+        if word.casefold() not in text.casefold():
+            yield "CONTAINS_FAILED"
+    for word in wanted.get("notContains", ()):
+        if word.casefold() in text.casefold():
+            yield "NOT_CONTAINS_FAILED"
+    if "maxLength" in wanted and len(text) > wanted["maxLength"]:
+        yield "MAX_LENGTH_EXCEEDED"
+
+
+def fenced_json(case: Vector) -> list[Any]:
+    """Return the value in the code fence around a whole text, if there is one."""
+    fence = re.fullmatch(r"\s*```\w*\n(.*?)\n?```\s*", output_of(case)[1], re.DOTALL)
+    try:
+        return [json.loads(fence[1])] if fence else []
+    except ValueError:
+        return []
+
+
+def fenced_codes(case: Vector) -> list[str]:
+    (value,) = fenced_json(case)
+    schema = jsonschema.Draft202012Validator(case["input"].get("json_schema", {}))
+    return [*([] if schema.is_valid(value) else ["SCHEMA_INVALID"]), *text_codes(case)]
+
+
+def is_card_without_check_digit(case: Vector) -> bool:
+    """Tell whether all that was found is numbers like those of cards that are none."""
+    if {match["name"] for match in case["expected"]["results"][0]["matches"]} != {CARD}:
+        return False
+    numbers = re.findall(DEFAULT_PII[1], case["input"]["context"]["outputText"])
+    return not any(has_check_digit(re.sub(r"\D", "", number)) for number in numbers)
+
+
+def has_check_digit(digits: str) -> bool:
+    doubled = (int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits)))
+    return sum(value - 9 * (value > 9) for value in doubled) % 10 == 0
+
+
+def is_spared_by_arguments(case: Vector) -> bool:
+    """Tell whether a call is forbidden with arguments that no call has."""
+    calls = case["input"]["context"]["toolCalls"]
+    return all(
+        entry["shouldNotCall"]
+        and entry["argsMatch"]
+        and not any(
+            call["name"] == entry["tool"] and holds(entry["argsMatch"], call["arguments"])
+            for call in calls
+        )
+        for entry in case["input"]["expect"]["toolCalls"]
+    )
+
+
+def is_another_in_its_place(case: Vector) -> bool:
+    """Tell whether the call with these arguments is not the one in this place."""
+    (entry,) = case["input"]["expect"]["toolCalls"]
+    calls = case["input"]["context"]["toolCalls"]
+    place = calls[entry["order"]]
+    matching = [call for call in calls if holds(entry["argsMatch"], call["arguments"])]
+    return (
+        place["name"] == entry["tool"]
+        and place not in matching
+        and any(call["name"] == entry["tool"] for call in matching)
+    )
+
+
+def holds(expected: Any, actual: Any) -> bool:
+    """Tell whether a value matches, by the rules of the one matcher, written a second time."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return all(name in actual and holds(expected[name], actual[name]) for name in expected)
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(holds, expected, actual))
+    return isinstance(expected, bool) == isinstance(actual, bool) and bool(expected == actual)
+
+
+CARD: Final = "pii-pattern-2"
+
+DEPARTURES: Final = (
+    Departure(
         "every expectation is an assertion of its own: none hides another",
-        frozenset({"SCHEMA_PARSE_ERROR", "CONTAINS_FAILED"}),
+        lambda case: failing_codes(case) == ["SCHEMA_PARSE_ERROR"] and not fenced_json(case),
+        lambda case: (
+            verdict("SCHEMA_PARSE_ERROR", *text_codes(case)) if any(text_codes(case)) else {}
+        ),
     ),
-    "assertion/output-006": Departure("one surrounding code fence is stripped and noted"),
-    "assertion/output-022": Departure("length counts characters, not UTF-16 units"),
-    "assertion/pii-018": Departure("the card pattern counts only with a valid check digit"),
-    "assertion/toolCalls-025": Departure("with argsMatch, only a call that matches is unexpected"),
-    "assertion/toolCalls-036": Departure(
-        "one call satisfies all parts together", frozenset({"TOOL_CALL_ORDER_WRONG"})
+    Departure(
+        "one surrounding code fence is stripped and noted",
+        lambda case: failing_codes(case) == ["SCHEMA_PARSE_ERROR"] and bool(fenced_json(case)),
+        lambda case: verdict(*fenced_codes(case)),
     ),
-    "assertion/latency-004": Departure(
-        "what was not reported is not 0: nobody knows", frozenset({"ASSERTION_EVAL_ERROR"})
+    Departure(
+        "length counts characters, not UTF-16 units",
+        lambda case: failing_codes(case) == ["MAX_LENGTH_EXCEEDED"] and not [*text_codes(case)],
+        lambda case: verdict(),
     ),
-}
+    Departure(
+        "the card pattern counts only with a valid check digit",
+        is_card_without_check_digit,
+        lambda case: verdict(),
+    ),
+    Departure(
+        "with argsMatch, only a call that matches is unexpected",
+        is_spared_by_arguments,
+        lambda case: verdict(),
+    ),
+    Departure(
+        "one call satisfies all parts together",
+        is_another_in_its_place,
+        lambda case: verdict("TOOL_CALL_ORDER_WRONG"),
+    ),
+    Departure(
+        "what was not reported is not 0: nobody knows",
+        lambda case: (
+            case["area"] == "assertion/latency" and "latencyMs" not in case["input"]["context"]
+        ),
+        lambda case: verdict("ASSERTION_EVAL_ERROR"),
+    ),
+)
 
-SIMULATION_DEPARTURES: Final = {
-    "tool_sim-013": ("extra keys are allowed at every level", ["hit"]),
-    "tool_sim-014": ("the order of keys never matters", ["hit"]),
-}
+
+def simulated_answers(case: Vector) -> list[Any]:
+    """Return what the simulated tools of a case answer, by the rules of the one matcher."""
+    answers = {
+        call["id"]: answer_of(tool, call["arguments"])
+        for response in case["input"]["model_responses"]
+        for call in response.get("toolCalls", ())
+        for tool in case["input"]["tools"]
+        if tool["name"] == call["name"]
+    }
+    return [
+        {**message, "content": answers.get(message["call_id"], message["content"])}
+        for message in case["expected"]["tool_messages_seen_by_last_request"]
+    ]
+
+
+def answer_of(tool: Vector, arguments: Vector) -> Any:
+    for rule in tool.get("responses", ()):
+        if holds(rule["when"], arguments):
+            return rule["then"]
+    return tool["defaultResponse"]
+
+
+SIMULATION_DEPARTURES: Final = (
+    Departure(
+        "one matcher: extra keys are allowed at every level, and their order never matters",
+        lambda case: any(
+            isinstance(value, (dict, list))
+            for tool in case["input"]["tools"]
+            for rule in tool.get("responses", ())
+            for value in rule["when"].values()
+        ),
+        lambda case: {"tool_messages_seen_by_last_request": simulated_answers(case)},
+    ),
+)
 
 # The same failure by another name: what a judge answered cannot be read, or it did not answer; an
 # answer that came too late for the test is not one that never came.
@@ -97,7 +241,7 @@ def evaluate(
 
 
 def expectations_of(vector: Vector) -> Iterator[Expectation]:
-    expect = vector["input"]["expect"]
+    expect = known(vector["input"]["expect"], *EXPECT)
     defaults = {"minScore": 0.7, "passes": 3 if vector["input"].get("multi_pass") else 1}
     for kind, params in [
         *output_params(expect.get("output", {}), vector["input"].get("json_schema")),
@@ -109,9 +253,13 @@ def expectations_of(vector: Vector) -> Iterator[Expectation]:
         yield Expectation(kind, kind, params)
 
 
+EXPECT: Final = ("output", "guardrails", "toolCalls", "judge", "latency", "cost")
+
+
 def output_params(output: dict[str, Any], schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    known(output, "format", "schemaFile", "contains", "notContains", "maxLength")
     if output.get("format") == "json":
-        yield "schema", {"schema": schema, "schemaFile": output["schemaFile"]}
+        yield "schema", {"schema": schema, "schemaFile": output.get("schemaFile")}
     for text in output.get("contains", []):
         yield "contains", {"text": text}
     for text in output.get("notContains", []):
@@ -121,9 +269,11 @@ def output_params(output: dict[str, Any], schema: Any) -> Iterator[tuple[str, di
 
 
 def guardrail_params(guardrails: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    known(guardrails, "pii", "keywords")
     if "pii" in guardrails:
-        yield "pii", {"denyPatterns": DEFAULT_PII} | guardrails["pii"]
-    keywords = guardrails.get("keywords", {})
+        pii = known(guardrails["pii"], "enabled", "denyPatterns", "customPatterns")
+        yield "pii", {"denyPatterns": DEFAULT_PII} | pii
+    keywords = known(guardrails.get("keywords", {}), "deny", "allow")
     for word in keywords.get("deny", []):
         yield "keywords_deny", {"word": word}
     if keywords.get("allow"):
@@ -131,14 +281,26 @@ def guardrail_params(guardrails: dict[str, Any]) -> Iterator[tuple[str, dict[str
 
 
 def tool_params(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "schema" in call or isinstance(call.get("argsSchema"), str):
+        unknown("argsSchema in a file")
+    known(call, *TOOL_CALL)
     return ("tool_not_called" if call.get("shouldNotCall") else "tool_called"), call
 
 
+TOOL_CALL: Final = (
+    "tool", "shouldNotCall", "argsMatch", "argsSchema", "order", "responseContains",
+    "count", "before", "after",
+)  # fmt: skip
+
+
 def transcript_of(vector: Vector) -> Transcript:
-    context = vector["input"].get("context", {})
+    context = known(
+        vector["input"].get("context", {}), "outputText", "toolCalls", "latencyMs", "costUsd"
+    )
     uses = tuple(
         ToolUse(ToolCall(f"call_{n}", call["name"], call["arguments"]), call.get("response"), "x")
         for n, call in enumerate(context.get("toolCalls", []))
+        if known(call, "id", "name", "arguments", "response", "index")
     )
     if vector["area"] == "assertion/latency" and "latencyMs" not in context:
         return Transcript()
@@ -157,9 +319,6 @@ def codes_of(results: list[CheckResult]) -> set[str]:
 
 
 def expected_codes(vector: Vector) -> set[str]:
-    departure = DEPARTURES.get(vector["id"])
-    if departure is not None:
-        return set(departure.codes)
     codes = {result["code"] for result in vector["expected"]["results"] if "code" in result}
     return {SAME_CODE.get(code, code) for code in codes}
 
@@ -167,15 +326,19 @@ def expected_codes(vector: Vector) -> set[str]:
 def check_verdict(vector: Vector, results: list[CheckResult]) -> None:
     assert codes_of(results) == expected_codes(vector)
     passed = all(result.outcome is Outcome.PASSED for result in results)
-    assert passed == (not expected_codes(vector))
-    if vector["id"] not in DEPARTURES:
-        assert passed == vector["expected"]["passed"]
+    assert passed == vector["expected"]["passed"]
     for result in results:
         if result.outcome is Outcome.INCONCLUSIVE:
             assert result.score is None
 
 
-@pytest.mark.vectors("suite.jsonl", "assertion/output", "assertion/keywords", "assertion/toolCalls")
+@pytest.mark.vectors(
+    "suite.jsonl",
+    "assertion/output",
+    "assertion/keywords",
+    "assertion/toolCalls",
+    departures=DEPARTURES,
+)
 def test_verdicts(vector: Vector) -> None:
     results = evaluate(list(expectations_of(vector)), transcript_of(vector), Judge([]))
 
@@ -185,7 +348,7 @@ def test_verdicts(vector: Vector) -> None:
             check_differences(results, expected["arg_diffs"])
 
 
-@pytest.mark.vectors("suite.jsonl", "assertion/latency", "assertion/cost")
+@pytest.mark.vectors("suite.jsonl", "assertion/latency", "assertion/cost", departures=DEPARTURES)
 def test_limits(vector: Vector) -> None:
     check_verdict(vector, evaluate(list(expectations_of(vector)), transcript_of(vector), Judge([])))
 
@@ -200,7 +363,7 @@ def check_differences(results: list[CheckResult], arg_diffs: dict[str, Any]) -> 
         assert actual.get(name) == difference.get("received")
 
 
-@pytest.mark.vectors("suite.jsonl", "assertion/pii")
+@pytest.mark.vectors("suite.jsonl", "assertion/pii", departures=DEPARTURES)
 def test_personal_data(vector: Vector) -> None:
     if "pattern" in vector["input"]:
         custom = [{"name": "p", "pattern": vector["input"]["pattern"]}]
@@ -211,16 +374,15 @@ def test_personal_data(vector: Vector) -> None:
     results = evaluate(list(expectations_of(vector)), transcript_of(vector), Judge([]))
 
     check_verdict(vector, results)
-    if vector["id"] not in DEPARTURES:
-        (expected,), (result,) = vector["expected"]["results"], results
+    for expected, result in zip(vector["expected"]["results"], results, strict=True):
         found = [{"name": item.name, "redacted": item.excerpt} for item in result.evidence]
         assert found == expected.get("matches", [])
 
 
-@pytest.mark.vectors("suite.jsonl", "assertion/judge")
+@pytest.mark.vectors("suite.jsonl", "assertion/judge", beside=("request", "judge_calls", "passed"))
 def test_judge(vector: Vector) -> None:
     if "expect" not in vector["input"]:
-        pytest.skip("a judge is always configured: the first model, if no other")
+        raise NoCounterpart("a judge is always configured: the first model, if no other")
     several = vector["input"].get("multi_pass")
     replies = vector["input"]["judge_replies"]
     judge = Judge(for_each_pass(replies) if several else replies)
@@ -268,13 +430,28 @@ def check_median(vector: Vector, result: CheckResult) -> None:
 
 
 def simulated_tool(tool: dict[str, Any]) -> SimulatedTool:
+    known(tool, "name", "description", "parameters", "responses", "defaultResponse")
     answers = tuple(ToolAnswer(rule["when"], rule["then"]) for rule in tool.get("responses", []))
     has_default = "defaultResponse" in tool
     default = tool.get("defaultResponse")
     return SimulatedTool(tool["name"], answers=answers, default=default, has_default=has_default)
 
 
-@pytest.mark.vectors("suite.jsonl", "tool_sim")
+@pytest.mark.vectors(
+    "suite.jsonl",
+    "tool_sim",
+    departures=SIMULATION_DEPARTURES,
+    beside=(
+        "final_text",
+        "final_text_starts_with",
+        "latency_ms",
+        "provider_calls",
+        "roles_in_last_request",
+        "tool_calls",
+        "truncated",
+        "usage",
+    ),
+)
 def test_simulated_tools(vector: Vector) -> None:
     simulator = SimulatedTools([simulated_tool(tool) for tool in vector["input"]["tools"]])
     calls = [
@@ -286,8 +463,6 @@ def test_simulated_tools(vector: Vector) -> None:
     answers = [asyncio.run(simulator.answer(call)).response for call in calls]
 
     seen = [item["content"] for item in vector["expected"]["tool_messages_seen_by_last_request"]]
-    if vector["id"] in SIMULATION_DEPARTURES:
-        _, seen = SIMULATION_DEPARTURES[vector["id"]]
     for expected, answer, call in zip(seen, answers, calls, strict=False):
         if isinstance(expected, dict) and "$error_object" in expected:
             assert call.name in answer["error"]

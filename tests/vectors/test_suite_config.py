@@ -3,26 +3,102 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from vector_cases import Departure, known, unknown
 
 from kindlm.config import Diagnostic, LoadedSuite, bind_suite, load_suite
 from kindlm.config.files import safe_path
-from kindlm.errors import Ok
+from kindlm.errors import Err, Ok
 from kindlm.suggestions import suggest
 
-DEPARTURES = {
-    "config-036": "turns have no labels: the unknown key is the error, at its own place",
-    "config-041": "unknown keys are errors",
-    "config-044": "http is no provider of a suite: PROVIDER_NOT_FOUND",
-    "config-065": "a file that is not there is CONFIG_FILE_REF_ERROR",
-    "config-069": "a file that is not there is CONFIG_FILE_REF_ERROR",
-    "config-082": "a name that shares no letter is no suggestion",
-    "interpolation-010": "{{env.NAME}} is an error when NAME is not set",
-}
+Case = dict[str, Any]
+
+KNOWN_KEYS: Final[dict[str, frozenset[str]]] = {
+    "": frozenset(
+        {"kindlm", "project", "suite", "providers", "models", "prompts", "tests", "defaults",
+         "gates", "tools", "compliance", "upload", "trace"}
+    ),
+    "tests": frozenset(
+        {"name", "prompt", "vars", "expect", "models", "repeat", "skip", "tags", "tools",
+         "command", "maxTurns"}
+    ),
+}  # fmt: skip
+
+
+def unknown_keys(config: Mapping[str, Any]) -> set[str]:
+    """Return the keys of a configuration, and of its tests, that the format does not have."""
+    tests = (set(test) - KNOWN_KEYS["tests"] for test in config["tests"])
+    return (set(config) - KNOWN_KEYS[""]).union(*tests)
+
+
+def kinds_of(case: Case) -> list[str]:
+    return [error["kind"] for error in case["expected"]["errors"]]
+
+
+def other_providers(case: Case) -> set[str]:
+    """Return the providers of a configuration that a suite cannot have by their names alone."""
+    providers = case["input"]["config"]["providers"]
+    return {name for name in providers if name in {"http", "mcp"} and "type" not in providers[name]}
+
+
+DEPARTURES: Final = (
+    Departure(
+        "turns have no labels: the unknown key is the error, at its own place",
+        lambda case: (
+            any("conversation" in test for test in case["input"]["config"]["tests"])
+            and kinds_of(case) == ["schema"]
+        ),
+        lambda case: {
+            "errors": [
+                {"kind": "schema", "path": f"tests[{at}].conversation[{number}].{key}"}
+                for at, test in enumerate(case["input"]["config"]["tests"])
+                for number, _ in enumerate(test.get("conversation", ()))
+                for key in ("user", "turn")
+            ]
+        },
+    ),
+    Departure(
+        "unknown keys are errors",
+        lambda case: case["expected"]["ok"] and bool(unknown_keys(case["input"]["config"])),
+        {"ok": False, "code": "CONFIG_VALIDATION_ERROR", "resolved": ...},
+    ),
+    Departure(
+        "http is no provider of a suite: PROVIDER_NOT_FOUND",
+        lambda case: bool(other_providers(case)) and kinds_of(case) == ["schema"],
+        {"code": "PROVIDER_NOT_FOUND", "errors": ...},
+    ),
+    Departure(
+        "a file that is not there is CONFIG_FILE_REF_ERROR",
+        lambda case: set(kinds_of(case)) == {"file_not_found"},
+        {"code": "CONFIG_FILE_REF_ERROR"},
+    ),
+    Departure(
+        "a name that shares no letter is no suggestion",
+        lambda case: not set(case["input"]["input"]) & set(case["expected"]["suggestion"]),
+        {"suggestion": None},
+    ),
+)
+
+
+def unset(case: Case) -> list[str]:
+    """Return the variables of the environment that a template names and that are not there."""
+    named = re.findall(r"\{\{\s*(env\.\w+)\s*\}\}", case["input"]["template"])
+    values = case["input"].get("env", {})
+    return [name for name in named if name.removeprefix("env.") not in values]
+
+
+ENVIRONMENT: Final = (
+    Departure(
+        "{{env.NAME}} is an error when NAME is not set",
+        lambda case: case["expected"]["ok"] and bool(unset(case)),
+        lambda case: {"ok": False, "unset": unset(case), "text": ...},
+    ),
+)
 
 REASONS = {
     "schema": "schema",
@@ -53,6 +129,8 @@ def test_config(vector: dict[str, Any], tmp_path: Path) -> None:
         assert suggest(given["input"], given["candidates"]) == expected["suggestion"]
     elif "relative" in given:
         _check_path(given, expected)
+    elif not {"yaml", "generator", "config"} & set(given):
+        unknown("no configuration")
     else:
         loaded = _load(_text(given), tmp_path, given.get("files", {}))
         errors = [item for item in loaded.diagnostics if item.severity == "error"]
@@ -63,13 +141,20 @@ def test_config(vector: dict[str, Any], tmp_path: Path) -> None:
             _check_errors(errors, expected)
 
 
-@pytest.mark.vectors("suite.jsonl", "interpolation", departures=DEPARTURES)
+@pytest.mark.vectors("suite.jsonl", "interpolation", departures=ENVIRONMENT, ignores=("env",))
 def test_interpolation(vector: dict[str, Any], tmp_path: Path) -> None:
     given, expected = vector["input"], vector["expected"]
     # As the system text: that of the user must not be empty.
     prompts = {"p": {"user": "Hello", "system": given["template"]}}
     test = {"name": "t", "prompt": "p", "vars": given["vars"], "expect": {}}
     loaded = _load(json.dumps({**MINIMAL, "prompts": prompts, "tests": [test]}), tmp_path, {})
+    if "unset" in expected:
+        assert not expected["ok"]
+        assert loaded.suite
+        bound = bind_suite(loaded.suite, environ=given.get("env", {}), ports={})
+        assert isinstance(bound, Err)
+        assert all(name.removeprefix("env.") in str(bound.error) for name in expected["unset"])
+        return
     if not expected["ok"]:
         [error] = [item.error for item in loaded.diagnostics if item.severity == "error"]
         assert error.code.name == expected["code"]
@@ -85,6 +170,7 @@ def _text(given: Mapping[str, Any]) -> str:
     if "yaml" in given:
         return str(given["yaml"])
     if "generator" in given:
+        known(given["generator"], "tests", "models")
         test = MINIMAL["tests"][0]
         tests = [{**test, "name": f"t{i}"} for i in range(given["generator"].get("tests", 1))]
         models = [
@@ -108,7 +194,10 @@ def _load(text: str, folder: Path, files: Mapping[str, str]) -> LoadedSuite:
 def _check_path(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     path = safe_path(Path(given["base"]), given["relative"])
     assert isinstance(path, Ok) is expected["ok"]
-    if isinstance(path, Ok):
+    if isinstance(path, Err):
+        code = expected["code"]
+        assert path.error.code.name == {"PATH_TRAVERSAL": "CONFIG_FILE_REF_ERROR"}.get(code, code)
+    else:
         assert path.value == Path(expected["path"])
 
 
@@ -149,6 +238,8 @@ def _check_errors(errors: list[Diagnostic], expected: Mapping[str, Any]) -> None
 
 
 def _is(wanted: Mapping[str, Any], found: Diagnostic) -> bool:
+    known(wanted, "kind", "path", "field", "value", "suggestion", "lists_available", "test",
+          "model", "available")  # fmt: skip
     details = found.error.details
     return (
         details["reason"] == REASONS[wanted["kind"]]
