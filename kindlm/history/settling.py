@@ -8,7 +8,7 @@ to be settled: any of them might have fallen by chance.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from kindlm.history.comparison import Change
@@ -67,10 +67,7 @@ def suspects(
     regression_threshold: float,
 ) -> list[Suspect]:
     """Return the suspected tests of two runs, with what was added to AFTER until now."""
-    known = {
-        key: replace(pair, added=added[key].counts if key in added else ())
-        for key, pair in pairs.items()
-    }
+    known = {key: added.get(key, AddedRepeats()).beside(pair) for key, pair in pairs.items()}
     settled = settle(known)
     evidence = judge_pair(known, regression_threshold=regression_threshold).tests
     return [

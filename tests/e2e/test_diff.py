@@ -52,7 +52,7 @@ def test_a_changed_agent_from_run_to_verdict(workspace: Any) -> None:
     )
     assert f"Before {before}" in done.stdout
     assert "delivered · gpt  passed 5/5 → failed 0/5  regressed, confirmed" in done.stdout
-    assert "contains delivered  5/5 → 0/5  CONTAINS_FAILED" in done.stdout
+    assert "contains delivered  5/5 → 0/5, p = 0.00098, confirmed" in done.stdout
     assert "Order A1[- was delivered-]{+ is lost+}." in done.stdout
     assert "REGRESSED: 1 test got worse, confirmed" in done.stdout
     assert f"Next  kindlm show {after} 1" in done.stdout

@@ -10,6 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from false_alarms import (
+    AGENTS,
+    DEPENDENCES,
+    Dependence,
+    Drop,
+    share_found,
+    share_of_failures,
+)
 from numpy.typing import NDArray
 
 from kindlm.history.evidence import (
@@ -71,6 +79,23 @@ def test_it_does_not_matter_how_many_tests_are_how_flaky(rate: float, flaky: int
     for n in (3, 10):
         found = [judge_pair(_runs(dice, rates, rates, (n, n))) for _ in range(200)]
         assert sum(run.fails for run in found) / 200 <= 0.05
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 10, 20])
+@pytest.mark.parametrize("dependence", DEPENDENCES)
+def test_many_checks_of_the_same_agent_are_rarely_called_a_regression(
+    repeats: int, dependence: Dependence
+) -> None:
+    # docs/diff.md has the shares of 1,000 pairs of runs of each agent: none is above 4 of 100.
+    found = [share_of_failures(rates, repeats, dependence, runs=25) for rates in AGENTS.values()]
+    assert max(found) <= 0.12
+    assert sum(found) / len(found) <= 0.05
+
+
+def test_a_check_that_drops_is_found_whether_its_test_failed_before_or_not() -> None:
+    for failed in (True, False):
+        assert share_found(Drop(1.0, 0.0, test_failed=failed), repeats=5, runs=40) > 0.9
+        assert share_found(Drop(1.0, 0.5, test_failed=failed), repeats=20, runs=40) > 0.8
 
 
 @pytest.mark.parametrize("before", [_FLAKY, np.full(20, 1.0), np.full(20, 0.9)])

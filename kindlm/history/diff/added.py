@@ -11,11 +11,13 @@ ended, the target was out of reach, which says nothing of how it answers: those 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kindlm.history.compared_attempts import Attempts
+from kindlm.history.diff.samples import checks_made, read_checks
 from kindlm.history.diff.values import QualifiedName
+from kindlm.history.evidence import CheckKey, TestPair
 from kindlm.history.queries import among
 from kindlm.history.statistics import Counts
 
@@ -26,7 +28,8 @@ def _added(attempts: Attempts) -> str:
     return f"""
 SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
        e.number <= (SELECT max(l.number) FROM executions l
-                     WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0))
+                     WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
+       {checks_made(attempts)}
   FROM runs r
   JOIN suites s ON s.run = r.id
   JOIN executions e ON e.suite = s.id
@@ -41,15 +44,34 @@ _TESTED = ("passed", "failed", "errored")
 
 @dataclass(frozen=True, slots=True)
 class AddedRepeats:
-    """What was added to a test: each repeat that ended, and the number of the last that began."""
+    """What was added to a test: each repeat that ended, and the number of the last that began.
+
+    `checks` has, for each of these repeats, what it decided, and whether it errored.
+    """
 
     counts: tuple[Counts, ...] = ()
     last: int = 0
+    checks: tuple[tuple[str, bool], ...] = ()
 
     @property
     def total(self) -> Counts:
         """All of them together."""
         return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
+
+    def beside(self, pair: TestPair) -> TestPair:
+        """Return a test with these repeats added to it, and to its checks."""
+        checks = {
+            check: replace(known, added=tuple(self._of_check(check)))
+            for check, known in pair.checks.items()
+        }
+        return replace(pair, added=self.counts, checks=checks)
+
+    def _of_check(self, check: CheckKey) -> Iterator[Counts]:
+        """Yield the repeats that count for a check, as `CheckPair` has it."""
+        for text, errored in self.checks:
+            passed = read_checks(text).get(check)
+            if passed is not None or errored:
+                yield Counts(int(passed or False), 1)
 
 
 def read_added(
@@ -60,12 +82,15 @@ def read_added(
     Tests that nothing was added to are absent. `attempts`: by which these runs are compared.
     """
     found: dict[QualifiedName, AddedRepeats] = {}
-    for project, suite, test, target, repeat, status, reached in db.execute(
+    for project, suite, test, target, repeat, status, reached, checks in db.execute(
         among(_added(attempts), runs), runs
     ):
         key = QualifiedName(project, suite, test, target)
-        counts = found[key].counts if key in found else ()
+        known = found.get(key, AddedRepeats())
         if status in _TESTED and reached:
-            counts = (*counts, Counts(int(status == "passed"), 1))
-        found[key] = AddedRepeats(counts, repeat)
+            known = AddedRepeats(
+                (*known.counts, Counts(int(status == "passed"), 1)),
+                checks=(*known.checks, (checks, status == "errored")),
+            )
+        found[key] = replace(known, last=repeat)
     return found

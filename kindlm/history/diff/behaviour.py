@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from kindlm.history.diff.samples import CallRef, Sample
+from kindlm.history.diff.samples import CallRef, Sample, read_checks
 
 __all__ = ["Arguments", "BehaviourChange", "Usual", "compare_behaviour", "usual"]
 
@@ -147,7 +147,7 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
 
 
 def _labels(checks: str) -> frozenset[tuple[str, str]]:
-    return frozenset(map(tuple, json.loads(checks)))
+    return frozenset((check.kind, check.label) for check in read_checks(checks))
 
 
 def _numbered(checks: frozenset[tuple[str, str]]) -> frozenset[tuple[str, int]]:

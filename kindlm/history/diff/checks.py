@@ -63,11 +63,16 @@ def compare_checks(
     new = _checks(db, attempts, test, test.after.usual if test.after else None)
     texts = _Messages(before, attempts, mask), _Messages(after, attempts, mask)
     dropped = test.evidence.dropped_scores
+    # The surest comes first, and stands for all with its label.
+    evidence = {
+        (one.check.kind, one.check.label): one for one in reversed(test.evidence.dropped_checks)
+    }
     return tuple(
         replace(
             _change(key, old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED), *texts),
             label=mask.text(key[1]),
             score_dropped=key[0] in SCORED and key[1] in dropped,
+            evidence=evidence.get(key),
         )
         for key in dict.fromkeys([*new, *old])
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindlm.history.diff.values import ConfigChange, SuiteConfig
+from kindlm.history.evidence import CheckKey
 from kindlm.matching import equal
 
-__all__ = ["compare_configs", "parts_of_test"]
+__all__ = ["compare_configs", "is_other_demand", "parts_of_test"]
 
 _NAMES = ("name", "id", "tool", "criteria")
 """Keys that name an item of a list, so that an inserted item does not shift all that follow."""
@@ -49,6 +51,54 @@ def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
         change.path[len(start) :] for change in config.changes if change.path.startswith(start)
     )
     return tuple(sorted({rest.partition(".")[0].partition("[")[0] for rest in rests}))
+
+
+_WRITTEN_IN = {
+    "tool_called": "toolCalls",
+    "tool_not_called": "toolCalls",
+    "judge": "judge",
+    "schema": "output",
+    "trajectory": "trajectory",
+    "pii": "guardrails",
+    "drift": "baseline",
+}
+"""Where `expect` holds the checks whose label does not say all that they demand."""
+
+_TURN = re.compile(r"turn \d+: ")
+_NUMBER = re.compile(r" #\d+$")
+_ROW = re.compile(r" \[[^\]]*\]$")
+
+
+def is_other_demand(config: SuiteConfig | None, test: str, check: CheckKey) -> bool:
+    """Tell whether a check demands something else than before, though it has the same label.
+
+    That is known of kindlm.yaml, whose configuration says what is demanded. Of code, a check with
+    the same label is the same one.
+    """
+    section = _WRITTEN_IN.get(check.kind)
+    if config is None or section is None:
+        return False
+    turn = _TURN.match(check.label)
+    name = _NUMBER.sub("", check.label[turn.end() :] if turn else check.label)
+    # Follow-up messages have no names: a conversation is compared as a whole.
+    place = "conversation" if turn else f"expect.{section}"
+    if section in ("toolCalls", "judge") and not turn and not name.endswith("…"):
+        place = _item(place, name)
+    places = [f"{_item('tests', known)}.{place}" for known in (test, _ROW.sub("", test))]
+    if section == "judge":
+        places.append("defaults.judgeModel")
+    if check.kind == "schema":
+        places.append(f"files.{name}")
+    return any(
+        _holds(change.path, place) or _holds(place, change.path)
+        for change in config.changes
+        for place in places
+    )
+
+
+def _holds(outer: str, inner: str) -> bool:
+    """Tell whether a place is another one, or holds it."""
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def _document(text: str) -> Any:

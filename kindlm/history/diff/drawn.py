@@ -46,7 +46,7 @@ def _conversations(samples: Sequence[Sample]) -> set[str]:
 def _judgements(samples: Sequence[Sample]) -> list[Any]:
     """Return what was made of conversations; of one that is there twice, what of the first."""
     found = {
-        sample.conversation: (sample.status, sample.scores, sample.weighted)
+        sample.conversation: (sample.status, sample.failures, sample.scores, sample.weighted)
         for sample in reversed(samples)
     }
     return sorted(found.items(), key=lambda item: item[0])

@@ -8,16 +8,17 @@ no more than their numbers and the few of them that are told in full.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple, TypeAlias
 
 from kindlm.history.compared_attempts import Attempts, attempts_to_compare
 from kindlm.history.comparison import Change
 from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
-from kindlm.history.diff.config import compare_configs
+from kindlm.history.diff.check_pairs import pair_checks
+from kindlm.history.diff.config import compare_configs, is_other_demand
 from kindlm.history.diff.details import read_details
 from kindlm.history.diff.drawn import drawn_from
 from kindlm.history.diff.figures import compare_figures, compare_models
@@ -34,7 +35,16 @@ from kindlm.history.diff.values import (
     TestDetails,
     TestDiff,
 )
-from kindlm.history.evidence import FailOn, RunEvidence, Side, TestEvidence, TestPair, judge_pair
+from kindlm.history.evidence import (
+    CheckKey,
+    CheckPair,
+    FailOn,
+    RunEvidence,
+    Side,
+    TestEvidence,
+    TestPair,
+    judge_pair,
+)
 from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
@@ -82,6 +92,7 @@ class _Read(NamedTuple):
     unknown: bool
     drawn: tuple[SideFigures | None, SideFigures | None]
     same_conversations: bool
+    checks: Mapping[CheckKey, CheckPair]
 
 
 class RunDiff:
@@ -224,7 +235,7 @@ class RunDiff:
 
     def details(self, test: TestDiff) -> TestDetails:
         """Return what changed inside a test."""
-        config = next((c for c in self.configs if c.suite == test.key.suite), None)
+        config = self._config(test.key.suite)
         return read_details(self._db, self.before, self.after, self.counted_attempts, test, config)
 
     @cached_property
@@ -283,7 +294,11 @@ class RunDiff:
                     old.samples, new.samples, self._arguments, same_config=same_config
                 )
             sides_told = side_figures(old) if old else None, side_figures(new) if new else None
-            drawn, is_same = _drawn(old, new, sides_told)
+            drawn, compared, is_same = _drawn(old, new, sides_told)
+            checks: dict[CheckKey, CheckPair] = {}
+            if compared is not None:
+                is_other = partial(self._is_other_demand, before, after, test.name)
+                checks = pair_checks(*compared, is_other)
             if is_same:
                 # The same conversations need no texts to be the same.
                 changed = replace(changed, erased=False)
@@ -295,7 +310,20 @@ class RunDiff:
                 new is None and (after is None or _identity(test) in unread),
                 drawn,
                 is_same,
+                checks,
             )
+
+    def _is_other_demand(
+        self, before: Suite | None, after: Suite | None, test: str, check: CheckKey
+    ) -> bool:
+        if before is None or after is None:
+            return True
+        if check.kind == "drift" and before.baseline != after.baseline:
+            return True
+        return is_other_demand(self._config(after.name), test, check)
+
+    def _config(self, suite: str) -> SuiteConfig | None:
+        return next((config for config in self.configs if config.suite == suite), None)
 
     def unread(self, project: str, suite: str) -> frozenset[tuple[str, str]]:
         """Return the tests of a suite, by name and target, whose files AFTER could not load."""
@@ -355,31 +383,36 @@ def _untested(read: _Read) -> bool:
     return not all(ran)
 
 
+_Sides: TypeAlias = tuple[SideFigures | None, SideFigures | None]
+
+
 def _drawn(
-    before: PlannedSamples | None,
-    after: PlannedSamples | None,
-    told: tuple[SideFigures | None, SideFigures | None],
-) -> tuple[tuple[SideFigures | None, SideFigures | None], bool]:
-    """Return what evidence is drawn from, and whether both sides are the same conversations."""
+    before: PlannedSamples | None, after: PlannedSamples | None, told: _Sides
+) -> tuple[_Sides, tuple[PlannedSamples, PlannedSamples] | None, bool]:
+    """Return what evidence is drawn from, in numbers and as it is, None where a side has nothing.
+
+    And whether both sides are the same conversations.
+    """
     if before is None or after is None:
-        return told, False
+        return told, None, False
     drawn = drawn_from(before.samples, after.samples)
     if (drawn.before, drawn.after) == (before.samples, after.samples):
-        return told, drawn.same_conversations
-    sides = (before, drawn.before), (after, drawn.after)
-    old, new = (side_figures(replace(test, samples=list(samples))) for test, samples in sides)
-    return (old, new), drawn.same_conversations
+        return told, (before, after), drawn.same_conversations
+    old = replace(before, samples=list(drawn.before))
+    new = replace(after, samples=list(drawn.after))
+    return (side_figures(old), side_figures(new)), (old, new), drawn.same_conversations
 
 
 def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
     before, after = read.drawn
-    return TestPair(
+    pair = TestPair(
         _side(before),
         _side(after),
-        added.counts if added else (),
         behaviour_changed=read.behaviour.any or read.behaviour.erased,
         same_conversations=read.same_conversations,
+        checks=read.checks,
     )
+    return added.beside(pair) if added else pair
 
 
 def _side(side: SideFigures | None) -> Side | None:

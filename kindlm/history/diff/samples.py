@@ -8,18 +8,30 @@ attempt does by which the runs are compared.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
+from kindlm.history.evidence import CheckKey
 from kindlm.history.queries import among
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits
 
-__all__ = ["SCORED", "CallRef", "Failure", "PlannedSamples", "Sample", "read_samples"]
+__all__ = [
+    "SCORED",
+    "CallRef",
+    "Failure",
+    "PlannedSamples",
+    "Sample",
+    "checks_made",
+    "read_checks",
+    "read_samples",
+]
 
 SCORED = ("judge", "score", "weighted_score")
 """Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""
@@ -51,8 +63,8 @@ class Sample:
     if all its answers were taken from earlier runs; then the one whose answer was the last.
     `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
     judges, and `weighted` those of scores of the execution as a whole. `checks` are those that were
-    decided, whatever came of them, as JSON: pairs of kind and label. Most executions of a test hold
-    the same text, which nobody has to read then. `erased` tells that its output or arguments of its
+    not skipped, as `read_checks` reads them. Most executions of a test hold the same text, which
+    nobody has to read then. `erased` tells that its output or arguments of its
     calls are not there any more.
     """
 
@@ -95,6 +107,29 @@ SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
 """
 
 
+def checks_made(attempts: Attempts) -> str:
+    """Return, in SQL, the checks of an execution `e` as JSON that `read_checks` reads."""
+    return f"""
+(SELECT json_group_array(json_array(a.kind, a.label, a.threshold, a.outcome = 'passed'))
+   FROM (SELECT * FROM assertions
+          WHERE execution = e.id AND attempt = {attempts.checked}
+            AND outcome <> 'skipped' AND NOT advisory
+          ORDER BY position) a)
+"""  # noqa: S608 (constants of this package)
+
+
+@lru_cache(maxsize=4096)
+def read_checks(text: str) -> Mapping[CheckKey, bool]:
+    """Return the checks of an execution that were not skipped, and whether each passed."""
+    found: dict[CheckKey, bool] = {}
+    for kind, label, threshold, passed in json.loads(text):
+        number = 0
+        while (key := CheckKey(kind, label, threshold, number)) in found:
+            number += 1
+        found[key] = bool(passed)
+    return found
+
+
 def _executions(attempts: Attempts) -> str:
     of = attempts.came_to
     return f"""
@@ -105,9 +140,7 @@ SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
             THEN coalesce({of("cost_then_usd")}, 0) + {of("cost_usd")} END,
        {of("answers")}, {of("error_code")}, e.source,
        {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")},
-       (SELECT json_group_array(json_array(a.kind, a.label)) FROM assertions a
-         WHERE a.execution = e.id AND a.attempt = {attempts.checked}
-           AND a.outcome <> 'skipped' AND NOT a.advisory)
+       {checks_made(attempts)}
   FROM executions e
   {attempts.joined}
   LEFT JOIN contents o ON o.ref = {of("output_ref")}

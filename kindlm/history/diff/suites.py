@@ -14,7 +14,7 @@ __all__ = ["Suite", "read_suites", "unread_tests"]
 
 _SUITES = """
 SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
-       unread
+       unread, baseline_run
   FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
 """
 
@@ -28,6 +28,7 @@ class Suite(NamedTuple):
     """A suite, with its ids in the runs that are read as one; a broken one was not loaded.
 
     Of one of several files, those that are `unread` were not: what they define is not known.
+    `baseline` is the run that its drift was measured against.
     """
 
     parts: tuple[str, ...]
@@ -37,6 +38,7 @@ class Suite(NamedTuple):
     config: str | None
     broken: bool
     unread: frozenset[str] = frozenset()
+    baseline: str | None = None
 
 
 def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
@@ -56,6 +58,7 @@ def _suite(parts: list[sqlite3.Row]) -> Suite:
         row["config_ref"],
         bool(row["broken"]),
         frozenset(file for part in parts for file in json.loads(part["unread"] or "[]")),
+        row["baseline_run"],
     )
 
 

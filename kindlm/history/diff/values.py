@@ -11,7 +11,7 @@ from kindlm.history.comparison import Change
 from kindlm.history.diff.behaviour import BehaviourChange
 from kindlm.history.diff.calls import CallChange
 from kindlm.history.diff.words import WordDiff
-from kindlm.history.evidence import Strength, TestEvidence
+from kindlm.history.evidence import CheckEvidence, Strength, TestEvidence
 from kindlm.history.statistics import Counts
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
@@ -134,6 +134,13 @@ class TestDiff:
         return old.passed / old.tested, passed / n
 
     @property
+    def fell_by_checks(self) -> bool:
+        """Whether only its checks pass less often, and not the test itself."""
+        rates = self.pass_rates
+        fell = rates is not None and rates[1] < rates[0]
+        return bool(self.evidence.dropped_checks) and not fell
+
+    @property
     def kind(self) -> Kind:
         """What is to be said of it."""
         match self.change:
@@ -155,11 +162,9 @@ class TestDiff:
     @property
     def _is_sure(self) -> bool:
         """Whether a regression is certain, or counts as one for want of any repeats."""
-        if self.strength is not Strength.ONE_SAMPLE:
-            return self.strength is not Strength.SUSPECTED
-        assert self.before is not None
-        assert self.after is not None
-        return self.before.status is Status.PASSED and self.after.status is not Status.PASSED
+        if self.strength is Strength.ONE_SAMPLE:
+            return self.evidence.newly_failed
+        return self.strength is not Strength.SUSPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,8 @@ class CheckChange:
     """A check of a test, over all repeats: how often it passed of how often it was decided.
 
     `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
-    `score_dropped`: its mean score fell by more than the threshold.
+    `score_dropped`: its mean score fell by more than the threshold. `evidence` tells how sure it is
+    that the check passes less often; None if it does not, or demands something else than before.
     """
 
     kind: str
@@ -181,6 +187,7 @@ class CheckChange:
     failure_code: str | None
     message: str | None
     score_dropped: bool = False
+    evidence: CheckEvidence | None = None
 
     @property
     def flipped(self) -> bool:

@@ -6,6 +6,9 @@ from kindlm.history.evidence.judging import judge_pair, settle
 from kindlm.history.evidence.power import ComparisonPower, comparison_power, power_of_pairs
 from kindlm.history.evidence.values import (
     MOST_ADDED,
+    CheckEvidence,
+    CheckKey,
+    CheckPair,
     FailOn,
     RunEvidence,
     Side,
@@ -17,6 +20,9 @@ from kindlm.history.evidence.values import (
 
 __all__ = [
     "MOST_ADDED",
+    "CheckEvidence",
+    "CheckKey",
+    "CheckPair",
     "ComparisonPower",
     "FailOn",
     "RunEvidence",

@@ -2,11 +2,17 @@
 
 Pure functions over counts and scores; the rules are those of the design's "Diff between two runs".
 
-Two runs of an unchanged agent are told to be a regression in at most 5 of 100 cases. That chance
-is divided: 2.5 of 100 for the pass rates of all tests together, 0.5 for their scores, 1 for the
-run as a whole, and 1 for what repeats that are added later confirm. Tests with a single repeat on a
-side have no part in it: nothing can be confirmed there. Nor have tests whose conversations are the
-same on both sides: what changed there was not drawn by chance.
+Two runs of an unchanged agent are called a regression in at most 5 of 100 cases. That chance is
+divided: 2.5 of 100 for the pass rates of all tests and all their checks together, 0.5 for their
+scores, 1 for the run as a whole, and 1 for what repeats that are added later confirm. Tests with a
+single repeat on a side have no part in it: nothing can be confirmed there. Nor have tests whose
+conversations are the same on both sides: what changed there was not drawn by chance.
+
+A check is one more pass rate beside that of its test, in one family with all others. Most checks
+never fail and cost nothing there. Those of one test fail together, or the test fails where one of
+them does: such dependence is positive, under which the step-up of Benjamini and Hochberg keeps its
+level (Y. Benjamini, D. Yekutieli, Annals of Statistics 29 (2001), 1165-1188). The simulations in
+the tests include checks that exclude each other.
 """
 
 from __future__ import annotations
@@ -14,11 +20,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Generic
+from typing import Generic, TypeAlias
 
 from kindlm.history.comparison import Change
 from kindlm.history.evidence.values import (
     MOST_ADDED,
+    CheckEvidence,
+    CheckKey,
+    CheckPair,
     FailOn,
     Key,
     RunEvidence,
@@ -27,6 +36,7 @@ from kindlm.history.evidence.values import (
     TestEvidence,
     TestPair,
     Verdict,
+    looks_of,
 )
 from kindlm.history.statistics import (
     Counts,
@@ -94,41 +104,89 @@ def judge_pair(
 
 
 def settle(tests: Mapping[Key, TestPair]) -> dict[Key, Settlement]:
-    """Tell of each test whose pass rate fell whether repeats have decided it.
+    """Return, for each test that fell or has a check that fell, what repeats have decided of it.
 
     Undecided tests want more repeats. All tests of both runs are given, since any of them might
     have fallen by chance.
     """
+    settled = _settlements(tests)
+    found = {key: _settlement(key, test, settled) for key, test in tests.items()}
+    return {key: settlement for key, settlement in found.items() if settlement is not None}
+
+
+_Rate: TypeAlias = tuple[Key, CheckKey | None]
+"""A pass rate that is compared: that of a test, or of one of its checks."""
+
+
+def _rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]:
+    """Return all pass rates between whose sides there is chance, tests and checks alike."""
+    found: dict[_Rate[Key], CheckPair] = {}
+    for key, test in tests.items():
+        if test.counts and not test.same_conversations:
+            found[key, None] = CheckPair(*test.counts, test.added)
+            found.update(((key, check), pair) for check, pair in test.checks.items())
+    return found
+
+
+def _settlements(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], Settlement]:
+    """Return what repeats have decided of each pass rate."""
     looks = {
-        key: Looks(pair.counts[0], pair.looks, MOST_ADDED)
-        for key, pair in tests.items()
-        if pair.counts and not pair.same_conversations
+        rate: Looks(pair.before, looks_of(pair.after, pair.added), MOST_ADDED)
+        for rate, pair in _rates(tests).items()
     }
-    known = settlements(list(looks.values()), SETTLED_LEVEL)
-    return {
-        key: settlement
-        for (key, test), settlement in zip(looks.items(), known, strict=True)
-        if _direction(test.before, test.after[0]) < 0
-    }
+    return dict(zip(looks, settlements(list(looks.values()), SETTLED_LEVEL), strict=True))
+
+
+_SETTLED_FIRST = (
+    Settlement.CONFIRMED,
+    Settlement.UNDECIDED,
+    Settlement.EXHAUSTED,
+    Settlement.BEFORE_TOO_SMALL,
+    Settlement.CLEARED,
+)
+
+
+def _settlement(
+    key: Key, test: TestPair, settled: Mapping[_Rate[Key], Settlement]
+) -> Settlement | None:
+    """Return what a test has come to with its checks; None if neither it nor any of them fell.
+
+    One that is confirmed decides, one that is undecided wants more repeats, and only if all are
+    cleared is the test.
+    """
+    if test.counts is None:
+        return None
+    fell: list[CheckKey | None] = [None] if _direction(*test.counts) < 0 else []
+    fell += [check for check, pair in test.checks.items() if _fell(pair)]
+    found = {settled[key, rate] for rate in fell if (key, rate) in settled}
+    return min(found, key=_SETTLED_FIRST.index, default=None)
+
+
+def _fell(check: CheckPair) -> bool:
+    return _direction(check.before, check.after) < 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Confirmed(Generic[Key]):
-    """What stands out among all tests by pass rate, and among all scores of all tests.
+    """What stands out among all pass rates, and among all scores of all tests.
 
     `level` is what each test that fell had to reach if it were the only one that really changed.
     """
 
-    worse: frozenset[Key]
+    worse: frozenset[_Rate[Key]]
     better: frozenset[Key]
     worse_scores: frozenset[tuple[Key, str]]
     better_scores: frozenset[tuple[Key, str]]
-    settled: Mapping[Key, Settlement]
+    settled: Mapping[_Rate[Key], Settlement]
     level: float
 
 
 def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
-    rates = {key: pair.counts for key, pair in tests.items() if pair.counts and pair.repeated}
+    rates = {
+        rate: pair
+        for rate, pair in _rates(tests).items()
+        if min(pair.before.n, pair.after.n) >= _REPEATED
+    }
     scores = {
         (key, name): pair
         for key, test in tests.items()
@@ -136,16 +194,20 @@ def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
         for name, pair in _score_pairs(test).items()
         if min(len(pair[0]), len(pair[1])) >= _REPEATED
     }
-    fell = sum(_direction(*counts) < 0 for counts in _drawn(tests.values()))
-    drops = {key: Looks(before, (after,)) for key, (before, after) in rates.items()}
-    rises = {key: Looks(after, (before,)) for key, (before, after) in rates.items()}
+    fell = {key for (key, _), pair in _rates(tests).items() if _fell(pair)}
+    drops = {rate: Looks(pair.before, (pair.after,)) for rate, pair in rates.items()}
+    rises = {
+        key: Looks(pair.after, (pair.before,))
+        for (key, check), pair in rates.items()
+        if check is None
+    }
     return _Confirmed(
         _chosen(drops, confirmed_drops(list(drops.values()), RATES_LEVEL)),
         _chosen(rises, confirmed_drops(list(rises.values()), RATES_LEVEL)),
         _discovered({key: score_drop(old, new) for key, (old, new) in scores.items()}),
         _discovered({key: score_drop(new, old) for key, (old, new) in scores.items()}),
-        settle(tests) if any(test.added for test in tests.values()) else {},
-        RATES_LEVEL / max(1, fell),
+        _settlements(tests) if any(test.added for test in tests.values()) else {},
+        RATES_LEVEL / max(1, len(fell)),
     )
 
 
@@ -161,33 +223,83 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
     if pair.counts is None:
         return TestEvidence(_unpaired(pair))
     before, after = pair.counts
-    settlement = confirmed.settled.get(key) if pair.added else None
-    sure = key in confirmed.worse or settlement is Settlement.CONFIRMED
+    settled = confirmed.settled if pair.added else {}
+    sure = _is_sure((key, None), confirmed, settled)
     direction = _direction(before, after)
-    if settlement is Settlement.CLEARED and not sure:
+    if settled.get((key, None)) is Settlement.CLEARED and not sure:
         direction = 0
     dropped, risen = _moved(pair, threshold)
+    checks = _dropped_checks(key, pair, confirmed, settled)
     broken = _direction(before, after) == 0 and pair.ended_errored
     change, strength = _name(
-        worse=direction < 0 or broken or bool(dropped),
-        surely_worse=sure or any((key, name) in confirmed.worse_scores for name in dropped),
+        worse=direction < 0 or broken or bool(dropped) or bool(checks),
+        surely_worse=sure
+        or any((key, name) in confirmed.worse_scores for name in dropped)
+        or any(check.strength is Strength.CONFIRMED for check in checks),
         better=direction > 0 or bool(risen),
         surely_better=key in confirmed.better
         or any((key, name) in confirmed.better_scores for name in risen),
         unsure=_unsure(pair),
     )
     if pair.same_conversations:
-        return TestEvidence(change, strength, dropped_scores=dropped)
-    settled = strength is None or strength is Strength.CONFIRMED
+        return TestEvidence(change, strength, dropped_scores=dropped, dropped_checks=checks)
     return TestEvidence(
         change,
         strength,
         _p_value(before, after),
         rate_difference_interval(before, pair.looks[-1]),
-        None if settled else _repeats_needed(pair, change, confirmed.level),
+        None
+        if strength is None or strength is Strength.CONFIRMED
+        else _repeats_needed(pair, change, confirmed.level),
         dropped,
-        settlement,
+        _settlement(key, pair, settled),
+        checks,
+        _newly_failed(pair),
     )
+
+
+def _is_sure(
+    rate: _Rate[Key], confirmed: _Confirmed[Key], settled: Mapping[_Rate[Key], Settlement]
+) -> bool:
+    return rate in confirmed.worse or settled.get(rate) is Settlement.CONFIRMED
+
+
+def _dropped_checks(
+    key: Key,
+    pair: TestPair,
+    confirmed: _Confirmed[Key],
+    settled: Mapping[_Rate[Key], Settlement],
+) -> tuple[CheckEvidence, ...]:
+    """Return the checks that pass less often and that no added repeats cleared, surest first."""
+    found = []
+    for check, counts in pair.checks.items():
+        sure = _is_sure((key, check), confirmed, settled)
+        if not _fell(counts) or (settled.get((key, check)) is Settlement.CLEARED and not sure):
+            continue
+        last, chance = looks_of(counts.after, counts.added)[-1], not pair.same_conversations
+        found.append(
+            CheckEvidence(
+                check,
+                counts.before,
+                last,
+                Strength.CONFIRMED if sure else _unsure(pair),
+                _p_value(counts.before, counts.after) if chance else None,
+                rate_difference_interval(counts.before, last) if chance else None,
+            )
+        )
+    return tuple(
+        sorted(found, key=lambda one: (one.strength is not Strength.CONFIRMED, one.p_value or 0))
+    )
+
+
+def _newly_failed(pair: TestPair) -> bool:
+    """Tell whether the test, or a check of a test that does not pass, failed and passed before."""
+    assert pair.before is not None
+    assert pair.after is not None
+    passed = pair.before.passed or any(
+        check.was_met and not check.is_met for check in pair.checks.values()
+    )
+    return passed and not pair.after.passed
 
 
 def _moved(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -254,9 +366,7 @@ def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
     if evidence.change is not Change.REGRESSED:
         return False
     if evidence.strength is Strength.ONE_SAMPLE and rule is not FailOn.ANY:
-        assert pair.before is not None
-        assert pair.after is not None
-        return pair.before.passed and not pair.after.passed
+        return evidence.newly_failed
     return rule is FailOn.ANY or evidence.strength in _CERTAIN
 
 
@@ -304,13 +414,16 @@ def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[flo
 
 
 def _repeats_needed(pair: TestPair, change: Change, level: float) -> int | None:
-    """Return the fewest repeats per side with which the pass rate or a score would be clear."""
+    """Return the fewest repeats per side with which a pass rate or a score would be clear."""
     assert pair.counts is not None
-    before, after = (counts.passed / counts.n for counts in (pair.counts[0], pair.looks[-1]))
+    rates = [(pair.counts[0], pair.looks[-1])]
     scores = list(_score_pairs(pair).values())
     if change is Change.IMPROVED:
-        before, after = after, before
+        rates = [(after, before) for before, after in rates]
         scores = [(new, old) for old, new in scores]
-    needed = [repeats_needed(before, after, level)]
+    else:
+        checks = [check for check in pair.checks.values() if _fell(check)]
+        rates += [(check.before, looks_of(check.after, check.added)[-1]) for check in checks]
+    needed = [repeats_needed(old.passed / old.n, new.passed / new.n, level) for old, new in rates]
     needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
     return min((n for n in needed if n is not None), default=None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kindlm.history.comparison import Change
 from kindlm.history.statistics import Counts, PairedComparison, Settlement
 
 __all__ = [
     "MOST_ADDED",
+    "CheckEvidence",
+    "CheckKey",
+    "CheckPair",
     "FailOn",
     "Key",
     "RunEvidence",
@@ -47,8 +50,8 @@ class FailOn(StrEnum):
     """What makes the exit code 1.
 
     By default confirmed regressions, those by other expectations, removed tests, and, without
-    repeats, tests that passed and don't any more. Any: every regression, suspected ones too.
-    Behaviour: besides the default, every change of behaviour, even of tests that pass.
+    repeats, tests and checks that passed and don't any more. Any: every regression, suspected ones
+    too. Behaviour: besides the default, every change of behaviour, even of tests that pass.
     """
 
     DEFAULT = "default"
@@ -80,9 +83,38 @@ class Side:
     errored: int = 0
 
 
+class CheckKey(NamedTuple):
+    """What identifies a check of a test: a demand that is the same in both runs.
+
+    `number` tells equal demands of one execution apart, such as one after each turn: from 0, in
+    the order they were evaluated.
+    """
+
+    kind: str
+    label: str
+    threshold: float | None = None
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPair:
+    """A check before and after: the repeats that passed it, of those that count.
+
+    A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
+    those of the repeats that were added to AFTER. `was_met` and `is_met` tell whether its pass rate
+    reached what the test has to reach.
+    """
+
+    before: Counts
+    after: Counts
+    added: tuple[Counts, ...] = ()
+    was_met: bool = False
+    is_met: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TestPair:
-    """A test before and after; None where it is not defined.
+    """A test before and after; None where it is not defined. `checks` are those of both sides.
 
     `added` are the repeats that were added to AFTER later, in the order they were run in: at each
     look the decision to go on was taken from all before. `same_conversations`: the repeats of both
@@ -96,6 +128,7 @@ class TestPair:
     added: tuple[Counts, ...] = ()
     behaviour_changed: bool = False
     same_conversations: bool = False
+    checks: Mapping[CheckKey, CheckPair] = field(default_factory=dict)
 
     @property
     def counts(self) -> tuple[Counts, Counts] | None:
@@ -124,13 +157,32 @@ class TestPair:
     def looks(self) -> tuple[Counts, ...]:
         """AFTER as it was known before anything was added, and after each planned addition."""
         assert self.after is not None
-        looks = [self.after.counts]
-        most = self.after.counts.n + MOST_ADDED
-        for counts in self.added:
-            if looks[-1].n + counts.n > most:
-                break
-            looks.append(Counts(looks[-1].passed + counts.passed, looks[-1].n + counts.n))
-        return tuple(looks)
+        return looks_of(self.after.counts, self.added)
+
+
+def looks_of(after: Counts, added: Sequence[Counts]) -> tuple[Counts, ...]:
+    """Return AFTER before anything was added, and after each addition, as far as these count."""
+    looks = [after]
+    for counts in added:
+        if looks[-1].n + counts.n > after.n + MOST_ADDED:
+            break
+        looks.append(Counts(looks[-1].passed + counts.passed, looks[-1].n + counts.n))
+    return tuple(looks)
+
+
+class CheckEvidence(NamedTuple):
+    """A check that passes less often than before, and how sure that is.
+
+    `after` holds added repeats, too. `p_value` is one-sided and without added repeats; it and the
+    95 % `interval` of the change are None for the same conversations.
+    """
+
+    check: CheckKey
+    before: Counts
+    after: Counts
+    strength: Strength
+    p_value: float | None
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +193,9 @@ class TestEvidence:
     `interval` the 95 % interval of that change, added repeats included. Neither is known of the
     same conversations, which hold no chance. `repeats_to_settle` is how
     many repeats on each side would confirm a change as large as this one in 4 of 5 cases.
-    `dropped_scores` are those whose mean fell by more than the threshold.
+    `dropped_scores` are those whose mean fell by more than the threshold, `dropped_checks` the
+    checks that pass less often, the surest first. `newly_failed`: the test, or a check of a test
+    that does not pass, went from passed to failed; where a side has one sample, that decides.
     """
 
     __test__ = False  # not a pytest class
@@ -153,6 +207,8 @@ class TestEvidence:
     repeats_to_settle: int | None = None
     dropped_scores: tuple[str, ...] = ()
     settlement: Settlement | None = None
+    dropped_checks: tuple[CheckEvidence, ...] = ()
+    newly_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

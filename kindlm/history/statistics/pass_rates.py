@@ -93,42 +93,48 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
     nothing changed at all, any drop is false, and `level` is the probability of one. What is
     expected is an estimate, which makes this approximate; simulations in the tests hold it.
     """
-    ranked = [
-        (looks.smallest_p, position)
-        for position, looks in enumerate(tests)
-        if pass_rate_drop(looks) <= level
-    ]
-    believed: set[int] = set()
-    for p in sorted({p for p, _ in ranked}):
-        smallest = {position for own, position in ranked if own <= p}
-        others = [looks for position, looks in enumerate(tests) if position not in smallest]
-        alone = ((tests[position].design, [tests[position]]) for position in smallest)
-        expected = expected_by_chance(p, others) + sum(
-            min(expected_by_chance(p, test), _worst_chance(p, design)) for design, test in alone
-        )
-        if expected <= level * len(smallest):
-            believed = smallest
-    return [position in believed for position in range(len(tests))]
+    kinds = [_Kind(looks.smallest_p, looks.design, looks.pooled) for looks in tests]
+    counted = Counter(kinds)
+    convincing = {kind for kind in counted if _worst_chance(kind.p, kind.design) <= level}
+    believed = -1.0
+    for p in sorted({kind.p for kind in convincing}):
+        smallest = {kind for kind in convincing if kind.p <= p}
+        expected = 0.0
+        for kind, count in counted.items():
+            chance = _expected(p, kind.design, kind.pooled)
+            if kind in smallest:
+                chance = min(chance, _worst_chance(p, kind.design))
+            expected += count * chance
+        if expected <= level * sum(counted[kind] for kind in smallest):
+            believed = p
+    return [kind in convincing and kind.p <= believed for kind in kinds]
+
+
+class _Kind(NamedTuple):
+    """What is to be known of a test to judge it as one of many; those that agree count together."""
+
+    p: float
+    design: Design
+    pooled: Counts
 
 
 def expected_by_chance(p: float, tests: Sequence[Looks]) -> float:
-    """Return how many of the tests are expected to get to Fisher's p if nothing changed.
+    """Return how many of the tests are expected to get to Fisher's p if nothing changed."""
+    alike = Counter((looks.design, looks.pooled) for looks in tests)
+    return sum(count * _expected(p, *kind) for kind, count in alike.items())
+
+
+def _expected(p: float, design: Design, pooled: Counts) -> float:
+    """Return how likely a test is to get to Fisher's p if nothing changed.
 
     Of a single look: given how many repeats of both sides passed, the probability is the largest
     Fisher p up to this one (J. F. Heyse, "A false discovery rate procedure for categorical data"
     (2011)); on average over what may pass this is the probability at the test's own pass rate,
     whatever it is. Of several looks: the probability at the pass rate of both sides together.
     """
-    alike = Counter((looks.design, looks.pooled) for looks in tests)
-    return sum(
-        count
-        * (
-            _chance(p, design, pooled.passed / pooled.n)
-            if design.more
-            else _given_totals(p, design, pooled.passed)
-        )
-        for (design, pooled), count in alike.items()
-    )
+    if design.more:
+        return _chance(p, design, pooled.passed / pooled.n)
+    return _given_totals(p, design, pooled.passed)
 
 
 def _given_totals(p: float, design: Design, passed: int) -> float:

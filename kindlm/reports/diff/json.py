@@ -22,13 +22,14 @@ from kindlm.history.diff.values import (
     TestDiff,
 )
 from kindlm.history.diff.words import WordDiff
+from kindlm.history.evidence import CheckEvidence
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["SCHEMA_VERSION", "diff_schema", "write_diff"]
+__all__ = ["SCHEMA_VERSION", "check_evidence", "diff_schema", "write_diff"]
 
 SCHEMA_VERSION = 1
 
@@ -222,4 +223,16 @@ def _check(check: CheckChange) -> dict[str, Any]:
         "after": {"passed": check.passed_after, "of": check.of_after, "score": check.score_after},
         "failureCode": check.failure_code,
         "message": check.message,
+        "evidence": None if check.evidence is None else check_evidence(check.evidence),
+    }
+
+
+def check_evidence(found: CheckEvidence) -> dict[str, Any]:
+    """Return how sure it is that a check passes less often; also in `kindlm baseline compare`."""
+    return {
+        "before": found.before._asdict(),
+        "after": found.after._asdict(),
+        "strength": str(found.strength),
+        "pValue": found.p_value,
+        "interval": found.interval,
     }

@@ -128,7 +128,7 @@ def _what(kind: Kind, test: TestDiff) -> str:
         for name, changed in (
             ("tools", test.behaviour.tools),
             ("arguments", test.behaviour.arguments),
-            ("checks", test.behaviour.failures),
+            ("checks", test.behaviour.failures or bool(test.evidence.dropped_checks)),
             ("scores", bool(test.evidence.dropped_scores)),
         )
         if changed

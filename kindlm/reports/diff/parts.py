@@ -8,6 +8,7 @@ from kindlm.history.diff.calls import Argument, CallChange, CallEdit
 from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import CheckChange, ConfigChange, TestDiff
 from kindlm.history.diff.words import Edit, Segment, WordDiff
+from kindlm.history.evidence import Strength
 from kindlm.reports.assertion_text import json_shown
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.repeats_text import points as points_of_100
@@ -90,7 +91,10 @@ def check_name(check: CheckChange) -> str:
 
 
 def check_text(check: CheckChange) -> str:
-    """Return how a check came out: `3/3 → 0/3`, with its scores if it has any."""
+    """Return how a check came out: `3/3 → 0/3`, with its scores if it has any, and how sure it is.
+
+    Of a check that passes less often: `5/5 → 0/5, p = 0.00049, confirmed`.
+    """
     before = f"{check.passed_before}/{check.of_before}" if check.of_before else "not checked"
     after = f"{check.passed_after}/{check.of_after}" if check.of_after else "not checked"
     text = before if before == after else f"{before} → {after}"
@@ -99,16 +103,32 @@ def check_text(check: CheckChange) -> str:
         assert check.score_after is not None
         form = score if check.kind in ("judge", "drift") else points_of_100
         text += f", mean score {form(check.score_before)} → {form(check.score_after)}"
-    return text
+    found = check.evidence
+    if found is None:
+        return text
+    if found.p_value is not None and found.strength is not Strength.ONE_SAMPLE:
+        text += f", {p_value(found.p_value)}"
+    return f"{text}, {found.strength}"
 
 
 def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
-    """Return the checks that came out otherwise, or were not asked for on a side."""
-    return [
+    """Return the checks that came out otherwise, or were not asked for on a side.
+
+    Those that are confirmed to pass less often come first: there may be room for a few only.
+    """
+    told = [
         check
         for check in checks
-        if check.flipped or bool(check.of_before) != bool(check.of_after) or check.score_dropped
+        if check.flipped
+        or bool(check.of_before) != bool(check.of_after)
+        or check.score_dropped
+        or check.evidence is not None
     ]
+    return sorted(told, key=lambda check: not _is_confirmed(check))
+
+
+def _is_confirmed(check: CheckChange) -> bool:
+    return check.evidence is not None and check.evidence.strength is Strength.CONFIRMED
 
 
 def sequence_text(tools: Sequence[str]) -> str:

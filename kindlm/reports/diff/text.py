@@ -340,7 +340,14 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
     if expected := _by_expectations(worse):
         yield f"{count(expected, 'test')} got worse by other expectations of the same words"
     if one_sample := len(worse) - confirmed - expected:
-        yield f"{count(one_sample, 'test')} newly {'fails' if one_sample == 1 else 'fail'}"
+        checks = sum(test.fell_by_checks for test in worse if test.strength is Strength.ONE_SAMPLE)
+        if tests := one_sample - checks:
+            yield f"{count(tests, 'test')} newly {'fails' if tests == 1 else 'fail'}"
+        if checks:
+            yield (
+                f"{count(checks, 'test')} that failed before newly"
+                f" {'fails' if checks == 1 else 'fail'} other checks"
+            )
     if removed := diff.kinds.get(Kind.REMOVED):
         yield f"{count(len(removed), 'test')} removed"
     if diff.evidence.run_regressed and diff.evidence.paired:

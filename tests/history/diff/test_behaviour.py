@@ -43,7 +43,7 @@ def sample(
         {},
         None,
         (),
-        json.dumps([["contains", label] for label in checks]),
+        json.dumps([["contains", label, None, 1] for label in checks]),
     )
 
 

@@ -1,0 +1,174 @@
+"""Checks are compared like tests: one that fails now is seen though its test failed before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from compared_runs import compared, record_run
+from recorded_history import History, Make
+
+from kindlm.history.comparison import Change
+from kindlm.history.diff.values import Kind, TestDiff
+from kindlm.history.evidence import Strength
+from kindlm.outcome import Outcome
+from kindlm.reports.diff.text import headline_of
+
+_ERRORED = {"error": ("ENGINE_MAX_TURNS", 401, "10 model calls", None)}
+
+
+_SIGNS: dict[str, Callable[[str], Any]] = {
+    "+": lambda label: Make.passed(label=label),
+    "-": lambda label: Make.failed(label=label),
+    "?": lambda label: Make.passed(label=label).model_copy(
+        update={"outcome": Outcome.INCONCLUSIVE, "score": None}
+    ),
+    ".": lambda label: None,
+}
+
+
+def check(label: str, *, passed: bool, **fields: Any) -> Any:
+    return (Make.passed if passed else Make.failed)(label=label, **fields)
+
+
+def repeats(**checks: str) -> list[dict[str, Any]]:
+    """The repeats of a test: of each check, `+` passed, `-` failed, `?` undecided, `.` not made."""
+    found: list[dict[str, Any]] = []
+    for signs in zip(*checks.values(), strict=True):
+        made = [_SIGNS[sign](label) for label, sign in zip(checks, signs, strict=True)]
+        kept = tuple(one for one in made if one is not None)
+        found.append({"assertions": kept})
+    return found
+
+
+def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
+    record_run(history, "before", {"it": before})
+    record_run(history, "after", {"it": after})
+    (test,) = compared(history, **options).tests
+    return test
+
+
+def test_a_check_that_fails_now_is_a_regression_of_a_test_that_failed_before(
+    history: History,
+) -> None:
+    before = repeats(never="-----", works="+++++")
+    test = diff_of(history, before, repeats(never="-----", works="-----"))
+    assert (test.change, test.strength, test.kind) == (
+        Change.REGRESSED,
+        Strength.CONFIRMED,
+        Kind.REGRESSED,
+    )
+    (found,) = test.evidence.dropped_checks
+    assert (found.check.label, found.before, found.after) == ("works", (5, 5), (0, 5))
+    diff = compared(history)
+    assert diff.fails
+    assert headline_of(diff).word == "REGRESSED"
+    told = {each.label: each.evidence for each in diff.details(test).checks}
+    assert told == {"never": None, "works": found}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "strength", "fails"),
+    [
+        ("+++++", "---++", Strength.SUSPECTED, False),
+        ("+++", "---", Strength.CONFIRMED, True),
+        ("+", "-", Strength.ONE_SAMPLE, True),
+        ("+", "---", Strength.ONE_SAMPLE, True),
+        ("-----", "-----", None, False),
+        ("++-++", "+-+++", None, False),
+        # What could not be decided did not pass; what was not made says nothing.
+        ("+++++", "?????", Strength.CONFIRMED, True),
+        ("+++++", ".....", None, False),
+    ],
+)
+def test_the_evidence_is_that_of_tests(
+    history: History, before: str, after: str, strength: Strength | None, fails: bool
+) -> None:
+    old = repeats(never="-" * len(before), it=before)
+    test = diff_of(history, old, repeats(never="-" * len(after), it=after))
+    assert test.strength is strength
+    assert test.fails is fails
+    assert compared(history).fails is fails
+
+
+def test_a_repeat_that_errors_passes_no_check(history: History) -> None:
+    before = repeats(never="-----", works="+++++")
+    assert diff_of(history, before, [_ERRORED] * 5).strength is Strength.CONFIRMED
+
+
+def test_a_test_that_fails_for_another_reason_each_time_is_decided_like_a_flaky_test(
+    history: History,
+) -> None:
+    either = repeats(first="+-+-+-", second="-+-+-+")
+    other = repeats(first="-+-+-+", second="+-+-+-")
+    assert diff_of(history, either, other).change is Change.UNCHANGED
+
+
+def test_one_sample_of_another_reason_to_fail_is_marked(history: History) -> None:
+    test = diff_of(history, repeats(a="+", b="-"), repeats(a="-", b="+"))
+    assert (test.strength, test.kind) == (Strength.ONE_SAMPLE, Kind.REGRESSED)
+    assert headline_of(compared(history)).reasons == (
+        "1 test that failed before newly fails other checks",
+    )
+
+
+def test_a_tolerated_failure_of_a_check_fails_no_comparison(history: History) -> None:
+    planned = [Make.planned("it", repeat=5, pass_rate=0.5)]
+    for name, signs in (("before", "+"), ("after", "+-+-+")):
+        run = history.run(name)
+        run.suite(tests=planned)
+        for number, execution in enumerate(repeats(works=signs), start=1):
+            run.execution("it", repeat=number, **execution)
+        run.finish()
+    assert not compared(history).fails
+
+
+@pytest.mark.parametrize("other", [{"threshold": 2.0}, {"kind": "matches"}, {"label": "new"}])
+def test_another_demand_is_another_check(history: History, other: dict[str, Any]) -> None:
+    never = Make.failed(label="never")
+    usual: dict[str, Any] = {"kind": "latency", "label": "it", "threshold": 1.0}
+    before = [{"assertions": (never, Make.passed(**usual))}] * 5
+    after = [{"assertions": (never, Make.failed(**usual | other))}] * 5
+    assert diff_of(history, before, after).change is Change.UNCHANGED
+
+
+def test_a_demand_that_was_rewritten_is_another_check(history: History) -> None:
+    names = "rewritten", "same"
+    for order, (run_name, make) in enumerate((("before", Make.passed), ("after", Make.failed))):
+        tests = [
+            {"name": name, "expect": {"toolCalls": [{"tool": "lookup", "argsMatch": {"id": id_}}]}}
+            for name, id_ in zip(names, (order, 0), strict=True)
+        ]
+        run = history.run(run_name)
+        run.suite(
+            tests=[Make.planned(name, repeat=5) for name in names],
+            config=json.dumps({"config": {"tests": tests}, "files": {}}),
+            config_hash=f"{order}" * 12,
+        )
+        found = (Make.failed(label="never"), make("tool_called", "lookup"))
+        for name in names:
+            for number in range(1, 6):
+                run.execution(name, repeat=number, assertions=found)
+        run.finish()
+    changes = {test.key.name: test.change for test in compared(history).tests}
+    assert changes == {"rewritten": Change.UNCHANGED, "same": Change.REGRESSED}
+
+
+def test_the_same_demand_after_each_turn_is_a_check_for_each(history: History) -> None:
+    def execution(second: bool) -> dict[str, Any]:
+        never, polite = Make.failed(label="polite"), check("polite", passed=second)
+        return {"assertions": (never, polite)}
+
+    test = diff_of(history, [execution(True)] * 5, [execution(False)] * 5)
+    assert [found.check.number for found in test.evidence.dropped_checks] == [1]
+    assert test.fails
+
+
+def test_a_check_that_falls_in_a_test_that_passes_more_often_is_suspected(
+    history: History,
+) -> None:
+    before = repeats(first="-----", second="+++++")
+    test = diff_of(history, before, repeats(first="++---", second="++++-"))
+    assert (test.change, test.strength) == (Change.REGRESSED, Strength.SUSPECTED)
