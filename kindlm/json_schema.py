@@ -1,25 +1,25 @@
-"""Validates JSON against a JSON Schema: exactly, with formats, without network, bounded in time.
+"""Validates JSON against a JSON Schema: exactly, with formats, without network, bounded in work.
 
 Draft 2020-12 unless `$schema` names another. References are resolved inside the document and the
-published meta-schemas, never fetched. All patterns of one validation share one time limit.
-Several threads may validate at once: what they share, validators and compiled patterns, never
-changes.
+published meta-schemas, never fetched. A validation that takes too many steps, or too long with its
+patterns, is undecided. Several threads may validate at once.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kindlm.json_schema_patterns import KEYWORDS, UndecidablePatternError, time_limit
+from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_value
 from kindlm.wording import printable, shown
 
 if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
 __all__ = [
@@ -27,15 +27,14 @@ __all__ = [
     "UndecidableSchemaError",
     "has_no_rule",
     "load_jsonschema",
+    "meta_schema_issue",
     "schema_issues",
 ]
 
+T = TypeVar("T")
+
 _MAX_ISSUES = 50
 _MAX_MESSAGE = 200
-
-
-class UndecidableSchemaError(Exception):
-    """A schema that cannot decide about a value: a reference or a pattern of it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +49,50 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
     """Return where a value does not fit a schema: everything, up to a bounded number of places.
 
     Raises:
-        UndecidableSchemaError: a reference leads nowhere, a pattern takes too long, or the value
-            is nested too deeply.
+        UndecidableSchemaError: a reference leads nowhere, a pattern takes too long, the value is
+            nested too deeply, or the budget of `json_schema_keywords.one_budget` is spent.
     """
+
+    def issue(error: ValidationError) -> SchemaIssue:
+        return SchemaIssue(error.json_path, _message(error.message))
+
+    return _found(*_validator(_Same(schema)), value, issue, _MAX_ISSUES)
+
+
+def meta_schema_issue(draft: type[Validator], schema: Any, formats: Any) -> str | None:
+    """Return the first rule of its draft that a schema breaks, with the place; None if it is valid.
+
+    `formats` checks the formats of its strings. Raises as `schema_issues` does.
+    """
+
+    def issue(error: ValidationError) -> str:
+        place = "/".join(str(part) for part in error.absolute_path)
+        return f"{error.message[:200]}" + (f" (at {place})" if place else "")
+
+    validator: Any
+    validator, resolved = _validator(_Same(draft.META_SCHEMA))
+    found = _found(validator.evolve(format_checker=formats), resolved, schema, issue, 1)
+    return found[0] if found else None
+
+
+def _found(
+    validator: Validator,
+    resolved: dict[int, Any] | None,
+    value: Any,
+    read: Callable[[ValidationError], T],
+    most: int,
+) -> list[T]:
+    """Return what is read from the first errors: each is dropped at once, they can be large."""
     from referencing.exceptions import Unresolvable
 
     try:
-        with time_limit():
-            errors = islice(_validator(_Same(schema)).iter_errors(value), _MAX_ISSUES)
-            return [SchemaIssue(error.json_path, _message(error.message)) for error in errors]
+        with one_value(resolved):
+            return [read(error) for error in islice(validator.iter_errors(value), most)]
     except Unresolvable as error:
         reference = shown(error.ref)
         raise UndecidableSchemaError(
             f"The schema refers to {reference}, which is not in it."
         ) from None
-    except UndecidablePatternError as error:
-        raise UndecidableSchemaError(str(error)) from None
     except RecursionError:
         raise UndecidableSchemaError("The value is nested too deeply for the schema.") from None
 
@@ -127,28 +154,61 @@ def _is_valid_syntax(term: str, value: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _validator(key: _Same) -> Validator:
+def _validator(key: _Same) -> tuple[Validator, dict[int, Any] | None]:
+    """Return the validator of a schema, and where its references are kept once followed."""
     load_jsonschema()
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
-    from referencing import Registry
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from referencing.jsonschema import specification_with
 
     schema = key.schema
     draft = validator_for(schema, default=Draft202012Validator)
     if isinstance(schema, Mapping):
-        # With its `$schema`, a reference back to the root would leave the bounded keywords.
+        # With its `$schema`, a reference back to the root would ask for its draft again.
         schema = {name: part for name, part in schema.items() if name != "$schema"}
-    return _bounded(draft)(schema, registry=Registry(), format_checker=draft.FORMAT_CHECKER)
+    resource = specification_with(draft.META_SCHEMA["$schema"]).create_resource(schema)
+    uri = resource.id() or ""
+    names = _names_in(schema)
+    registry = REGISTRY.with_resource(uri, resource)
+    if not names.isdisjoint(_REFERENCES) and not names.isdisjoint(_IDENTIFIERS):
+        # Once, not again for each reference.
+        registry = registry.crawl()
+    made: Any = bounded(draft)
+    resolver = registry.resolver(uri)
+    validator = made(schema, format_checker=draft.FORMAT_CHECKER, _resolver=resolver)
+    return validator, None if _DYNAMIC in names else {}
 
 
-@cache
-def _bounded(draft: type[Validator]) -> type[Validator]:
-    """Return the validator of a draft with keywords whose patterns are bounded in time."""
-    from jsonschema.validators import extend
+_DYNAMIC = "$dynamicRef"
+_REFERENCES = {"$ref", _DYNAMIC}
+_IDENTIFIERS = {"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", _DYNAMIC}
 
-    known = {name: keyword for name, keyword in KEYWORDS.items() if name in draft.VALIDATORS}
-    bounded: type[Validator] = extend(draft, known)  # type: ignore[no-untyped-call]
-    return bounded
+
+def _names_in(schema: Any) -> set[str]:
+    """Return the names of all keys of a schema.
+
+    A reference that leads out of the document counts as a dynamic one: published meta-schemas are
+    made of those.
+    """
+    names: set[str] = set()
+    todo, seen = [schema], set()
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Mapping):
+            names.update(name for name in part if isinstance(name, str))
+            reference = part.get("$ref")
+            if "$recursiveRef" in part or (
+                isinstance(reference, str) and not reference.startswith("#")
+            ):
+                names.add(_DYNAMIC)
+            todo.extend(part.values())
+        elif isinstance(part, list):
+            todo.extend(part)
+    return names
 
 
 def _message(text: str) -> str:

@@ -14,6 +14,7 @@ from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import skipped, undecided
 from kindlm.checks.taken_out import undecided_for_a_secret
 from kindlm.checks.turn_evidence import in_conversation
+from kindlm.json_schema_keywords import Budget, one_budget
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -104,8 +105,21 @@ class CheckRunner:
         return await self._aside(partial(check.pure, expectation, transcript))
 
     async def _aside(self, compute: Callable[[], T]) -> T:
-        """Run what can take long in the thread of checks; implements `ports.Aside`."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+        """Run what can take long in the thread of checks; implements `ports.Aside`.
+
+        When nobody waits for it any more, its validation of JSON ends, and so does the thread.
+        """
+        budget = Budget()
+
+        def computed() -> T:
+            with one_budget(budget):
+                return compute()
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, computed)
+        except asyncio.CancelledError:
+            budget.stop()
+            raise
 
 
 def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:

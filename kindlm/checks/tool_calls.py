@@ -14,7 +14,7 @@ from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.tool_names import spelling_hint
 from kindlm.checks.unnamed_calls import undecided_for_a_name, unnamed_calls
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
-from kindlm.json_schema_patterns import time_limit
+from kindlm.json_schema_keywords import one_budget
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.suite import Expectation
@@ -89,7 +89,7 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     bounds = None if params.get("count") is None else CallCount.read(params["count"])
     calls: list[_Candidate] = []
     try:
-        with time_limit():
+        with one_budget():
             for call in _candidates(params, uses):
                 if bounds is None and not call.lacks:
                     return [_too_early(expectation, call, uses) or passed(expectation)]

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.json_schema import load_jsonschema
+from kindlm.json_schema import UndecidableSchemaError, load_jsonschema, meta_schema_issue
+from kindlm.json_schema_keywords import one_budget
 from kindlm.strict_json import parse_json
 
 __all__ = ["parse_schema", "schema_fault"]
@@ -46,18 +47,16 @@ def schema_fault(schema: Any) -> str | None:
 def _fault_of(text: str) -> str | None:
     """Check a schema by its JSON text: the tests of a suite often have the same tools."""
     load_jsonschema()
-    import jsonschema
-
     schema = json.loads(text)
     try:
-        return _dialect_fault(schema) or _bad_reference(schema)
-    except jsonschema.SchemaError as error:
-        place = "/".join(str(part) for part in error.absolute_path)
-        return f"{error.message[:200]}" + (f" (at {place})" if place else "")
+        with one_budget():
+            return _dialect_fault(schema) or _bad_reference(schema)
+    except UndecidableSchemaError as error:
+        return f"it cannot be checked: {error}"
 
 
 def _dialect_fault(schema: Any) -> str | None:
-    """Check a schema against its own dialect's rules; raises `SchemaError` if it breaks them."""
+    """Return the first rule of its own dialect that a schema breaks."""
     import jsonschema
 
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
@@ -68,8 +67,7 @@ def _dialect_fault(schema: Any) -> str | None:
         validator = jsonschema.validators.validator_for(schema, default=_UNKNOWN_DIALECT)
     if validator is _UNKNOWN_DIALECT:
         return f"the dialect {str(dialect)[:200]} is unknown"
-    validator.check_schema(schema, format_checker=_pattern_checker())
-    return None
+    return meta_schema_issue(validator, schema, _pattern_checker())
 
 
 def _pattern_checker() -> Any:
@@ -87,9 +85,9 @@ def _pattern_checker() -> Any:
 
 
 def _bad_reference(schema: Any) -> str | None:
-    """Return the first reference that leads nowhere, or in a circle; nothing is ever fetched.
+    """Return the first bad reference; nothing is ever fetched.
 
-    Raises `SchemaError` for one that leads to what is no schema.
+    It leads nowhere, in a circle, or to what is no schema.
 
     A schema may refer to itself for the parts of a value. One that does so for the value itself is
     never done with it.
@@ -104,7 +102,8 @@ def _bad_reference(schema: Any) -> str | None:
     dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
     specification = specification_with(dialect, default=DRAFT202012)
     root = specification.create_resource(schema)
-    resolver = REGISTRY.with_resource(root.id() or "", root).resolver_with_root(root)
+    uri = root.id() or ""
+    resolver = REGISTRY.with_resource(uri, root).crawl().resolver(uri)
     todo = [(root, resolver)]
     same_value: dict[int, list[Any]] = {}
     while todo:
@@ -120,7 +119,9 @@ def _bad_reference(schema: Any) -> str | None:
                 return f"the reference {reference[:200]} leads nowhere in this file"
             if id(found.contents) not in same_value:
                 # It may stand where the dialect's rules expect no schema.
-                validator.check_schema(found.contents)
+                fault = meta_schema_issue(validator, found.contents, _pattern_checker())
+                if fault is not None:
+                    return fault
             same_value[id(contents)].append(found.contents)
             todo.append((specification.create_resource(found.contents), found.resolver))
         todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
