@@ -140,8 +140,12 @@ class RunWriter:
         provider: str = "openai",
         score: float | None = None,
         retried: bool = False,
+        earlier: tuple[str, ...] = (),
+        tool_turn: int = 1,
     ) -> str:
         """Record one attempt of an execution; return its id.
+
+        `earlier` are the answers of the turns before the last one, `tools` called in `tool_turn`.
 
         One that was `retried` is followed by another attempt, of the same `number`.
         """
@@ -170,12 +174,14 @@ class RunWriter:
             call += 1
             self._request(subject, call, target, attempt=call)
             self._add(failure.model_copy(update={"call": call}), subject)
-        if tools:
-            call += 1
-            self._tool_round(subject, call, target, tools)
+        talk = [
+            (turn, answer, tools if turn == tool_turn else ())
+            for turn, answer in enumerate((*earlier, None), start=1)
+        ]
+        call, follows = self._turns(subject, call, target, talk)
         if output is not None and status is not Status.SKIPPED:
             call += 1
-            self._request(subject, call, target, after=call - 1, provider=provider)
+            self._request(subject, call, target, after=call - 1, provider=provider, follows=follows)
             self._respond(subject, call, output, target, latency_ms, cost_usd, tokens=tokens)
         for index, assertion in enumerate(assertions):
             self._add(assertion.model_copy(update={"index": index}), subject)
@@ -244,10 +250,40 @@ class RunWriter:
         self._record()
         return self._history.view(self.id)
 
+    def _turns(
+        self,
+        subject: str,
+        call: int,
+        target: str,
+        talk: list[tuple[int, str | None, tuple[tuple[str, Any, Any], ...]]],
+    ) -> tuple[int, bool]:
+        """Record the tool calls and earlier answers; return the last call, and what follows.
+
+        That is whether the last answer still has to say what the user asked.
+        """
+        follows = False
+        for turn, answer, tools in talk:
+            follows = turn > 1
+            if tools:
+                call += 1
+                self._tool_round(subject, call, target, tools, follows=follows)
+                follows = False
+            if answer is not None:
+                call += 1
+                self._request(subject, call, target, follows=follows)
+                self._respond(subject, call, answer, target, 20.0, 0.0)
+        return call, follows
+
     def _tool_round(
-        self, subject: str, call: int, target: str, tools: tuple[tuple[str, Any, Any], ...]
+        self,
+        subject: str,
+        call: int,
+        target: str,
+        tools: tuple[tuple[str, Any, Any], ...],
+        *,
+        follows: bool = False,
     ) -> None:
-        self._request(subject, call, target)
+        self._request(subject, call, target, follows=follows)
         calls = [
             ToolCallData(id=f"c{i}", name=name, arguments=Text(_text(arguments)))
             for i, (name, arguments, _) in enumerate(tools)
@@ -280,8 +316,10 @@ class RunWriter:
         attempt: int = 1,
         after: int | None = 0,
         provider: str = "openai",
+        follows: bool = False,
     ) -> None:
-        messages = [MessageData(role=Role.USER, text=Text("Is it kind?"))] if after is None else []
+        asks = after is None or follows
+        messages = [MessageData(role=Role.USER, text=Text("Is it kind?"))] if asks else []
         self._add(
             ProviderRequested(
                 purpose=purpose,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -42,8 +42,9 @@ class Usual(NamedTuple):
 class BehaviourChange:
     """In what way a test behaves otherwise than before.
 
-    Neither `output` nor `checks` are counted as behaviour. `checks`: which ones it makes, where
-    `failures` are which of them do not pass. `erased`: texts that would have to be compared for
+    Neither `output` nor `checks` are counted as behaviour, nor `turns`: those before the last one
+    whose answers are other ones. `checks`: which ones it makes, where `failures` are which of them
+    do not pass. `erased`: texts that would have to be compared for
     behaviour are not there any more.
     """
 
@@ -53,6 +54,7 @@ class BehaviourChange:
     checks: bool = False
     output: bool = False
     erased: bool = False
+    turns: tuple[int, ...] = ()
 
     @property
     def any(self) -> bool:
@@ -93,7 +95,8 @@ def compare_behaviour(
             [sample.failures for sample in before], [sample.failures for sample in after]
         ),
         checks=_other_checks(before, after, same_config),
-        output=_other_output(before, after),
+        output=_others([sample.output for sample in before], [sample.output for sample in after]),
+        turns=tuple(_other_turns(before, after)),
         erased=any(sample.erased for sample in (*before, *after)),
     )
 
@@ -103,8 +106,9 @@ def _most_common(samples: Sequence[Sample], key: Callable[[Sample], Hashable]) -
     return [sample for sample in samples if key(sample) == wanted]
 
 
-def _tools(sample: Sample) -> tuple[str, ...]:
-    return tuple(call.tool for call in sample.calls)
+def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
+    """Return which tools were called, in order, each in its turn of the conversation."""
+    return tuple((call.turn, call.tool) for call in sample.calls)
 
 
 def _replaced(before: Sequence[T], after: Sequence[T]) -> bool:
@@ -156,9 +160,22 @@ def _numbered(checks: frozenset[tuple[str, str]]) -> frozenset[tuple[str, int]]:
     return frozenset((kind, number) for kind, total in kinds.items() for number in range(total))
 
 
-def _other_output(before: Sequence[Sample], after: Sequence[Sample]) -> bool:
-    old, new = ({sample.output for sample in side} - {None} for side in (before, after))
+def _others(before: Sequence[bytes | None], after: Sequence[bytes | None]) -> bool:
+    """Tell whether no text of one side is one of the other."""
+    old, new = (set(side) - {None} for side in (before, after))
     return bool(old) and bool(new) and old.isdisjoint(new)
+
+
+def _other_turns(before: Sequence[Sample], after: Sequence[Sample]) -> Iterator[int]:
+    """Yield the turns before the last one that were answered otherwise."""
+    most = max(len(sample.earlier) for sample in (*before, *after))
+    for turn in range(1, most + 1):
+        sides = (
+            [sample.earlier[turn - 1] for sample in side if len(sample.earlier) >= turn]
+            for side in (before, after)
+        )
+        if _others(*sides):
+            yield turn
 
 
 def _other_arguments(

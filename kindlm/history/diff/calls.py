@@ -26,14 +26,21 @@ _ONCE = Bounds(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool. `arguments` is a JSON value; a text if the model wrote no JSON."""
+    """A call of a tool. `arguments` is a JSON value; a text if the model wrote no JSON.
+
+    `turn` is that of the conversation which it was made in.
+    """
 
     tool: str
     arguments: Any
+    turn: int = 1
 
 
 class CallEdit(StrEnum):
-    """What became of a call. Moved: it was made at another time, relative to the others."""
+    """What became of a call. Moved: it was made at another time, relative to the others.
+
+    Or in another turn of the conversation.
+    """
 
     SAME = "same"
     ARGUMENTS = "arguments"
@@ -61,7 +68,7 @@ class CallChange:
     """A call on one side or on both, with its positions, from 0, and where its arguments differ.
 
     `made` are its arguments as it was made last: after, or before if it was removed. A moved call
-    stands where it is made now.
+    stands where it is made now. `turns` are those it was made in, before and after.
     """
 
     edit: CallEdit
@@ -70,6 +77,7 @@ class CallChange:
     after: int | None
     made: Any
     arguments: tuple[Argument, ...] = ()
+    turns: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +162,21 @@ def _in_order(
 
 
 def _alone(edit: CallEdit, call: Call, before: int | None, after: int | None) -> CallChange:
-    return CallChange(edit, call.tool, before, after, call.arguments)
+    turns = (
+        None if before is None else call.turn,
+        None if after is None else call.turn,
+    )
+    return CallChange(edit, call.tool, before, after, call.arguments, turns=turns)
 
 
 def _compared(old: Sequence[Call], new: Sequence[Call], pair: _Pair) -> CallChange:
     call, made = old[pair.before], new[pair.after]
     arguments = compare_arguments(call.arguments, made.arguments)
     edit = CallEdit.ARGUMENTS if arguments else CallEdit.SAME
-    return CallChange(edit, made.tool, pair.before, pair.after, made.arguments, arguments)
+    if call.turn != made.turn:
+        edit = CallEdit.MOVED
+    turns = call.turn, made.turn
+    return CallChange(edit, made.tool, pair.before, pair.after, made.arguments, arguments, turns)
 
 
 def _with_moves(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from kindlm.history.attempts import mask_of_attempts, read_attempts
@@ -17,7 +18,9 @@ from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.calls import Call, diff_calls
 from kindlm.history.diff.checks import compare_checks
 from kindlm.history.diff.config import parts_of_test
+from kindlm.history.diff.turns import USERS, CallOfTurn, turns_of
 from kindlm.history.diff.values import (
+    Answer,
     Sequence,
     SideFigures,
     SuiteConfig,
@@ -45,24 +48,41 @@ SELECT e.id, t.tool
 """  # noqa: S608 (constants of this package)
 
 
+def _calls(attempts: Attempts) -> str:
+    return f"""
+SELECT c.call, {USERS}, x.body
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
+  LEFT JOIN contents x ON x.ref = c.text_ref
+ WHERE e.id = ? AND c.purpose = 'test'
+ ORDER BY c.call
+"""  # noqa: S608 (constants of this package)
+
+
 @dataclass(frozen=True, slots=True)
 class _Execution:
-    """The execution that stands for a side, and what of it must not be shown."""
+    """The execution that stands for a side, and what of it must not be shown.
+
+    `turns` are those of its calls, by their number, and `answers` the last text of each turn.
+    """
 
     view: ExecutionView
     tool_calls: tuple[ToolCallView, ...]
     messages: tuple[tuple[str, str | None], ...]
     mask: Mask
+    turns: Mapping[int, int]
+    answers: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """An execution as it may be shown; `messages` by their role."""
+    """An execution as it may be shown; `messages` by their role, `answers` before the last turn."""
 
     calls: tuple[Call, ...] = ()
     output: str | None = None
     error: str | None = None
     messages: tuple[tuple[str, str | None], ...] = ()
+    answers: Mapping[int, str | None] = field(default_factory=dict)
 
 
 def read_details(
@@ -90,6 +110,7 @@ def read_details(
         system=_message(old, new, "system") if both else None,
         user=_message(old, new, "user") if both else None,
         config=parts_of_test(config, test.key.name),
+        answers=tuple(_answers(old, new)),
     )
 
 
@@ -100,17 +121,36 @@ def _usual(view: RunView, side: SideFigures | None, attempts: Attempts) -> _Exec
     messages = tuple((m["role"], m["text"]) for m in view.first_messages(found))
     mask = mask_of_attempts(read_attempts(view, found))
     counted = attempts.of(view, found)
-    return _Execution(counted, tuple(view.tool_calls(counted)), messages, mask)
+    rows = view.db.execute(_calls(attempts), (found.id,)).fetchall()
+    turns = turns_of(CallOfTurn(row[0], row[1]) for row in rows)
+    answers = {turns[row[0]]: row[2] for row in rows if row[2] is not None}
+    return _Execution(counted, tuple(view.tool_calls(counted)), messages, mask, turns, answers)
 
 
 def _shown(side: _Execution, mask: Mask) -> _Shown:
     view = side.view
     return _Shown(
-        tuple(Call(call.tool, mask.value(call.arguments)) for call in side.tool_calls),
+        tuple(
+            Call(call.tool, mask.value(call.arguments), side.turns.get(call.call, 1))
+            for call in side.tool_calls
+        ),
         mask.text(view.output),
         f"{view.error_code}: {mask.text(view.error or '')}" if view.error_code else None,
         tuple((role, mask.text(text)) for role, text in side.messages),
+        {
+            turn: mask.text(text)
+            for turn, text in side.answers.items()
+            if turn < max(side.turns.values())
+        },
     )
+
+
+def _answers(before: _Shown, after: _Shown) -> Iterator[Answer]:
+    """Yield the turns before the last one that both sides had, and that are answered otherwise."""
+    for turn, text in sorted(before.answers.items()):
+        words = _words(text, after.answers.get(turn))
+        if words is not None:
+            yield Answer(turn, words)
 
 
 def _words(before: str | None, after: str | None) -> WordDiff | None:

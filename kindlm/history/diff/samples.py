@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
+from kindlm.history.diff.turns import USERS, CallOfTurn, turns_of
 from kindlm.history.evidence import CheckKey
 from kindlm.history.queries import among
 from kindlm.outcome import Status
@@ -40,11 +41,13 @@ SCORED = ("judge", "score", "weighted_score")
 class CallRef(NamedTuple):
     """A call of a tool, with what its arguments are known by, None if they were erased.
 
-    The same text has the same digest in all histories, whatever its reference.
+    The same text has the same digest in all histories, whatever its reference. `turn` is that of
+    the conversation which it was made in, from 1.
     """
 
     tool: str
     digest: bytes | None
+    turn: int = 1
 
 
 class Failure(NamedTuple):
@@ -64,8 +67,8 @@ class Sample:
     `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
     judges, and `weighted` those of scores of the execution as a whole. `checks` are those that were
     not skipped, as `read_checks` reads them. Most executions of a test hold the same text, which
-    nobody has to read then. `erased` tells that its output or arguments of its
-    calls are not there any more.
+    nobody has to read then. `earlier` are the digests of the answers before the last turn, by turn.
+    `erased` tells that a text it answered or arguments of its calls are not there any more.
     """
 
     id: str
@@ -83,6 +86,7 @@ class Sample:
     models: tuple[str, ...]
     checks: str = "[]"
     erased: bool = False
+    earlier: tuple[bytes | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
 # CROSS JOIN keeps the order of the tables: the tests come in the order of their index.
 def _calls(attempts: Attempts) -> str:
     return f"""
-SELECT e.id, t.tool, a.digest
+SELECT e.id, t.tool, a.digest, t.call
   FROM executions e
  CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
   LEFT JOIN contents a ON a.ref = t.arguments_ref
@@ -176,9 +180,10 @@ SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, 
 
 def _answers(attempts: Attempts) -> str:
     return f"""
-SELECT e.id, c.reported_model, c.recorded_in
+SELECT e.id, c.reported_model, c.recorded_in, c.call, {USERS}, c.text_ref IS NOT NULL, t.digest
   FROM executions e
  CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
+  LEFT JOIN contents t ON t.ref = c.text_ref
  WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
    AND c.purpose = 'test'
  ORDER BY e.test, e.target, e.repeat, e.id, c.call
@@ -257,6 +262,7 @@ def _sample(
     }
     if error is not None:
         failures.add(Failure("error", "", error))
+    turns = turns_of(CallOfTurn(answer[3], answer[4]) for answer in answers)
     drifts = _means(checks, "drift").values()
     known = tokens_in is not None or tokens_out is not None
     return Sample(
@@ -267,16 +273,19 @@ def _sample(
         latency_ms=latency if steps else None,
         tokens=(tokens_in or 0) + (tokens_out or 0) if known else None,
         cost_usd=cost,
-        calls=tuple(CallRef(tool, digest) for _, tool, digest in calls),
+        calls=tuple(CallRef(tool, digest, turns.get(call, 1)) for _, tool, digest, call in calls),
         failures=frozenset(failures),
         scores=_means(checks, "judge"),
         weighted=_means(checks, "score")
         | _means(checks, "weighted_score")
         | ({} if score is None else {_OF_CHECKS: score}),
         drift=max((1 - mean for mean in drifts), default=None),
-        models=tuple(sorted({model for _, model, _ in answers if model is not None})),
+        models=tuple(sorted({answer[1] for answer in answers if answer[1] is not None})),
         checks=checked,
-        erased=bool(gone) or any(digest is None for _, _, digest in calls),
+        erased=bool(gone)
+        or any(digest is None for _, _, digest, _ in calls)
+        or any(said and digest is None for *_, said, digest in answers),
+        earlier=_earlier(answers, turns),
     )
 
 
@@ -286,11 +295,20 @@ def _conversation(answers: list[_Row], source: str) -> str:
     An answer that is given again names the call it is from, such as `k3f9x2ab-17.1/3`. With a call
     of its own, a conversation is a new one.
     """
-    origins = [origin for _, _, origin in answers]
+    origins = [answer[2] for answer in answers]
     if not origins or None in origins:
         return source
     execution: str = origins[-1].rpartition(".")[0]
     return execution
+
+
+def _earlier(answers: list[_Row], turns: Mapping[int, int]) -> tuple[bytes | None, ...]:
+    """Return what answered each turn before the last one: the last that was said in it."""
+    last = max(turns.values(), default=1)
+    if last == 1:
+        return ()
+    said = {turns[call]: digest for *_, call, _, is_said, digest in answers if is_said}
+    return tuple(said.get(turn) for turn in range(1, last))
 
 
 def _means(checks: list[_Row], wanted: str) -> dict[str, float]:

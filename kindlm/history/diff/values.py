@@ -17,6 +17,7 @@ from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 
 __all__ = [
+    "Answer",
     "CheckChange",
     "ConfigChange",
     "Figure",
@@ -155,7 +156,7 @@ class TestDiff:
                 return Kind.OTHER_CHECKS
             case Change.UNCHANGED if self.behaviour.erased:
                 return Kind.ERASED
-            case Change.UNCHANGED if self.behaviour.output:
+            case Change.UNCHANGED if self.behaviour.output or self.behaviour.turns:
                 return Kind.OTHER_WORDS
         return Kind(self.change)
 
@@ -201,6 +202,13 @@ class CheckChange:
         return self.passed_after * self.of_before < self.passed_before * self.of_after
 
 
+class Answer(NamedTuple):
+    """How the answer to an earlier turn of a conversation changed, from 1."""
+
+    turn: int
+    words: WordDiff
+
+
 class Sequence(NamedTuple):
     """Tools in the order they were called, and how many repeats called them so."""
 
@@ -215,7 +223,8 @@ class TestDetails:
 
     `sequences` are the ways in which its repeats call tools, the most common first, if those of a
     side do it in several. Texts are None where they are the same; `system` and `user` are the first
-    messages. `config` names the parts of its definition that changed.
+    messages. `config` names the parts of its definition that changed, `answers` are those before
+    the last turn of a conversation.
     """
 
     __test__ = False  # not a pytest class
@@ -229,6 +238,7 @@ class TestDetails:
     system: WordDiff | None = None
     user: WordDiff | None = None
     config: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
 class ConfigChange(NamedTuple):

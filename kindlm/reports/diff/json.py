@@ -155,6 +155,7 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
             "checks": test.behaviour.failures,
             "checksMade": test.behaviour.checks,
             "output": test.behaviour.output,
+            "turns": list(test.behaviour.turns),
             "erased": test.behaviour.erased,
         },
         "details": None if details is None else _details(details),
@@ -190,6 +191,9 @@ def _details(details: TestDetails) -> dict[str, Any]:
         "system": _words(details.system),
         "user": _words(details.user),
         "config": list(details.config),
+        "answers": [
+            {"turn": answer.turn, "words": _words(answer.words)} for answer in details.answers
+        ],
     }
 
 
@@ -199,6 +203,8 @@ def _call(change: CallChange) -> dict[str, Any]:
         "tool": change.tool,
         "before": change.before,
         "after": change.after,
+        "turnBefore": change.turns[0],
+        "turnAfter": change.turns[1],
         "made": change.made,
         "arguments": [_change(argument) for argument in change.arguments],
     }

@@ -180,6 +180,7 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     for what, words in (
         ("System text", details.system),
         ("User's message", details.user),
+        *((f"Answer of turn {answer.turn}", answer.words) for answer in details.answers),
         ("Output", details.output),
     ):
         if words is not None:

@@ -80,6 +80,8 @@ def call_aside(change: CallChange) -> str:
         return json_shown(change.made, _VALUE)
     if change.edit is not CallEdit.MOVED or change.before is None or change.after is None:
         return ""
+    if change.turns[0] != change.turns[1]:
+        return f"was in turn {change.turns[0]}, is in turn {change.turns[1]}"
     return f"was call {change.before + 1}, is call {change.after + 1}"
 
 

@@ -154,6 +154,7 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
     for name, words in (
         ("system", details.system),
         ("user", details.user),
+        *((f"answer of turn {answer.turn}", answer.words) for answer in details.answers),
         ("output", details.output),
     ):
         if words is not None:

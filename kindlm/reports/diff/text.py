@@ -74,6 +74,7 @@ class NextStep(NamedTuple):
     why: str
 
 
+_TURNS = 5
 _ENOUGH_TESTS = 5
 """Over fewer tests, an interval is so wide that it only puzzles."""
 
@@ -203,8 +204,21 @@ def outcome_text(test: TestDiff) -> str:
     """Return how a test came out: `passed 3/3 → failed 0/3`, and how in repeats added later."""
     before, after = _side(test.before), _side(test.after)
     shown = before if before == after else f"{before} → {after}"
-    added = test.added
-    return f"{shown}, then {added.passed}/{added.n} added" if added.n else shown
+    if added := test.added.n:
+        shown += f", then {test.added.passed}/{added} added"
+    named = test.kind is Kind.OTHER_WORDS and test.behaviour.turns
+    return f"{shown}, {_turns_text(test)}" if named else shown
+
+
+def _turns_text(test: TestDiff) -> str:
+    """Return which answers are other words: `other words in turn 1 and the last answer`."""
+    turns = [f"turn {turn}" for turn in test.behaviour.turns[:_TURNS]]
+    more = len(test.behaviour.turns) - _TURNS
+    if more > 0:
+        turns.append(count(more, "more turn"))
+    parts = [*turns, "the last answer"] if test.behaviour.output else turns
+    *first, last = parts
+    return f"other words in {', '.join(first)} and {last}" if first else f"other words in {last}"
 
 
 def needs_text(test: TestDiff) -> str | None:
