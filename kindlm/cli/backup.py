@@ -9,12 +9,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from kindlm.cli.console import fail
-from kindlm.cli.history import existing_history, fail_to_open
+from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm_store import OpenError, Verification, open_reader, verify_file
 
 __all__ = ["back_up"]
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 _BESIDE = ("", "-wal", "-shm", "-journal")
 """What SQLite may have beside a database, and the database itself."""
@@ -33,15 +35,17 @@ def back_up(database: Path | None, file: Path) -> Verification:
         with closing(open_reader(source)) as reader:
             file.parent.mkdir(parents=True, exist_ok=True)
             _copy(reader, part)
-        checked = _checked(part)
+        checked = _checked(part, source)
         if file.exists():
             fail([_is_there(file)])
         part.rename(file)
     except OpenError as error:
         if error.path == part:
-            fail([_unlike(str(error.reason))])
+            fail([_unlike(str(error.reason), source)])
         fail_to_open(error)
     except (OSError, sqlite3.Error) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+            fail([_unlike(str(error), source)])
         fail([_unwritable(file, getattr(error, "strerror", None) or str(error))])
     finally:
         for end in _BESIDE:
@@ -58,14 +62,14 @@ def _copy(reader: sqlite3.Connection, part: Path) -> None:
         reader.backup(target)
 
 
-def _checked(part: Path) -> Verification:
+def _checked(part: Path, source: Path) -> Verification:
     found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
     with closing(sqlite3.connect(part, isolation_level=None)) as copy:
         (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
     if not found.ok:
-        fail([_unlike(found.problems[0].what)])
+        fail([_unlike(found.problems[0].what, source)])
     if sound != "ok":
-        fail([_unlike(sound)])
+        fail([_unlike(sound, source)])
     return found
 
 
@@ -81,11 +85,11 @@ def _is_there(file: Path) -> KindlmError:
     )
 
 
-def _unlike(what: str) -> KindlmError:
+def _unlike(what: str, source: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"No backup was made, since the history is not as it was recorded: {what}.",
-        "See what is wrong: kindlm verify",
+        f"See what is wrong: kindlm verify. {salvage_hint(source)}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,21 +12,25 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kindlm.cli.console import fail, note
 from kindlm.cli.disk import disk_full
+from kindlm.cli.shown_path import shown_path
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
 from kindlm.recording.project import Project, find_project
 
 if TYPE_CHECKING:
     from kindlm.history.run_view import RunView
+    from kindlm_store import ForeignSchemaError, SchemaProblem
 
 __all__ = [
     "existing_history",
     "fail_to_open",
+    "mending_hint",
     "open_history",
     "open_recorded",
     "open_run",
     "or_fail",
     "project_here",
     "require_read_models",
+    "salvage_hint",
 ]
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
@@ -107,6 +112,7 @@ def fail_to_open(error: Exception) -> NoReturn:
     from kindlm_store import (
         CorruptDatabaseError,
         EmptyFileError,
+        ForeignSchemaError,
         NewerDatabaseError,
         NotAnEventLogError,
         OpenError,
@@ -117,9 +123,11 @@ def fail_to_open(error: Exception) -> NoReturn:
         fail([full])
     if isinstance(error, EmptyFileError):
         fail([_nothing_recorded(error.path)])
+    if isinstance(error, ForeignSchemaError):
+        fail([_foreign(error)])
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
-        CorruptDatabaseError: "Restore the file from a backup, or record a new history with --db.",
+        CorruptDatabaseError: salvage_hint(error.path),
         NotAnEventLogError: "Name a history of kindlm with --db, or one that is not there yet.",
     }
     fail(
@@ -131,6 +139,39 @@ def fail_to_open(error: Exception) -> NoReturn:
                 where=SourceLocation(str(error.path)),
             )
         ]
+    )
+
+
+def salvage_hint(path: Path) -> str:
+    """Return how to come by what is left of a damaged history."""
+    return (
+        "Take what can be read of it into a new history:"
+        f" kindlm merge {shlex.quote(shown_path(path))} --db NEW.db. Or restore it from a backup."
+    )
+
+
+def mending_hint(problem: SchemaProblem, path: Path) -> str:
+    """Return how to be rid of something in a history that is not as kindlm makes it."""
+    if problem.state == "foreign":
+        name = problem.name.replace('"', '""')
+        statement = shlex.quote(f'DROP {problem.kind.upper()} "{name}"')
+        return f"sqlite3 {shlex.quote(shown_path(path))} {statement}"
+    if problem.projection is not None:
+        return "kindlm rebuild"
+    return f"kindlm merge {shlex.quote(shown_path(path))} --db NEW.db"
+
+
+def _foreign(error: ForeignSchemaError) -> KindlmError:
+    first, *rest = error.problems
+    removed = mending_hint(first, error.path)
+    if first.state == "foreign":
+        removed = f"Remove it: {removed}. Tables may have changed by it: kindlm rebuild"
+    more = "; kindlm verify names the others" if rest else ""
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"Nothing is written into the history: it {error.reason}.",
+        f"{removed}{more}",
+        where=SourceLocation(str(error.path)),
     )
 
 
@@ -162,6 +203,8 @@ def _damaged(path: Path, why: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The history can not be read: {why}.",
-        "Compute the tables anew: kindlm rebuild; kindlm verify checks what was recorded.",
+        "Compute the tables anew: kindlm rebuild"
+        if why.startswith("no such ")
+        else salvage_hint(path),
         where=SourceLocation(str(path)),
     )

@@ -6,10 +6,12 @@ Which is merged first makes no difference, and a second time changes nothing.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from kindlm.cli.console import warn
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.history import fail_to_open
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
@@ -18,13 +20,17 @@ from kindlm.recording.secrets import secret_values
 from kindlm.recording.session import open_log
 from kindlm.wording import count
 from kindlm_store import (
+    CorruptDatabaseError,
     EmptyFileError,
+    EventLog,
     LogSource,
     NewerDatabaseError,
     OpenError,
     Refusal,
     Taken,
+    is_damaged,
     open_reader,
+    salvage,
 )
 
 __all__ = ["Merged", "explained", "merge_histories", "withheld"]
@@ -40,39 +46,47 @@ def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged
     ends the command.
     """
     with ExitStack() as opened:
-        sources: list[tuple[Path, LogSource | None]] = []
+        sources: list[tuple[Path, sqlite3.Connection | None]] = []
         for file in files:
             if file.exists() and database.exists() and file.samefile(database):
                 return Err(_itself(file))
             try:
-                reader = opened.enter_context(closing(open_reader(file)))
-                sources.append((file, opened.enter_context(LogSource(reader, file))))
+                sources.append((file, opened.enter_context(closing(open_reader(file)))))
             except EmptyFileError:
                 sources.append((file, None))
             except OpenError as error:
                 return Err(_unreadable(error))
         try:
             with open_log(database, secret_values(os.environ, ())) as log:
-                return Ok(
-                    [
-                        (
-                            file,
-                            log.take(
-                                source,
-                                accept=require_known_form,
-                                claims=SEALED_HEADS,
-                                erasures=PURGES,
-                            )
-                            if source
-                            else Taken(),
-                        )
-                        for file, source in sources
-                    ]
-                )
+                merged = [
+                    (file, Taken() if reader is None else _take(log, reader, file))
+                    for file, reader in sources
+                ]
+            return Ok(merged)
         except OpenError as error:
             if error.path in files:
                 return Err(_unreadable(error))
             fail_to_open(error)
+
+
+def _take(log: EventLog, reader: sqlite3.Connection, file: Path) -> Taken:
+    """Take a history; of one that is damaged, what can be read of it."""
+
+    def taken_of(source: LogSource) -> Taken:
+        with source:
+            return log.take(source, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES)
+
+    try:
+        taken = taken_of(LogSource(reader, file))
+    except CorruptDatabaseError as error:
+        if error.path != file:
+            raise
+    else:
+        if all(refusal.kind != "unsound" for refusal in taken.refused) or not is_damaged(reader):
+            return taken
+    warn(f"{file} is damaged: it is read row by row.")
+    with closing(salvage(reader)) as copy:
+        return taken_of(LogSource(copy, file, salvaged=True))
 
 
 def explained(file: Path, refusal: Refusal) -> KindlmError:

@@ -33,7 +33,7 @@ def rebuild_with_progress(database: Path, console: Console) -> tuple[int, dict[s
         transient=True,
         disable=not console.is_terminal,
     )
-    with EventLog.open(database, projections=PROJECTIONS) as log, bar:
+    with EventLog.open(database, projections=PROJECTIONS, mend=True) as log, bar:
         task = bar.add_task("rebuild", total=None)
 
         def advance(done: int, total: int) -> None:

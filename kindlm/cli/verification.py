@@ -9,19 +9,27 @@ from pathlib import Path
 from typing import TextIO
 
 from kindlm.cli.console import fail, wants_color
-from kindlm.cli.history import existing_history, fail_to_open, or_fail
+from kindlm.cli.history import (
+    existing_history,
+    fail_to_open,
+    mending_hint,
+    or_fail,
+    salvage_hint,
+)
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.runs import find_run
 from kindlm.history.sealing import PURGES, SEALED_HEADS
+from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 from kindlm_store import (
-    EmptyFileError,
     OpenError,
     Problem,
     Verification,
+    behind_the_log,
     open_reader,
+    schema_problems,
     verify_file,
 )
 
@@ -30,6 +38,12 @@ __all__ = ["check_history"]
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 _BEYOND = " (the tables are computed from these: kindlm rebuild)"
 """What is not checked where no run is named: it would take as long as to compute them all."""
+
+_LARGE = 1024**3
+"""Bytes from which on indexes are not held to their tables: that takes minutes."""
+
+_SHOWN = 10
+"""So many faults of pages are named."""
 
 _GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
@@ -50,18 +64,14 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 claims=SEALED_HEADS,
                 erasures=PURGES,
             )
+            sound = _tell_file(connection, path, out)
             _tell(found, _heads(connection, stream), out, stream)
         changed = _tell_tables(path, stream, out)
-    except EmptyFileError as error:
-        if wanted is not None:
-            fail_to_open(error)
-        found, changed = Verification(), False
-        _tell(found, [], out)
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
         fail([_damaged(path, error)])
-    return found.ok and not changed
+    return found.ok and sound and not changed
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
@@ -110,6 +120,49 @@ def _tell(
     out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{beyond}\n")
 
 
+def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
+    """Tell what is wrong with the file itself; return whether nothing is.
+
+    That is damaged pages, and tables, triggers, views or indexes that are not as kindlm makes them.
+    """
+    color = wants_color(out)
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    size = pages * connection.execute("PRAGMA page_size").fetchone()[0]
+    check = "integrity_check" if size <= _LARGE else "quick_check"
+    try:
+        rows = connection.execute(f"PRAGMA {check}({_SHOWN})").fetchall()
+        wrong = [row[0] for row in rows if row[0] != "ok"]
+    except sqlite3.DatabaseError as error:
+        wrong = [str(error)]
+    wrong = [f"PRAGMA {check}: {' '.join(what.split())}" for what in wrong]
+    if wrong:
+        wrong.append(salvage_hint(path))
+    for problem in schema_problems(connection, PROJECTIONS):
+        told = f"{problem.kind} {problem.name!r}"
+        if (problem.kind, problem.state) == ("table", "foreign"):
+            out.write(f"! the {one_line(told)} is not one of kindlm's, and is not checked\n")
+            continue
+        state = {
+            "foreign": "was not made by kindlm",
+            "changed": "is not the one that kindlm made",
+            "missing": "is not there any more",
+        }[problem.state]
+        wrong.append(f"the {told} {state}: {mending_hint(problem, path)}")
+    wrong += [
+        f"the table of {name} does not say that it is of the last event: kindlm rebuild"
+        for name in behind_the_log(connection, PROJECTIONS)
+    ]
+    if wrong:
+        out.write(f"{_sign(False, color)} the file\n")
+        out.writelines(f"    {one_line(what)}\n" for what in wrong)
+    elif check == "quick_check":
+        out.write(
+            f"{_sign(True, color)} the file: PRAGMA quick_check, since it is larger than"
+            f" {_LARGE // 1024**3} GiB; that holds no index to its table\n"
+        )
+    return not wrong
+
+
 def _tell_tables(path: Path, stream: str | None, out: TextIO) -> bool:
     """Tell whether the tables of one run are what its events give; return whether they are not."""
     if stream is None:
@@ -144,7 +197,7 @@ def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The history is damaged: {error}.",
-        "Restore the file from a backup, or record a new history with --db.",
+        salvage_hint(path),
         where=SourceLocation(str(path)),
     )
 

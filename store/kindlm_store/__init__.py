@@ -6,6 +6,7 @@ from kindlm_store.errors import (
     ConflictError,
     CorruptDatabaseError,
     EmptyFileError,
+    ForeignSchemaError,
     LockHeldError,
     NewerDatabaseError,
     NotAnEventLogError,
@@ -38,9 +39,11 @@ from kindlm_store.projection import (
     Update,
     Upsert,
 )
-from kindlm_store.projector import projection_errors
+from kindlm_store.projector import behind_the_log, projection_errors
 from kindlm_store.recomputing import changed_views, first_difference, recomputed
 from kindlm_store.redaction import REDACTED, Redactor
+from kindlm_store.salvage import is_damaged, salvage
+from kindlm_store.schema_check import SchemaProblem, schema_problems
 from kindlm_store.taking import Refusal, RefusedError, Taken
 from kindlm_store.tickets import Ticket
 from kindlm_store.upcasting import Upcasters
@@ -58,6 +61,7 @@ __all__ = [
     "Erasure",
     "Erasures",
     "EventLog",
+    "ForeignSchemaError",
     "Head",
     "HeadOf",
     "Holder",
@@ -77,6 +81,7 @@ __all__ = [
     "Redactor",
     "Refusal",
     "RefusedError",
+    "SchemaProblem",
     "SealedError",
     "Source",
     "StoreClosedError",
@@ -94,13 +99,17 @@ __all__ = [
     "Upsert",
     "Verification",
     "WriteFailedError",
+    "behind_the_log",
     "changed_views",
     "first_difference",
     "holder",
+    "is_damaged",
     "is_held",
     "open_reader",
     "projection_errors",
     "recomputed",
+    "salvage",
+    "schema_problems",
     "utc_now",
     "uuid7",
     "verify_file",

@@ -92,11 +92,16 @@ class LogSource:
     Args:
         connection: A connection that only reads, as `open_reader` gives it.
         path: The file.
+        salvaged: Whether it is what could be read of a damaged log: texts that it does not have
+            are withheld then.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, *, salvaged: bool = False
+    ) -> None:
         self._connection = connection
         self._path = path
+        self._salvaged = salvaged
 
     def __enter__(self) -> Self:
         self._connection.execute("BEGIN")
@@ -137,8 +142,11 @@ class LogSource:
             asked = refs[start : start + _PAGE // 2]
             marks = ",".join("?" * len(asked))
             query = f"SELECT ref, salt, body FROM contents WHERE ref IN ({marks})"  # noqa: S608
-            for row in self._rows(query, asked):
-                yield StoredText(*row)
+            found = [StoredText(*row) for row in self._rows(query, asked)]
+            yield from found
+            if self._salvaged:
+                lost = set(asked).difference(text.ref for text in found)
+                yield from (StoredText(ref, None, None) for ref in sorted(lost))
 
     def erased(self, erasures: Erasures) -> Collection[str]:
         """The references of the texts that were erased, as the events of the log say."""

@@ -5,6 +5,7 @@
     │   ├── NotAnEventLogError    it is something else
     │   │   └── EmptyFileError    ... nothing at all, or set up halfway: no event was ever in it
     │   ├── NewerDatabaseError    a newer version of this package wrote it
+    │   ├── ForeignSchemaError    something in it may change what is written
     │   └── CorruptDatabaseError  SQLite finds it damaged (also later, while in use)
     ├── ConflictError             an append did not fit the stream: somebody else was first
     │   └── SealedError           ... nothing can be appended to the stream any more
@@ -21,9 +22,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kindlm_store.locks import Holder
+    from kindlm_store.schema_check import SchemaProblem
 
 
 class StoreError(Exception):
@@ -54,6 +57,21 @@ class EmptyFileError(NotAnEventLogError):
 
 class NewerDatabaseError(OpenError):
     """The file was written by a newer version of this package; it was not touched."""
+
+
+class ForeignSchemaError(OpenError):
+    """The file has something that may change what is written into it.
+
+    Attributes:
+        problems: What that is, at least one.
+    """
+
+    def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
+        kind, name, state, _ = problems[0]
+        what = "that is not its own" if state == "foreign" else "that was changed"
+        more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+        super().__init__(path, f"has the {kind} {name!r} {what}{more}")
+        self.problems = tuple(problems)
 
 
 class CorruptDatabaseError(OpenError):

@@ -18,6 +18,7 @@ from kindlm_store.preparing import prepared, restored
 from kindlm_store.projector import Projector, projection_errors
 from kindlm_store.reading import Reader
 from kindlm_store.rebuilding import drop_shadows, refold, refold_outdated
+from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.taking import Taking, Terms
 from kindlm_store.upcasting import Upcasters
 from kindlm_store.verification import Expected, verify
@@ -63,6 +64,7 @@ class EventLog:
         projections: Sequence[Projection],
         upcasters: Upcasters,
         redact: Callable[[str], str] | None,
+        guard: SchemaGuard,
     ) -> None:
         self.path = path
         self._projections = tuple(projections)
@@ -70,7 +72,7 @@ class EventLog:
         self._redact = redact or _unchanged
         self._forks = _forks.count
         self._reader = Reader(path, upcasters)
-        self._writer = Writer(connection, self._projector())
+        self._writer = Writer(connection, self._projector(), guard)
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
 
@@ -83,6 +85,7 @@ class EventLog:
         upcasters: Upcasters | None = None,
         redact: Callable[[str], str] | None = None,
         synchronous: Synchronous = "FULL",
+        mend: bool = False,
     ) -> Self:
         """Open an event log for reading and writing; create it if there is none.
 
@@ -95,8 +98,12 @@ class EventLog:
                 a pure function that also finds them in the JSON form of a payload and among
                 other texts.
             synchronous: How far SQLite waits for the disk; FULL survives a power cut.
+            mend: Whether to open it although tables or views of projections were changed: for
+                `rebuild`, which makes them anew.
 
         Raises:
+            ForeignSchemaError: It has triggers, views, indexes or tables that are not as this code
+                makes them.
             OpenError: The file cannot be opened as an event log.
         """
         file = Path(path)
@@ -104,10 +111,12 @@ class EventLog:
         connection = connect_writer(file, synchronous)
         try:
             with translated(file):
+                guard = SchemaGuard(file, projections, mend=mend)
+                guard.check(connection)
                 drop_shadows(connection, file, projections)
                 refold_outdated(connection, file, projections, lifting)
                 Projector(projections, lifting).catch_up(connection)
-            return cls(file, connection, projections, lifting, redact)
+            return cls(file, connection, projections, lifting, redact, guard)
         except BaseException:
             connection.close()
             raise

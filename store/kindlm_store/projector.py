@@ -81,6 +81,23 @@ def projection_errors(
     return {name: problem for name, problem in problems.items() if problem}
 
 
+def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Projection]) -> list[str]:
+    """Projections whose tables say of themselves that they are not of the last event.
+
+    Whoever writes through this code folds in the same transaction: another program has written, or
+    somebody has changed how far the tables say they are.
+    """
+    last = last_position(connection)
+    states = read_states(connection)
+    return [
+        projection.name
+        for projection in projections
+        if (state := states.get(projection.name)) is not None
+        and problem_of(projection, state) is None
+        and state.checkpoint != last
+    ]
+
+
 class Fold:
     """One projection on its way: handlers on one side, tables on the other.
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-_SHADOW = "_shadow"
+SHADOW = "_shadow"
+"""What the names of tables end with that are to take the place of others."""
+
 _PIECE = 5_000
 """Events per transaction: others wait for about a tenth of a second at most."""
 
@@ -134,7 +136,7 @@ def _shadows(connection: sqlite3.Connection, projections: Sequence[Projection]) 
     for (tables,) in connection.execute("SELECT tables FROM projections"):
         names.update(json.loads(tables))
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return [name for (name,) in tables if name.removesuffix(_SHADOW) in names - {name}]
+    return [name for (name,) in tables if name.removesuffix(SHADOW) in names - {name}]
 
 
 class _Rebuild:
@@ -145,7 +147,7 @@ class _Rebuild:
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
-        self._fold = Fold(projection, {t.name: t.name + _SHADOW for t in projection.tables})
+        self._fold = Fold(projection, {t.name: t.name + SHADOW for t in projection.tables})
         self._prepared: Prepared = []
         self._checkpoint = 0
         self._error: str | None = None
@@ -153,7 +155,7 @@ class _Rebuild:
     def create(self, connection: sqlite3.Connection) -> None:
         """Create the shadow tables."""
         for table in self._projection.tables:
-            shadow = table.name + _SHADOW
+            shadow = table.name + SHADOW
             connection.execute(table.create(shadow))
             for statement in table.create_indexes(shadow, _free_suffix(connection, table)):
                 connection.execute(statement)
@@ -184,7 +186,7 @@ class _Rebuild:
         for table in {*old_tables, *tables}:
             connection.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
         for table in tables:
-            connection.execute(f"ALTER TABLE {quoted(table + _SHADOW)} RENAME TO {quoted(table)}")
+            connection.execute(f"ALTER TABLE {quoted(table + SHADOW)} RENAME TO {quoted(table)}")
         for statement in self._projection.create_views().values():
             connection.execute(statement)
         connection.execute(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kindlm_store.projector import Projector
+    from kindlm_store.schema_check import SchemaGuard
 
 MAX_QUEUED_EVENTS = 4_000
 """Events in the queue from which on `ready` waits."""
@@ -53,8 +54,11 @@ class _Command(NamedTuple):
 class Writer:
     """Queue and thread of one log."""
 
-    def __init__(self, connection: sqlite3.Connection, projector: Projector) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, projector: Projector, guard: SchemaGuard
+    ) -> None:
         self._connection = connection
+        self._guard = guard
         self._appender = Appender(connection, projector.handled)
         self._projector = projector
         self._settling = Settling()
@@ -222,6 +226,8 @@ class Writer:
     def _transaction(self, submissions: Sequence[Submission]) -> list[Recorded | ConflictError]:
         try:
             with immediate(self._connection):
+                # A trigger may have been made since the file was opened.
+                self._guard.check(self._connection)
                 written = self._appender.write(submissions)
                 self._projector.fold(self._connection, written)
         except BaseException:

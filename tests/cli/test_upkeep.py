@@ -84,7 +84,7 @@ def test_a_run_whose_tables_were_changed_is_told_from_its_events(
 ) -> None:
     verify = ("verify", "k3f", "--db", recorded.path)
     assert "✓ tables of run k3f9x2ab: what its events give\n" in kindlm(*verify).out
-    with tampering(recorded.path) as connection:
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
         connection.execute("UPDATE executions SET status = 'passed'")
 
     outcome = kindlm(*verify)
@@ -171,10 +171,10 @@ def test_a_history_whose_creation_was_cut_off_holds_nothing_yet(kindlm: Any, her
     path = here / "new.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    checked = kindlm("verify", "--db", path)
-    assert checked.code == 0, checked.err
-    assert "0 events" in checked.out
-    for command in ("runs", "show"):
+    empty = here / "empty.db"
+    empty.touch()
+    assert "Nothing is recorded yet" in kindlm("verify", "--db", empty).err
+    for command in ("runs", "show", "verify"):
         outcome = kindlm(command, "--db", path)
         assert outcome.code == 1
         assert "Nothing is recorded yet" in outcome.err
@@ -187,3 +187,48 @@ def test_a_table_that_is_gone_is_to_be_rebuilt(kindlm: Any, recorded: Any) -> No
     outcome = kindlm("runs", "--db", recorded.path)
     assert outcome.code == 1
     assert "kindlm rebuild" in outcome.err
+
+
+def pages_of(path: Path, name: str) -> list[int]:
+    """The pages of a table or index, the first one last."""
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY pageno"
+        try:
+            return [row[0] for row in connection.execute(query, (name,))]
+        except sqlite3.OperationalError:
+            pytest.skip("SQLite was built without dbstat")
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\xa5"])
+@pytest.mark.parametrize(
+    "name",
+    ["assertions", "contents", "sqlite_autoindex_contents_1", "sqlite_autoindex_events_2"],
+)
+def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
+    kindlm: Any, history: Any, make: Any, here: Path, name: str, filling: bytes
+) -> None:
+    for run in range(3):
+        writer = history.run(f"aaaa222{run + 2}")
+        writer.suite(tests=[make.planned(repeat=5)])
+        for number in range(5):
+            writer.execution(user=f"{run} {number} " * 40, assertions=(make.failed(),))
+        writer.finish()
+    history.close()
+    pages = pages_of(history.path, name)
+    with history.path.open("r+b") as file:
+        file.seek((pages[0] - 1) * 4096)
+        file.write(filling * 4096)
+    verified = kindlm("verify", "--db", history.path)
+    assert verified.code == 1
+    told = verified.out + verified.err
+    assert "kindlm merge kindlm.db --db NEW.db" in told, told
+    for command in (("runs",), ("rebuild",), ("backup", here / "copy.db")):
+        outcome = kindlm(*command, "--db", history.path)
+        assert "itself failed" not in outcome.err
+        assert outcome.code == 0 or "kindlm merge kindlm.db --db NEW.db" in outcome.err
+    outcome = kindlm("merge", history.path, "--db", here / "new.db")
+    assert outcome.code == 0, outcome.err
+    verified = kindlm("verify", "--db", here / "new.db")
+    assert (verified.code, "all as recorded" in verified.out) == (0, True)
+    listed = kindlm("runs", "--db", here / "new.db").out
+    assert [f"aaaa222{run + 2}" in listed for run in range(3)] == [True] * 3

@@ -1,0 +1,176 @@
+"""Holds the tables, indexes, triggers and views of a file to those that this code makes.
+
+A trigger that somebody else has put on a table changes what is folded into it, and so does a table
+with a computed column in the place of ours. So nothing is written into such a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from kindlm_migrations.statements import EVENT_LOG
+from kindlm_store.errors import ForeignSchemaError
+from kindlm_store.rebuilding import SHADOW
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from kindlm_store.projection import Projection
+
+_NAMED = re.compile(r'CREATE (TABLE|INDEX|TRIGGER|VIEW) "?(\w+)')
+_MIGRATIONS = "_sqlite_migrations"
+"""The table in which sqlite-utils notes migrations, with an index that it makes itself."""
+
+
+class SchemaProblem(NamedTuple):
+    """Something in the schema of a file that is not as this code makes it.
+
+    Attributes:
+        kind: What it is.
+        name: Its name.
+        state: Not of this code; of this code, but other than it is made; or not there.
+        projection: The projection that it belongs to: it can be made anew. None for all others.
+    """
+
+    kind: str
+    name: str
+    state: Literal["foreign", "changed", "missing"]
+    projection: str | None
+
+
+class _Made(NamedTuple):
+    """What is made: of which kind, by any of these statements, on which table, of what."""
+
+    kind: str
+    statements: tuple[str, ...]
+    table: str
+    projection: str | None
+
+
+class SchemaGuard:
+    """Refuses to write into a file whose schema is not as this code makes it.
+
+    Args:
+        path: The file, for the error.
+        projections: The projections of this code.
+        mend: Whether what belongs to projections may be changed: it is made anew.
+    """
+
+    def __init__(self, path: Path, projections: Sequence[Projection], *, mend: bool) -> None:
+        self._path = path
+        self._projections = tuple(projections)
+        self._mend = mend
+        self._seen: int | None = None
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        """Look at the schema, unless it is the one that was looked at last.
+
+        Raises:
+            ForeignSchemaError: Something in it is foreign or changed.
+        """
+        version = connection.execute("PRAGMA schema_version").fetchone()[0]
+        if version == self._seen:
+            return
+        problems = [
+            problem
+            for problem in schema_problems(connection, self._projections)
+            if problem.state != "missing"
+            # A table by itself changes nothing of ours.
+            and (problem.kind, problem.state) != ("table", "foreign")
+            and not (self._mend and problem.projection)
+        ]
+        if problems:
+            raise ForeignSchemaError(self._path, problems)
+        self._seen = version
+
+
+def schema_problems(
+    connection: sqlite3.Connection, projections: Sequence[Projection]
+) -> list[SchemaProblem]:
+    """Return what of the schema is not as this code makes it.
+
+    Of a projection in another version than this code has, only the names are known.
+    """
+    # One statement each, so that nobody can swap tables in between without being noticed.
+    found = {
+        name: (kind, table, _form(sql))
+        for kind, name, table, sql in connection.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+        )
+    }
+    versions: dict[str, int] = {}
+    others: set[str] = {_MIGRATIONS}
+    known = {projection.name: projection.version for projection in projections}
+    for name, version, *lists in connection.execute(
+        "SELECT name, version, tables, views FROM projections"
+    ):
+        versions[name] = version
+        if known.get(name) != version:
+            for names in lists:
+                with suppress(ValueError, TypeError):
+                    others.update(json.loads(names))
+    made = _made([p for p in projections if versions.get(p.name) == p.version])
+    problems = list(_differences(made, found))
+    indexes = {sql for one in made.values() if one.kind == "index" for sql in one.statements}
+    for name, (kind, table, sql) in found.items():
+        if name in made:
+            continue
+        base = table.removesuffix(SHADOW)
+        is_known = {
+            "index": sql in indexes or base in others or (base != table and base in made),
+            "view": name in others,
+            "table": name in others
+            or name.startswith("sqlite_")
+            or name.removesuffix(SHADOW) in made,
+        }
+        if not is_known.get(kind):
+            problems.append(SchemaProblem(kind, name, "foreign", None))
+    return problems
+
+
+def _differences(
+    made: Mapping[str, _Made], found: Mapping[str, tuple[str, str, str]]
+) -> Iterator[SchemaProblem]:
+    """Yield what is made by this code and is not there, or is other than it is made."""
+    there = {(table, sql) for _, table, sql in found.values()}
+    for name, one in made.items():
+        if name in found:
+            kind, _, sql = found[name]
+            if kind != one.kind or sql not in one.statements:
+                yield SchemaProblem(kind, name, "changed", one.projection)
+        # An index may have the suffix of another rebuild.
+        elif not any((one.table, sql) in there for sql in one.statements):
+            yield SchemaProblem(one.kind, name, "missing", one.projection)
+
+
+def _made(projections: Sequence[Projection]) -> dict[str, _Made]:
+    made = {}
+    for statement in EVENT_LOG:
+        match = _NAMED.match(statement.strip())
+        assert match is not None
+        made[match[2]] = _Made(match[1].lower(), (_form(statement),), "", None)
+    for projection in projections:
+        for table in projection.tables:
+            made[table.name] = _Made("table", (_form(table.create()),), "", projection.name)
+            # Indexes are made for shadow tables, which are renamed, with a suffix or without.
+            variants = [
+                [_form(sql) for sql in table.create_indexes(name, suffix)]
+                for name in (table.name, table.name + SHADOW)
+                for suffix in ("", "_2")
+            ]
+            for place, name in enumerate(table.index_names()):
+                statements = tuple(each[place] for each in variants)
+                made[name] = _Made("index", statements, table.name, projection.name)
+        for name, sql in projection.create_views().items():
+            made[name] = _Made("view", (_form(sql),), "", projection.name)
+    return made
+
+
+def _form(sql: str) -> str:
+    """A statement as SQLite keeps it."""
+    return sql.strip()
