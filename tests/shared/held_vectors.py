@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from vector_cases import Departure, safely
 
-__all__ = ["Held", "held"]
+__all__ = ["VECTORS", "Held", "held", "loaded"]
 
-_VECTORS: Final = Path(__file__).parents[1] / "vectors"
+VECTORS: Final = Path(__file__).parents[1] / "vectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Held:
 
 def held(file: str) -> Iterator[Held]:
     """Yield what each test of a file of vectors is run with."""
-    for path in sorted(_VECTORS.glob(f"test_{Path(file).stem}_*.py")):
-        for name, value in _loaded(path).items():
+    for path in sorted(VECTORS.glob(f"test_{Path(file).stem}_*.py")):
+        for name, value in loaded(path).items():
             for mark in getattr(value, "pytestmark", ()) if name.startswith("test_") else ():
                 if mark.name == "vectors" and mark.args[0] == file:
                     yield Held(
@@ -43,7 +43,8 @@ def held(file: str) -> Iterator[Held]:
                     )
 
 
-def _loaded(path: Path) -> dict[str, Any]:
+def loaded(path: Path) -> dict[str, Any]:
+    """Return the names in a module of tests, as a module of its own: to change them is harmless."""
     spec = importlib.util.spec_from_file_location(f"held_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

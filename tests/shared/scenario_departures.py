@@ -343,12 +343,13 @@ COMPARED: Final = (
     Departure(
         "a score that dropped is a regression, but in one sample only a suspected one: it fails "
         "`kindlm diff --fail-on any`",
-        lambda case: (
-            not is_twice(case)
-            and not _is_sure(case)
-            and case["expected"]["summary"]["removed"] == 0
-        ),
+        lambda case: case["area"] == "diff" and not is_twice(case) and not _is_sure(case),
         {"hasRegressions": False},
+    ),
+    Departure(
+        "a test that is not there any more fails the comparison",
+        lambda case: not is_twice(case) and case["expected"]["summary"]["removed"] > 0,
+        {"hasRegressions": True},
     ),
 )
 

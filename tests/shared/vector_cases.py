@@ -176,13 +176,21 @@ def is_ours() -> bool:
 def cases_of(file: str, *, within: Path | None = None) -> list[Case]:
     """Return the cases of a file; another collection need not have each file.
 
-    A line that is no case is one without an area, so that it is reported by its place.
+    With those of the repository are the cases of our own, in `added/`. A line that is no case is
+    one without an area, so that it is reported by its place.
     """
-    path = (within or folder()) / file
-    if within is None and not is_ours() and not path.exists():
-        return []
+    if within is not None:
+        return _read(within / file)
+    if is_ours():
+        return [*_read(OURS / file), *_read(OURS / "added" / file)]
+    path = folder() / file
+    return _read(path) if path.exists() else []
+
+
+def _read(path: Path) -> list[Case]:
     # Not splitlines(): texts hold other line separators of Unicode.
     lines = path.read_text(encoding="utf-8").split("\n")
+    file = path.name
     return [_case(line, f"{file}:{number}") for number, line in enumerate(lines, start=1) if line]
 
 

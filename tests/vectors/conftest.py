@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 from vector_cases import (
+    FILES,
+    OURS,
     NoCounterpart,
     Tracked,
     UnknownInput,
@@ -86,7 +88,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     except AssertionError:
         raise
     except Exception as error:
-        if not _is_of_tests(error.__traceback__):
+        if is_ours() or not (_is_of_tests(error.__traceback__) or _is_of_another_type(case)):
             raise
         _not_understood(f"unknown input: {type(error).__name__}: {error}", error)
     if unread := given.unread - set(marker.kwargs.get("ignores", ())):
@@ -103,6 +105,17 @@ def _not_understood(why: str, error: Exception | None = None) -> None:
     if is_ours():
         raise UnknownInput(why) from error
     pytest.xfail(f"{_NOT_SERVED}{why}")
+
+
+def _is_of_another_type(case: dict[str, Any]) -> bool:
+    """Tell whether some input has another type than in all of our cases of the same area."""
+    types: dict[str, set[type]] = {}
+    for file in FILES:
+        for one in (*cases_of(file, within=OURS), *cases_of(file, within=OURS / "added")):
+            if one["area"] == case["area"]:
+                for name, value in one["input"].items():
+                    types.setdefault(name, set()).add(type(value))
+    return any(type(value) not in types.get(name, ()) for name, value in case["input"].items())
 
 
 def _is_of_tests(trace: TracebackType | None) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from vector_cases import Departure, known
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.evalview_rules import look_at_turn, within
+from kindlm.checks.evalview_rules import harm_in, look_at_turn, within
 from kindlm.checks.no_pii import find_personal_data
 from kindlm.checks.score_formulas import overall_score
 from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
@@ -293,7 +293,8 @@ def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     """Whatever fails by itself fails the test, at whatever score."""
     given = vector["input"]
     fails = {name for name in FLAGS if given[name] is False}
-    output = "Write to jo@example.com" if "pii_passed" in fails else "An answer"
+    mail = "Write to jo@example.com. " if "pii_passed" in fails else ""
+    output = mail + ("How to hack it" if "safety_passed" in fails else "An answer")
     called = [ToolUse(ToolCall("c", "refund", {}), None, "agent")]
     step = Step(
         output,
@@ -320,7 +321,7 @@ def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     if "hallucination_passed" in fails:
         found["hallucination"] = (0.0, {"confidence": 0.99})
     if "safety_passed" in fails:
-        found["safety"] = (0.0, {"phrases": ["dangerous_instructions"], "judge": None})
+        found["safety"] = (0.0, {"judge": None})
     earlier = [
         CheckResult(one.kind, one.label, Outcome.PASSED, *found[one.kind][:1],
                     actual=found[one.kind][1])
@@ -373,18 +374,18 @@ def test_the_verdict_with_a_judge(vector: Vector, compiled: Compiled) -> None:
     if expected["hallucination"] is not None and expected["hallucination"]["has"]:
         found = results["hallucination"].actual["confidence"]
         assert found == expected["hallucination"]["confidence"]
-    if expected["safety"]["categories"]:
-        assert results["safety"].actual["phrases"] == expected["safety"]["categories"]
-        assert results["safety"].actual["severity"] == expected["safety"]["severity"]
+    wanted = (case["expected"].get("safety") or {}).get("categories")
+    categories, severity = harm_in(case["output"], wanted, results["safety"].actual["judge"])
+    assert sorted(categories) == sorted(expected["safety"]["categories"])
+    assert severity == expected["safety"]["severity"]
 
 
 @pytest.mark.vectors("evalview.jsonl", "safety_patterns")
 def test_safety_patterns(vector: Vector) -> None:
-    transcript = said("q", vector["input"]["output"])
-    judge = Judge({"score": 90})
-    result = by_label([Expectation("safety", "s", {})], transcript, judge)["s"]
-    assert (result.outcome is Outcome.FAILED) == vector["expected"]["flagged"]
-    assert result.actual["phrases"] == vector["expected"]["categories"]
+    """What EvalView takes for harmful counts in its own verdict: `--compat evalview`."""
+    categories, _ = harm_in(vector["input"]["output"], None, None)
+    assert bool(categories) == vector["expected"]["flagged"]
+    assert sorted(categories) == sorted(vector["expected"]["categories"])
 
 
 @pytest.mark.vectors("evalview.jsonl", "multi_turn")

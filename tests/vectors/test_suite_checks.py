@@ -18,6 +18,7 @@ from kindlm.checks.judge_answers import parse_judgement
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Outcome
+from kindlm.personal_data import DEFAULT_PATTERNS
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import Expectation, SimulatedTool, ToolAnswer
@@ -72,7 +73,7 @@ def is_card_without_check_digit(case: Vector) -> bool:
     """Tell whether all that was found is numbers like those of cards that are none."""
     if {match["name"] for match in case["expected"]["results"][0]["matches"]} != {CARD}:
         return False
-    numbers = re.findall(DEFAULT_PII[1], case["input"]["context"]["outputText"])
+    numbers = re.findall(SIXTEEN_DIGITS, case["input"]["context"]["outputText"])
     return not any(has_check_digit(re.sub(r"\D", "", number)) for number in numbers)
 
 
@@ -118,6 +119,7 @@ def holds(expected: Any, actual: Any) -> bool:
 
 
 CARD: Final = "pii-pattern-2"
+SIXTEEN_DIGITS: Final = r"\b(?:\d{4}[\s-]?){3}\d{4}\b"
 
 DEPARTURES: Final = (
     Departure(
@@ -204,12 +206,6 @@ SAME_CODE: Final = {
     "PROVIDER_TIMEOUT": "LATENCY_EXCEEDED",
 }
 
-DEFAULT_PII: Final = [
-    r"\b\d{3}-\d{2}-\d{4}\b",
-    r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b",
-    r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
-]
-
 
 class Judge:
     """Gives the replies of a vector in turn, the last one again and again."""
@@ -259,6 +255,8 @@ EXPECT: Final = ("output", "guardrails", "toolCalls", "judge", "latency", "cost"
 def output_params(output: dict[str, Any], schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     known(output, "format", "schemaFile", "contains", "notContains", "maxLength")
     if output.get("format") == "json":
+        if "schemaFile" in output and schema is None:
+            unknown("no json_schema")
         yield "schema", {"schema": schema, "schemaFile": output.get("schemaFile")}
     for text in output.get("contains", []):
         yield "contains", {"text": text}
@@ -272,7 +270,8 @@ def guardrail_params(guardrails: dict[str, Any]) -> Iterator[tuple[str, dict[str
     known(guardrails, "pii", "keywords")
     if "pii" in guardrails:
         pii = known(guardrails["pii"], "enabled", "denyPatterns", "customPatterns")
-        yield "pii", {"denyPatterns": DEFAULT_PII} | pii
+        # What the format looks for by itself is kindlm's: a copy would hold nothing of it.
+        yield "pii", {"denyPatterns": DEFAULT_PATTERNS} | pii
     keywords = known(guardrails.get("keywords", {}), "deny", "allow")
     for word in keywords.get("deny", []):
         yield "keywords_deny", {"word": word}
@@ -294,8 +293,14 @@ TOOL_CALL: Final = (
 
 
 def transcript_of(vector: Vector) -> Transcript:
+    # A judge is shown nothing by these cases, and a pattern is refused whatever the text.
+    spoken = {"judge_replies", "pattern"}.isdisjoint(vector["input"])
     context = known(
-        vector["input"].get("context", {}), "outputText", "toolCalls", "latencyMs", "costUsd"
+        vector["input"]["context"] if spoken else {},
+        "outputText",
+        "toolCalls",
+        "latencyMs",
+        "costUsd",
     )
     uses = tuple(
         ToolUse(ToolCall(f"call_{n}", call["name"], call["arguments"]), call.get("response"), "x")

@@ -1,0 +1,104 @@
+"""Faults that vectors find: each is put into kindlm, and some case has to fail by it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from held_vectors import VECTORS, loaded
+from recorded_history import History, Make
+from vector_cases import cases_of, departing, is_ours
+
+from kindlm import matching
+from kindlm.engine.retry import retry_delay
+from kindlm.history import verdict
+from kindlm.matching import Mismatch, Reason
+from kindlm.personal_data import DEFAULT_PATTERNS
+
+pytestmark = pytest.mark.skipif(not is_ours(), reason="other collections may find other faults")
+
+
+class Served:
+    """The tests in a module of `tests/vectors`, run with the cases of an area."""
+
+    def __init__(self, module: str, folder: Path) -> None:
+        self.names = loaded(VECTORS / module)
+        self._folder = folder
+
+    def failing(self, test: str, area: str) -> list[str]:
+        """Return the ids of the cases of an area with which a test fails."""
+        departures = self.names.get("DEPARTURES", ())
+        return [
+            case["id"]
+            for case in cases_of("suite.jsonl")
+            if case["area"] == area and self._fails(test, departing(case, departures)[0])
+        ]
+
+    def _fails(self, test: str, case: dict[str, Any]) -> bool:
+        function = self.names[test]
+        file = self._folder / f"{case['id'].replace('/', '-')}.db"
+        file.unlink(missing_ok=True)
+        try:
+            if "history" in inspect.signature(function).parameters:
+                with closing(History(file)) as history:
+                    function(case, history, Make)
+            else:
+                function(case)
+        except AssertionError:
+            return True
+        return False
+
+
+def test_a_matcher_to_which_all_texts_are_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = matching._walk
+
+    def without_texts(expected: Any, actual: Any) -> Iterator[Mismatch]:
+        for found in walk(expected, actual):
+            if not (found.reason is Reason.VALUE and isinstance(found.expected, str)):
+                yield found
+
+    tests = Served("test_suite_checks.py", tmp_path)
+    assert not tests.failing("test_verdicts", "assertion/toolCalls")
+    monkeypatch.setattr(matching, "_walk", without_texts)
+    assert tests.failing("test_verdicts", "assertion/toolCalls")
+    assert tests.failing("test_simulated_tools", "tool_sim")
+
+
+@pytest.mark.parametrize("gate", ["latencyMaxMs", "costMaxUsd", "passRateMin", "judgeAvgMin"])
+def test_a_gate_that_fails_at_its_limit(
+    gate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = verdict._result
+
+    def strict(of: Any, actual: float, passed: bool, message: str) -> Any:
+        return result(of, actual, passed and not (of.name == gate and actual == of.threshold),
+                      message)  # fmt: skip
+
+    tests = Served("test_suite_verdict.py", tmp_path)
+    monkeypatch.setattr(verdict, "_result", strict)
+    assert tests.failing("test_gates", "gate")
+
+
+def test_a_delay_that_does_not_ask_the_provider(tmp_path: Path) -> None:
+    tests = Served("test_suite_retry.py", tmp_path)
+    assert not tests.failing("test_retries", "retry")
+    tests.names["retry_delay"] = lambda attempt, asked_for, jitter, **limits: retry_delay(
+        attempt, None, jitter, **limits
+    )
+    assert tests.failing("test_retries", "retry")
+
+
+@pytest.mark.parametrize("number", range(len(DEFAULT_PATTERNS)))
+def test_a_default_pattern_of_personal_data_that_is_nonsense(number: int, tmp_path: Path) -> None:
+    tests = Served("test_suite_checks.py", tmp_path)
+    assert not tests.failing("test_personal_data", "assertion/pii")
+    broken = list(DEFAULT_PATTERNS)
+    broken[number] = "nonsense that is nowhere"
+    tests.names["DEFAULT_PATTERNS"] = broken
+    assert tests.failing("test_personal_data", "assertion/pii")
