@@ -12,7 +12,7 @@ An event is an object with a `type`, and what it says under `data` or beside the
 | `usage` | `input_tokens`, `output_tokens`, `cost` | all are added up; a cost if each tells it |
 | `error`, or none beside an `error` | `error` or `message` | the agent failed |
 | `start`, `status`, `thinking`, `step_start`, `step_complete`, `metadata` | | says nothing |
-| any other | `text`, `message`, `content` or `data` | is the next piece of the text |
+| any other | `text`, `message`, `content`, `data` or `delta` | is the next piece of the text |
 
 A result belongs to the call with its id, else to the first unanswered one with its name, else, if
 it names none, to the first unanswered one. A narration that begins with "Step" is no call.
@@ -47,7 +47,7 @@ Piece: TypeAlias = Mapping[str, Any] | str
 
 _SILENT = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
 _WHOLE = frozenset({"final_message", "message_complete"})
-_TEXTS = ("text", "message", "content", "data")
+_TEXTS = ("text", "message", "content", "data", "delta")
 _IDS = ("id", "tool_call_id", "call_id", "toolCallId")
 _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGUMENTS = ("args", "arguments", "parameters", "params", "input")

@@ -65,6 +65,6 @@ class CrewAgent:
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:
-            return Err(failures.of_reply(self._who, str(error), got.text, got.status, _HINT))
+            return Err(failures.of_reply(self._who, error, got.text, got.status, _HINT))
         warnings = (*request_warnings(request, says_system=False), *heard.warnings)
         return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))

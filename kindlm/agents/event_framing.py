@@ -12,19 +12,39 @@ from typing import Any
 
 from kindlm.agents.agent_events import Piece
 from kindlm.agents.reply_reading import UnreadableReply
-from kindlm.agents.sse import DONE, parse_events
+from kindlm.agents.sse import DONE, Event, parse_events
 from kindlm.strict_json import parse_json
 
-__all__ = ["is_sse", "json_lines", "json_value", "sse_frames"]
+__all__ = [
+    "bare_text",
+    "begins_as_object",
+    "holds_events",
+    "is_sse",
+    "json_lines",
+    "json_value",
+    "line_events",
+    "sse_frames",
+]
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _FIELD = re.compile(r"\s*(?:data|event):")
+_EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
 _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")
 
 
 def is_sse(text: str) -> bool:
     """Tell whether a stream that does not say what it is looks like server-sent events."""
     return _FIELD.match(text.removeprefix("\ufeff")) is not None
+
+
+def holds_events(text: str) -> bool:
+    """Tell whether a text is server-sent events that hold JSON, whatever it was sent as."""
+    return _EVENT.match(text) is not None
+
+
+def begins_as_object(text: str) -> bool:
+    """Tell whether a text begins as a JSON object does."""
+    return _OBJECT.match(text.removeprefix("\ufeff")) is not None
 
 
 def json_lines(text: str) -> Iterator[Piece]:
@@ -34,6 +54,8 @@ def json_lines(text: str) -> Iterator[Piece]:
         line = written.strip()
         if not line:
             continue
+        if line == DONE:
+            break
         if bare is not None:
             yield bare + " "
             bare = None
@@ -44,6 +66,13 @@ def json_lines(text: str) -> Iterator[Piece]:
             bare = line
     if bare is not None:
         yield bare
+
+
+def line_events(text: str) -> Iterator[Event]:
+    """Return the lines of a stream that are meant as events; bare text has no end of its own."""
+    for line in _LINE_END.split(text.removeprefix("\ufeff")):
+        if _OBJECT.match(line) or line.strip() == DONE:
+            yield Event("message", line.strip())
 
 
 def sse_frames(text: str) -> Iterator[Piece]:
@@ -58,7 +87,14 @@ def sse_frames(text: str) -> Iterator[Piece]:
         elif frame.type == "error":
             yield {"type": "error", "message": value if isinstance(value, str) else frame.data}
         else:
-            yield value if isinstance(value, str) else frame.data
+            yield bare_text(frame, value)
+
+
+def bare_text(event: Event, value: Any) -> str:
+    """Return the text that an event is which holds no object; null is none."""
+    if isinstance(value, str):
+        return value
+    return "" if event.data == "null" else event.data
 
 
 def json_value(text: str, place: str) -> Any:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from kindlm.agents.json_values import lookup
+from kindlm.agents.unreadable import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.retry_after import retry_after
 from kindlm.strict_json import parse_json
@@ -41,10 +42,6 @@ _QUOTED_CHARACTERS = 200
 _QUOTED_LINES = 3
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
-_WHERE_THE_TEXT_IS = (
-    "Check the agent's `endpoint`, and where its answer holds the text and the tool calls "
-    "(docs/agents.md); `responsePath` and `toolCallsPath` can say so"
-)
 _A_PAGE_CAME = (
     "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
@@ -144,16 +141,21 @@ def of_network(who: Who, endpoint: str, error: BaseException) -> KindlmError:
 
 
 def of_reply(
-    who: Who, reason: str, body: str, status: int | None = None, hint: str = _WHERE_THE_TEXT_IS
+    who: Who,
+    reason: str | UnreadableReply,
+    body: str,
+    status: int | None = None,
+    hint: str = WHERE_THE_TEXT_IS,
 ) -> KindlmError:
-    """Return the error of an answer that came whole and cannot be used."""
+    """Return the error of an answer that cannot be used; a hint of the `reason` comes first."""
     said = who.quote(body)
+    own_hint = reason.hint if isinstance(reason, UnreadableReply) else None
     return failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
-        f"{who.title} sent an answer that cannot be used ({who.quote(reason)})"
+        f"{who.title} sent an answer that cannot be used ({who.quote(str(reason))})"
         + (f": {said}" if said else ""),
-        hint,
+        own_hint or hint,
         status=status,
         body=body,
     )

@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from kindlm.agents import failures
+from kindlm.agents.agent_events import Heard
+from kindlm.agents.event_framing import begins_as_object, holds_events
+from kindlm.agents.event_streams import EventStream, hear_events
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_options import HttpSettings, http_settings
 from kindlm.agents.http_request import form_warnings, make_body
 from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import (
     AgentFailed,
+    NoTextKnown,
     Reading,
-    Told,
     UnreadableReply,
     agent_reply,
     read_reply,
 )
-from kindlm.agents.sse import parse_events
-from kindlm.agents.stream_reading import read_stream
+from kindlm.agents.tool_entries import reported_calls
 from kindlm.agents.web_pages import is_page
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -65,25 +67,27 @@ class HttpAgent:
         if is_page(got.text):
             return Err(failures.of_page(settings.target.who, got.text, got.status))
         try:
-            told = await read_aside(got.text, partial(_read, got, settings.reading))
+            heard = await read_aside(got.text, partial(_read, got, settings.reading))
         except AgentFailed as failure:
             return Err(failures.of_report(settings.target.who, str(failure), got.text, got.status))
         except UnreadableReply as error:
-            return Err(failures.of_reply(settings.target.who, str(error), got.text, got.status))
+            return Err(failures.of_reply(settings.target.who, error, got.text, got.status))
         warnings = form_warnings(request, settings.form, settings.template)
-        return Ok(agent_reply(told, got.text, got.latency_ms, warnings))
+        warnings = (*warnings, *heard.warnings)
+        return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
 
 
-def _read(answer: HttpReply, reading: Reading) -> Told:
-    if answer.kind == EVENT_STREAM:
-        return read_stream(parse_events(answer.text), reading)
-    value = _value(answer)
-    if not answer.kind.startswith("text/"):
-        return read_reply(value, reading)
-    told = read_reply(value, Reading() if isinstance(value, str) else reading)
-    # What is sent as text and holds no answer is one itself: some agents are to answer with JSON.
-    is_text = told.is_whole and not told.tool_uses
-    return read_reply(answer.text, Reading()) if is_text else told
+def _read(answer: HttpReply, reading: Reading) -> Heard:
+    if answer.kind == EVENT_STREAM or holds_events(answer.text):
+        return hear_events(EventStream(answer.text, is_sse=True, has_end=answer.has_end), reading)
+    value, is_text = _value(answer), answer.kind.startswith("text/")
+    try:
+        return Heard(read_reply(value, Reading() if is_text and value is answer.text else reading))
+    except NoTextKnown:
+        if not is_text or reported_calls(value, reading.tool_calls_path):
+            raise
+        # What is sent as text and holds no answer is one itself: some agents are to answer JSON.
+        return Heard(read_reply(answer.text, Reading()))
 
 
 def _value(answer: HttpReply) -> Any:
@@ -91,12 +95,13 @@ def _value(answer: HttpReply) -> Any:
 
     Many servers send JSON as something else: what frameworks make of a text is often `text/html`.
     """
-    is_json = answer.kind.endswith("json")
+    is_json, is_text = answer.kind.endswith("json"), answer.kind.startswith("text/")
     try:
         value = parse_json(answer.text)
     except ValueError as error:
-        if is_json:
+        may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
+        if is_json or may_be_cut:
             raise UnreadableReply(f"no JSON: {error}") from None
         return answer.text
-    as_told = dict | list if answer.kind.startswith("text/") else dict | list | str
+    as_told = dict | list if is_text else dict | list | str
     return value if is_json or isinstance(value, as_told) else answer.text

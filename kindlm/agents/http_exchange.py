@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import re
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ EVENT_STREAM = "text/event-stream"
 
 _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
+_GZIP = 16 + zlib.MAX_WBITS
 _KEEPS_METHOD = frozenset({307, 308})
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """What is sent for people: a login, an error of a server or proxy, never an answer of an agent.
@@ -34,18 +37,25 @@ Some frameworks send any text under the first name: it is a page only if it begi
 """
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
+    # What is packed here can be told from what was cut off; see `_Unpacking`.
+    "accept-encoding": "gzip",
     "content-type": "application/json",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What was answered with success; `kind` is its media type, without parameters."""
+    """What was answered with success; `kind` is its media type, without parameters.
+
+    `has_end` tells that HTTP itself said where the body ends, by its last chunk or by its length.
+    Else it ends where the connection was closed, which a server that fails does, too.
+    """
 
     status: int
     kind: str
     text: str
     latency_ms: float
+    has_end: bool = True
 
 
 class HttpExchange:
@@ -97,7 +107,7 @@ class HttpExchange:
             return Err(failures.of_status(who, answer.status, answer.headers, answer.text))
         if answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<"):
             return Err(failures.of_page(who, answer.text, answer.status))
-        return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms))
+        return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms, answer.has_end))
 
     async def _post(self, body: Any, url: str) -> _Answer:
         assert self._client is not None, "use it as `async with`"
@@ -137,13 +147,16 @@ class _Answer:
     headers: Mapping[str, str]
     kind: str
     text: str
+    has_end: bool = True
 
 
 async def _read_body(response: httpx.Response) -> _Answer:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    response.encoding = _charset(response)
+    unpack = _Unpacking(response.headers.get("content-encoding", ""))
+    decoder = codecs.getincrementaldecoder(_charset(response))("replace")
     size, pieces, tail = 0, list[str](), "\n"
-    async for piece in response.aiter_text():
+    async for packed in response.aiter_raw():
+        piece = decoder.decode(unpack.piece(packed))
         size += len(piece)
         if size > MAX_BODY_BYTES:
             raise _TooLong
@@ -151,7 +164,51 @@ async def _read_body(response: httpx.Response) -> _Answer:
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
             break  # servers may leave the connection open
-    return _Answer(response.status_code, response.headers, kind, "".join(pieces))
+    else:
+        unpack.finish()
+    text = "".join(pieces) + decoder.decode(b"", final=True)
+    return _Answer(response.status_code, response.headers, kind, text, _has_end(response))
+
+
+def _has_end(response: httpx.Response) -> bool:
+    """Tell whether HTTP says where a body ends. One that ends earlier is an error by itself."""
+    return "content-length" in response.headers or "transfer-encoding" in response.headers
+
+
+class _Unpacking:
+    """Unpacks a body piece by piece, and knows whether all of it came.
+
+    HTTP clients take what they got of a packed body that breaks off for all of it.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding.strip().lower()
+        is_packed = self._encoding not in ("", "identity")
+        self._gzip = zlib.decompressobj(_GZIP) if is_packed else None
+        self._is_within = False
+
+    def piece(self, packed: bytes) -> bytes:
+        """Unpack what follows; raise `httpx.DecodingError` if it can't be."""
+        if self._gzip is None:
+            return packed
+        if self._encoding not in ("gzip", "x-gzip"):
+            raise httpx.DecodingError(f"its content-encoding is {self._encoding!r}, and not gzip")
+        unpacked = b""
+        try:
+            while packed:
+                unpacked += self._gzip.decompress(packed)
+                self._is_within = not self._gzip.eof
+                packed = self._gzip.unused_data
+                if self._gzip.eof:  # another part may follow
+                    self._gzip = zlib.decompressobj(_GZIP)
+        except zlib.error as error:
+            raise httpx.DecodingError(f"it is no gzip: {error}") from error
+        return unpacked
+
+    def finish(self) -> None:
+        """Raise `httpx.DecodingError` if the body broke off."""
+        if self._is_within:
+            raise httpx.DecodingError("its gzip-encoded body broke off")
 
 
 def _charset(response: httpx.Response) -> str:

@@ -44,7 +44,7 @@ def http_settings(target: AgentTarget) -> Result[HttpSettings]:
         QUERY_TEXT_KEYS if form == "query" else TEXT_KEYS,
         options.get("responsePath"),
         options.get("toolCallsPath"),
-        takes_whole=form != "query",
+        may_lack_text=form == "query",
     )
     return Ok(HttpSettings(checked.value, form, options.get("body"), reading))
 

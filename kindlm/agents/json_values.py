@@ -11,6 +11,9 @@ __all__ = ["ABSENT", "PATH", "compact_json", "lookup", "parent_of"]
 ABSENT: Any = object()
 """What a path leads to where there is nothing; null is something."""
 
+WHOLE = "$"
+"""The path of the value itself."""
+
 PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 """How a path is written: `choices[0].message.content`, or `choices.0.message.content`."""
 
@@ -24,6 +27,8 @@ def compact_json(value: Any) -> str:
 
 def lookup(value: Any, path: str) -> Any:
     """Return what is at a path, `ABSENT` if nothing is."""
+    if path == WHOLE:
+        return value
     for part in _PART.findall(path):
         if isinstance(value, dict):
             value = value.get(part, ABSENT)

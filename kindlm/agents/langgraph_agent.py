@@ -23,6 +23,8 @@ from kindlm.agents.langgraph_state import Sent
 from kindlm.agents.langgraph_threads import Threads, run_input
 from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
+from kindlm.agents.sse import parse_events
+from kindlm.agents.stream_ends import end_of
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
@@ -78,7 +80,7 @@ class GraphAgent:
         except AgentFailed as failure:
             return Err(failures.of_report(who, str(failure), got.text, got.status))
         except UnreadableReply as error:
-            return Err(failures.of_reply(who, str(error), got.text, got.status, _HINT))
+            return Err(failures.of_reply(who, error, got.text, got.status, _HINT))
         warnings = (*request_warnings(request, says_system=False), *heard.warnings)
         return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
 
@@ -94,7 +96,9 @@ class GraphAgent:
         sent = Sent(last_user_text(request), values, has_history)
         if got.kind != EVENT_STREAM and not is_sse(got.text):
             return read_value(got.text, sent)
-        return (read_run if in_cloud else read_stream)(got.text, sent)
+        heard = (read_run if in_cloud else read_stream)(got.text, sent)
+        end_of(parse_events(got.text)).check(has_end=got.has_end)
+        return heard
 
 
 def _body(request: AgentRequest) -> dict[str, Any]:

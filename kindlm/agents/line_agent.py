@@ -146,7 +146,7 @@ class LineAgent:
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
-            return Err(failures.of_reply(self._who, str(error), raw, hint=_ONE_LINE))
+            return Err(failures.of_reply(self._who, error, raw, hint=_ONE_LINE))
         notes = (*warnings, *request_warnings(request, says_system=True))
         if self._program is not None and self._program.has_more:
             return Err(self._unasked())

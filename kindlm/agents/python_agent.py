@@ -165,6 +165,7 @@ class PythonAgent:
             return Ok(replace(said, latency_ms=said.latency_ms or latency_ms, warnings=kept))
         if said is None:
             return Err(failures.of_reply(self._who, "it returned nothing", ""))
+        raw = ""
         try:
             raw = said if isinstance(said, str) else compact_json(said)
             # As JSON holds it: a tuple is a list, and a key that is a number is a text.
@@ -175,10 +176,13 @@ class PythonAgent:
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), raw))
         except (TypeError, ValueError, RecursionError) as error:
-            reason = str(error)
-            if not isinstance(error, UnreadableReply):
-                reason = f"{type(said).__name__} is neither text, JSON nor an AgentReply: {error}"
-            return Err(failures.of_reply(self._who, reason, ""))
+            kind = type(said).__name__
+            reason = (
+                error
+                if isinstance(error, UnreadableReply)
+                else f"{kind} is neither text, JSON nor an AgentReply: {error}"
+            )
+            return Err(failures.of_reply(self._who, reason, raw))
         return Ok(agent_reply(told, raw, latency_ms, warnings))
 
 

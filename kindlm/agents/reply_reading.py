@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,8 +11,15 @@ from typing import Any
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
 from kindlm.agents.reported_errors import error_text, tells_failure
 from kindlm.agents.reported_numbers import read_numbers
-from kindlm.agents.tool_entries import call_warnings, read_tool_uses, reported_calls
-from kindlm.agents.unreadable import UnreadableReply
+from kindlm.agents.tool_entries import (
+    CALL_KEYS,
+    call_warnings,
+    parts_text,
+    read_tool_uses,
+    reported_calls,
+    unread_calls,
+)
+from kindlm.agents.unreadable import NoTextKnown, UnreadableReply
 from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
 
@@ -20,6 +28,7 @@ __all__ = [
     "QUERY_TEXT_KEYS",
     "TEXT_KEYS",
     "AgentFailed",
+    "NoTextKnown",
     "Reading",
     "Told",
     "UnreadableReply",
@@ -45,10 +54,16 @@ _OUTPUT_TOKENS = (
 MAX_TOKENS = 2**53 - 1
 """A count beyond this is none: JSON numbers are exact up to here, and sums of many still fit."""
 _MODELS = ("model", "model_id", "model_name")
-_NO_TEXT = (
-    "nothing in the answer is known to be its text, so that all of it was taken: say where it is "
-    "with `responsePath`"
+_NO_TEXT = "nothing in it is known to be the text of an answer"
+_BESIDE_CALLS = frozenset(
+    {
+        *("id", "object", "type", "role", "status", "created", "created_at", "timestamp"),
+        *("conversation_id", "session_id", "thread_id", "run_id", "message_id", "request_id"),
+        *("usage", "tokens", "cost", "latency", "latency_ms", "metadata", "meta", *_MODELS),
+        *("finish_reason", "stop_reason", "error"),
+    }
 )
+"""What says nothing of the text: an answer of tool calls with these alone has none."""
 
 
 class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
@@ -59,20 +74,20 @@ class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
 class Reading:
     """Where the parts of a reply are. Paths win over what is looked for by itself.
 
-    `takes_whole` tells that a reply without a known text is a text itself, as it is written.
+    `may_lack_text` tells that tool calls are an answer, whatever stands beside them.
     """
 
     text_keys: tuple[str, ...] = TEXT_KEYS
     response_path: str | None = None
     tool_calls_path: str | None = None
-    takes_whole: bool = True
+    may_lack_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a reply says. `is_whole` tells that its text is all of it, for want of a better one.
+    """What a reply says.
 
-    `numbers` are what else it tells of itself, by name.
+    `numbers` are what else it tells of itself, by name; `notes` what may be in it and was not read.
     """
 
     text: str
@@ -80,8 +95,8 @@ class Told:
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
-    is_whole: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def read_reply(value: Any, reading: Reading) -> Told:
@@ -90,6 +105,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
     Raises:
         AgentFailed: it tells of an error, and holds neither a text nor a tool call. A text under
             `message` tells of the error then, unless a path says that it is the answer.
+        NoTextKnown: no text is known in it, and it is not made of tool calls alone.
         UnreadableReply: nothing is where the text should be, or its tool calls can't be read.
     """
     entries = reported_calls(value, reading.tool_calls_path)
@@ -100,16 +116,18 @@ def read_reply(value: Any, reading: Reading) -> Told:
     text = text or _text(value, reading)
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
-    if text is None and not reading.takes_whole and isinstance(value, dict | list | None):
-        text = ""
+    if text is None and not (
+        entries and (reading.may_lack_text or _has_calls_alone(value, reading))
+    ):
+        raise NoTextKnown(_NO_TEXT)
     return Told(
-        text=compact_json(value) if text is None else text,
+        text=text or "",
         tool_uses=read_tool_uses(entries),
         usage=read_usage(value),
         cost_usd=read_cost(value, entries),
         model=read_model(value),
-        is_whole=text is None,
         numbers=read_numbers(value),
+        notes=() if reading.tool_calls_path else unread_calls(value),
     )
 
 
@@ -117,7 +135,6 @@ def agent_reply(
     told: Told, raw: str, latency_ms: float, warnings: tuple[str, ...] = ()
 ) -> AgentReply:
     """Return what a reply says together with how it came."""
-    unknown = (_NO_TEXT,) if told.is_whole else ()
     return AgentReply(
         text=told.text,
         raw=raw,
@@ -126,7 +143,7 @@ def agent_reply(
         usage=told.usage,
         reported_cost_usd=told.cost_usd,
         model=told.model,
-        warnings=(*warnings, *unknown, *call_warnings(told.tool_uses)),
+        warnings=(*warnings, *told.notes, *call_warnings(told.tool_uses)),
         reported=told.numbers,
     )
 
@@ -195,10 +212,24 @@ def _text(value: Any, reading: Reading) -> str | None:
         texts = [value[key] for key in reading.text_keys if isinstance(value.get(key), str)]
         if texts:
             return next(filter(None, texts), "")
-        content = lookup(value, "choices[0].message.content")
-        if content is None or isinstance(content, str):
+        message = lookup(value, "choices[0].message")
+        if isinstance(message, dict) and isinstance(message.get("content"), str | None):
+            return message.get("content") or ""
+        if isinstance(content := lookup(value, "message.content"), str | None):
             return content or ""
+        parts = parts_text(value)
+        if parts is not None:
+            return parts
+        if any(key in value and value[key] is None for key in reading.text_keys):
+            return ""
     return None
+
+
+def _has_calls_alone(value: Any, reading: Reading) -> bool:
+    """Tell whether a reply holds tool calls, and nothing beside them that may be its text."""
+    path = reading.tool_calls_path or ""
+    known = _BESIDE_CALLS | CALL_KEYS | {re.split(r"[.\[]", path)[0]}
+    return isinstance(value, dict) and value.keys() <= known
 
 
 def _failure(value: Any) -> str | None:

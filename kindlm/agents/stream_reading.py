@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kindlm.agents.event_framing import json_value
+from kindlm.agents.event_framing import bare_text, json_value
 from kindlm.agents.json_values import lookup
 from kindlm.agents.repeated_calls import tells_again
 from kindlm.agents.reply_reading import (
@@ -87,7 +87,7 @@ class _Draft:
             self.has_objects = True
             self._add_object(value)
         else:
-            self.texts.append(value if isinstance(value, str) else event.data)
+            self.texts.append(bare_text(event, value))
 
     def finished(self) -> Told:
         """Return the whole.
@@ -179,7 +179,7 @@ def _piece(value: Mapping[str, Any], reading: Reading) -> str:
     if reading.response_path is not None:
         found = lookup(value, reading.response_path)
         return found if isinstance(found, str) else ""
-    for path in ("choices[0].delta.content", "choices[0].message.content", "delta.text"):
+    for path in ("choices[0].delta.content", "choices[0].message.content", "delta.text", "delta"):
         found = lookup(value, path)
         if isinstance(found, str):
             return found

@@ -15,7 +15,8 @@ from typing import Any, Self
 
 from kindlm.agents import failures
 from kindlm.agents.agent_events import Heard, hear
-from kindlm.agents.event_framing import is_sse, json_lines, sse_frames
+from kindlm.agents.event_framing import is_sse
+from kindlm.agents.event_streams import EventStream, hear_events
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
@@ -85,7 +86,7 @@ class StreamingAgent:
         except AgentFailed as failure:
             return Err(failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:
-            return Err(failures.of_reply(self._who, str(error), got.text, got.status))
+            return Err(failures.of_reply(self._who, error, got.text, got.status))
         warnings = (*request_warnings(request, says_system=False), *heard.warnings)
         return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
 
@@ -106,12 +107,12 @@ def _body(request: AgentRequest) -> dict[str, Any]:
 
 
 def _heard(answer: HttpReply) -> Heard:
-    frames = answer.kind == EVENT_STREAM or is_sse(answer.text)
-    framed = sse_frames if frames else json_lines
+    in_frames = answer.kind == EVENT_STREAM or is_sse(answer.text)
+    stream = EventStream(answer.text, in_frames, answer.has_end)
     # Bare text may begin with a tag: with events after it, it is a part of an answer.
-    if is_page(answer.text) and all(isinstance(piece, str) for piece in framed(answer.text)):
+    if is_page(answer.text) and all(isinstance(piece, str) for piece in stream.pieces()):
         raise _PageCame
-    return hear(framed(answer.text))
+    return hear_events(stream, Reading(), lambda: hear(stream.pieces()))
 
 
 def _read(answer: HttpReply) -> Heard:
@@ -119,4 +120,4 @@ def _read(answer: HttpReply) -> Heard:
         value = parse_json(answer.text)
     except ValueError as error:
         raise UnreadableReply(f"no JSON: {error}") from None
-    return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS, takes_whole=False)))
+    return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS, may_lack_text=True)))

@@ -1,5 +1,9 @@
 """Tool calls as agents report them, in whatever words.
 
+What is listed under a name that means tool calls alone has to be readable. Under other usual names,
+such as `actions`, may be something else: entries with a name are calls, and of all others there is
+a note.
+
 A call is flat (`{"name", "arguments", "result"}`, or `tool`, `params`, `output`, ...) or nested as
 OpenAI has it (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text.
 An answer counts where its key is there, so that 0, "" and false are answers.
@@ -18,30 +22,61 @@ from kindlm.wording import count, shown
 
 __all__ = [
     "AGENT_RULE",
+    "CALL_KEYS",
     "call_entries",
     "call_warnings",
     "completed_entry",
     "entries_again",
     "failed_tool",
+    "parts_text",
     "read_tool_use",
     "read_tool_uses",
     "reported_calls",
     "single_call",
     "together",
     "tool_answer",
+    "unread_calls",
 ]
 
 AGENT_RULE = "agent"
 """Who answered the calls: the agent ran its tools itself."""
 
-_NAMES = ("tool", "tool_name", "name")
-_ARGUMENTS = ("arguments", "args", "parameters", "params", "input")
-_RESPONSES = ("result", "output", "response")
+_NAMES = ("tool", "tool_name", "toolName", "name", "action")
+_ARGUMENTS = (
+    *("arguments", "args", "parameters", "params", "input"),
+    *("tool_input", "toolInput", "action_input", "inputs"),
+)
+_RESPONSES = ("result", "output", "response", "observation")
+_IDS = ("id", "tool_call_id", "toolCallId", "call_id")
 _STEPS = "steps"
-_LISTS = ("tool_calls", "choices[0].message.tool_calls")
+_LISTS = (
+    *("tool_calls", "toolCalls", "function_calls", "functionCalls"),
+    *("tool_invocations", "toolInvocations", "tool_uses", "toolUses"),
+)
+"""Names of lists of tool calls."""
 
-_SINGLE = "choices[0].message.function_call"
+_USED = ("tools_used", "toolsUsed", "used_tools", "tools_called", "toolsCalled", "called_tools")
+"""Names of lists of tools, by their names or as calls."""
+
+_PAIRS = ("intermediate_steps", "intermediateSteps")
+"""Lists of pairs of an action and what came of it, as LangChain has them."""
+
+_MAYBE = ("actions", "invocations", "calls", "tool_results", "toolResults")
+"""Names of lists that may be of tool calls."""
+
+_HOLDERS = ("message", "data", "metadata", "meta", "trace")
+"""Where such lists stand besides the reply itself and the message of its first choice."""
+
+_SINGLES = ("function_call", "functionCall", "tool_call", "toolCall")
 """One call, as OpenAI had it before there were lists of them."""
+
+_PARTS = ("content", "output")
+"""The parts of an answer as Anthropic and OpenAI's responses have them."""
+
+CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
+"""The names under which a reply may hold tool calls."""
+
+_PLACES = CALL_KEYS.union(_PARTS)
 
 _MAX_WARNINGS = 3
 
@@ -59,10 +94,97 @@ def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
         if parent_of(value, path) is ABSENT:
             raise UnreadableReply(f"it has nothing where its tool calls should be: `{path}`")
         return call_entries(lookup(value, path), path)
-    lists = [call_entries(lookup(value, place), place) for place in _LISTS]
-    steps = lookup(value, _STEPS)
-    told = call_entries(steps, _STEPS) if _may_be_calls(steps) else []
-    return together(told, *lists, single_call(lookup(value, _SINGLE), _SINGLE))
+    if not isinstance(value, dict):
+        return []
+    steps = value.get(_STEPS)
+    told = [call_entries(steps, _STEPS) if _may_be_calls(steps) else []]
+    told += _listed(value, "")
+    for holder in _HOLDERS:
+        told += _listed(value.get(holder), f"{holder}.")
+    if "choices" in value:
+        told += _listed(lookup(value, "choices[0].message"), "choices[0].message.")
+    return together(*told)
+
+
+def unread_calls(value: Any) -> tuple[str, ...]:
+    """Return notes of what a reply has under a usual name, and is not known to be tool calls."""
+    if not isinstance(value, dict):
+        return ()
+    return tuple(
+        f"`{key}` of the answer may hold tool calls, and was not read: `toolCallsPath` says where "
+        "they are"
+        for key in (*_MAYBE, *_PAIRS)
+        if isinstance(value.get(key), list | dict)
+        and value[key]
+        and not _entries_with_names(value[key])
+    )
+
+
+def parts_text(value: Mapping[str, Any]) -> str | None:
+    """Return the text of an answer made of parts, None if it is not."""
+    for key in _PARTS:
+        parts = value.get(key)
+        if isinstance(parts, list) and parts and all(map(_is_part, parts)):
+            return "".join(map(_part_text, parts))
+    return None
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str)
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    inner = part.get("content")
+    if part["type"] == "message" and isinstance(inner, list):
+        return "".join(_part_text(piece) for piece in inner if _is_part(piece))
+    text = part.get("text")
+    return text if part["type"] in ("text", "output_text") and isinstance(text, str) else ""
+
+
+def _listed(part: Any, place: str) -> Iterator[list[Mapping[str, Any]]]:
+    """Return the calls of an object, list by list."""
+    if not isinstance(part, dict) or part.keys().isdisjoint(_PLACES):
+        return
+    for key in _LISTS:
+        yield call_entries(part.get(key), place + key)
+    for key in _SINGLES:
+        yield single_call(part.get(key) or None, place + key)
+    for key in _USED:
+        used = part.get(key)
+        if isinstance(used, list) and all(isinstance(name, str) and name for name in used):
+            used = [{"name": name} for name in used]
+        yield call_entries(used if isinstance(used, list | dict) else None, place + key)
+    for key in (*_MAYBE, *_PAIRS):
+        yield _entries_with_names(part.get(key)) or []
+    for key in _PARTS:
+        parts = part.get(key)
+        yield [_of_part(it) for it in parts if _is_call(it)] if isinstance(parts, list) else []
+
+
+def _entries_with_names(found: Any) -> list[Mapping[str, Any]] | None:
+    """Return the calls of a list if it is one of calls alone, each with a name."""
+    if not isinstance(found, list):
+        return None
+    entries = [_of_pair(entry) if isinstance(entry, list) else entry for entry in found]
+    named = all(isinstance(it, dict) and read_tool_use(it).call.name != UNNAMED for it in entries)
+    return entries if named else None
+
+
+def _of_pair(pair: Sequence[Any]) -> Any:
+    if len(pair) == 2 and isinstance(pair[0], dict):
+        return {**pair[0], "result": pair[1]}
+    return pair
+
+
+def _is_call(part: Any) -> bool:
+    kind = part["type"] if _is_part(part) else ""
+    return kind in ("tool_use", "server_tool_use") or kind.endswith("_call")
+
+
+def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the call of a part; tools of the provider are named by its type alone."""
+    name = part.get("name") or str(part["type"]).removesuffix("_call")
+    return {**part, "name": name, "id": part.get("call_id") or part.get("id")}
 
 
 def together(*lists: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -179,8 +301,7 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     arguments = _first(nested, _ARGUMENTS)
     if arguments is ABSENT:
         arguments = _first(entry, _ARGUMENTS)
-    call_id = entry.get("id")
-    known = call_id if isinstance(call_id, str) else ""
+    known = _first_text(entry.get(key) for key in _IDS) or ""
     call = ToolCall.told(known, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)
 

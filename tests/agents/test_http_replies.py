@@ -23,10 +23,8 @@ from kindlm.transcript import ToolCall, ToolUse, Usage
         ({"message": "", "tool_calls": []}, ""),
         ({"choices": [{"message": {"content": "oai"}}]}, "oai"),
         ({"choices": [{"message": {"content": None}}]}, ""),
-        ({"data": {"answer": "42"}}, '{"data":{"answer":"42"}}'),
-        (["a", 1], '["a",1]'),
-        (None, "null"),
-        (5, "5"),
+        ({"message": {"role": "assistant", "content": "ollama"}, "done": True}, "ollama"),
+        ({"role": "assistant", "content": [{"type": "text", "text": "parts"}]}, "parts"),
         ({"message": "ünï\ud83d"}, "ünï\ud83d"),
     ],
 )
@@ -34,17 +32,53 @@ def test_the_text_is_found(reply, body, text):
     assert reply(body).text == text
 
 
-def test_an_answer_in_which_no_text_is_known_gets_a_warning(reply):
-    quota = reply({"detail": "quota exceeded"})
-    assert quota.text == '{"detail":"quota exceeded"}'
-    assert "`responsePath`" in quota.warnings[0]
+UNKNOWN = [
+    {"foo": {"bar": "Tuesday"}},
+    {"data": {"answer": "42"}},
+    {"answer": 42},
+    {"tool_calls": [{"name": "refund"}], "reply": "Tuesday"},
+    [{"message": "ok", "tool_calls": [{"name": "refund"}]}],
+    ["a", 1],
+    {},
+    None,
+    5,
+    True,
+]
+
+
+@pytest.mark.parametrize("body", UNKNOWN)
+def test_an_answer_in_which_no_text_is_known_is_an_error(talk, http, failure, body):
+    (result,), _ = talk(http(body))
+    error = failure(result)
+    assert "nothing in it is known to be the text of an answer" in error.message
+    assert error.message.endswith(f": {json.dumps(body)}")
+    assert "`responsePath" in error.hint
+
+
+def test_the_error_of_an_unknown_answer_shows_how_it_begins(talk, http, failure):
+    (result,), _ = talk(http({"foo": "\x1b[31m\u202e" + "x" * 300}))
+    quoted = failure(result).message.partition(": ")[2]
+    assert len(quoted) == 201
+    assert quoted.isprintable()
+
+
+@pytest.mark.parametrize("body", UNKNOWN[:4])
+def test_a_path_takes_all_of_an_answer_as_it_is(reply, body):
+    assert json.loads(reply(body, responsePath="$").text) == body
+
+
+def test_what_is_known_has_no_warning(reply):
     for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, '"bare"'):
         assert reply(body).warnings == ()
-    for body in ([{"message": "ok", "tool_calls": [{"name": "refund"}]}], None, 5, True):
-        assert "`responsePath`" in reply(body).warnings[0]
     assert reply("1e2", kind="application/octet-stream").text == "1e2"
     assert reply("1e2", kind="application/octet-stream").warnings == ()
     assert reply({"error": "quota exceeded"}, responsePath="error").warnings == ()
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "application/jsonl", ""])
+def test_an_object_that_is_no_whole_json_is_an_error(talk, http, failure, kind):
+    (result,), _ = talk(http('{"text": "ok", "tool_calls": [{"na', kind=kind))
+    assert "no JSON" in failure(result).message
 
 
 def test_the_body_is_kept_as_received(reply):
@@ -105,6 +139,60 @@ def test_tool_calls_are_read_in_every_shape(reply):
         'the arguments of tool call 2, "c", are no JSON object',
         "tool call 5 has no name; it is recorded as 'unknown'",
     )
+
+
+CALL = {"name": "refund", "arguments": {"id": 1}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            {key: [CALL]}
+            for key in ("toolCalls", "function_calls", "tool_invocations", "toolInvocations")
+        ),
+        *({key: [CALL]} for key in ("tools_used", "actions", "invocations", "calls")),
+        {"function_call": CALL},
+        {"tool_call": CALL},
+        {"toolCalls": [{"toolCallId": "c", "toolName": "refund", "input": {"id": 1}}]},
+        {"actions": [{"action": "refund", "action_input": {"id": 1}}]},
+        {"intermediate_steps": [[{"tool": "refund", "tool_input": {"id": 1}, "log": ""}, "done"]]},
+        {"message": {"role": "assistant", "content": "ok", "tool_calls": [{"function": CALL}]}},
+        {"metadata": {"tool_calls": [CALL]}},
+        {"data": {"toolCalls": [CALL]}},
+        {"content": [{"type": "text", "text": "ok"}, {"type": "tool_use", **CALL}]},
+        {"output": [{"type": "function_call", "call_id": "c", **CALL, "arguments": '{"id": 1}'}]},
+    ],
+)
+def test_calls_are_read_under_their_usual_names(reply, body):
+    (use,) = reply({"text": "ok", **body}).tool_uses
+    assert (use.call.name, use.call.arguments) == ("refund", {"id": 1})
+
+
+def test_names_of_tools_that_were_used_are_calls(reply):
+    told = reply({"text": "ok", "tools_used": ["look", "refund"]})
+    assert [use.call.name for use in told.tool_uses] == ["look", "refund"]
+    told = reply({"text": "ok", "tools_used": ["refund"], "tool_calls": [CALL]})
+    assert [use.call.arguments for use in told.tool_uses] == [{"id": 1}]
+
+
+@pytest.mark.parametrize("key", ["toolCalls", "function_calls", "tools_used", "function_call"])
+@pytest.mark.parametrize("found", ["refund", {"refund": 1}, [["refund"]]])
+def test_what_means_tool_calls_alone_has_to_be_readable(talk, http, failure, key, found):
+    if isinstance(found, dict) and key == "function_call":
+        found = [found]
+    if isinstance(found, str) and key == "tools_used":
+        found = [found, 1]
+    (result,), _ = talk(http({"text": "ok", key: found}))
+    assert f"`{key}`" in failure(result).message
+
+
+@pytest.mark.parametrize("found", [["Buy"], [{"label": "Buy"}], {"buy": 1}])
+def test_there_is_a_note_of_what_may_be_calls(reply, found):
+    told = reply({"text": "ok", "actions": found})
+    assert told.tool_uses == ()
+    assert "`actions` of the answer may hold tool calls" in told.warnings[0]
+    assert reply({"text": "ok", "actions": found, "t": []}, toolCallsPath="t").warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -204,10 +292,15 @@ def test_numbers_are_read_by_their_names(reply, told, numbers):
     assert reply({"message": "m"} | told).reported == numbers
 
 
-@pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"], {"response": None}])
-def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(reply, body):
-    empty = reply(body, request="query")
-    assert (empty.text, empty.tool_uses, empty.warnings) == ("", (), ())
+@pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"]])
+def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(talk, http, failure, body):
+    (result,), _ = talk(http(body), request="query")
+    assert "known to be the text" in failure(result).message
+
+
+@pytest.mark.parametrize("body", [{"response": None}, {"tool_calls": [{"name": "t"}], "more": 1}])
+def test_an_answer_to_a_query_may_lack_a_text(reply, body):
+    assert reply(body, request="query").text == ""
 
 
 @pytest.mark.parametrize(

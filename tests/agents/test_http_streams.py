@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
 
 import pytest
 
 from kindlm.errors import ErrorCode
+from kindlm.suite import AgentTarget
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
 STREAM = "text/event-stream; charset=utf-8"
+
+
+@pytest.fixture
+def talk_and_close(make, ask):
+    """Return what comes of bytes after which the server closes the connection."""
+
+    def talk_and_close(answer, adapter, **options):
+        async def serve(reader, writer):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            await reader.readexactly(int(head.partition("content-length:")[2].split()[0]))
+            writer.write(answer)
+            await writer.drain()
+            writer.close()
+
+        async def run():
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            known = options if adapter != "http" else {}
+            async with server, make(AgentTarget("shop", adapter, url, {}, known)) as agent:
+                return await agent.send(ask())
+
+        return asyncio.run(run())
+
+    return talk_and_close
 
 
 def events(*data) -> str:
@@ -56,7 +83,9 @@ def test_a_stream_of_completions_is_put_together(reply):
 
 def test_the_call_of_the_older_form_is_put_together(reply):
     pieces = ({"name": "pay", "arguments": ""}, {"arguments": '{"id":'}, {"arguments": "1}"})
-    body = events(*({"choices": [{"delta": {"function_call": piece}}]} for piece in pieces))
+    body = events(
+        *({"choices": [{"delta": {"function_call": piece}}]} for piece in pieces), "[DONE]"
+    )
     (use,) = reply(body, kind=STREAM).tool_uses
     assert (use.call.name, use.call.arguments) == ("pay", {"id": 1})
 
@@ -70,6 +99,7 @@ def test_a_stream_of_content_blocks_is_put_together(reply):
         {"type": "content_block_delta", "index": 1, "delta": {"partial_json": '{"id":1'}},
         {"type": "content_block_delta", "index": 1, "delta": {"partial_json": "}"}},
         {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 6}},
+        {"type": "message_stop"},
     )
     told = reply(body, kind=STREAM)
     assert told.text == "Hi"
@@ -134,7 +164,7 @@ def refund(number, **more):
 )
 def test_a_call_that_a_stream_tells_twice_is_one(reply, told, ids):
     told = [event if "function" not in event else {"tool_calls": [event]} for event in told]
-    read = reply(events({"text": "a"}, *told), kind=STREAM)
+    read = reply(events({"text": "a"}, *told, "[DONE]"), kind=STREAM)
     assert [use.call.arguments["id"] for use in read.tool_uses] == ids
 
 
@@ -178,3 +208,79 @@ def test_a_stream_that_was_cut_off_within_an_event_is_no_answer(talk, http, fail
 
 def test_a_text_in_pieces_may_be_json(reply):
     assert reply(events('{"id', '": 1', "}"), kind=STREAM).text == '{"id": 1}'
+
+
+CHUNK = {"choices": [{"delta": {"content": "ok"}}]}
+FORMATS = [
+    ([CHUNK], {"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+    (
+        [{"type": "message_start", "message": {}}, {"type": "content_block_delta", "index": 0}],
+        {"type": "message_stop"},
+    ),
+    ([{"type": "start"}, {"type": "text-delta", "id": "1", "delta": "ok"}], {"type": "finish"}),
+    ([{"response": "ok", "done": False}], {"done": True}),
+]
+
+
+@pytest.mark.parametrize(("told", "end"), FORMATS)
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_a_stream_without_the_end_of_its_format_is_no_answer(
+    talk, http, failure, success, told, end, adapter
+):
+    (result,), _ = talk(http(events(*told), kind=STREAM), adapter=adapter)
+    assert "the stream broke off" in failure(result).message
+    for last in (end, "[DONE]"):
+        (result,), _ = talk(http(events(*told, last), kind=STREAM), adapter=adapter)
+        success(result)
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_the_end_of_one_model_call_is_not_that_of_those_after_it(talk, http, failure, adapter):
+    first_ends = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+    (result,), _ = talk(http(events(CHUNK, first_ends, CHUNK), kind=STREAM), adapter=adapter)
+    assert "the stream broke off" in failure(result).message
+
+
+OWN = events({"type": "message", "content": "ok"})
+HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+CHUNKED = f"{HEAD}transfer-encoding: chunked\r\n\r\n{len(OWN):x}\r\n{OWN}\r\n"
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming", "langgraph"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"{HEAD}content-length: {len(OWN)}\r\n\r\n{OWN}",
+        f"{CHUNKED}0\r\n\r\n",
+        f"{HEAD}connection: close\r\n\r\n{OWN}data: [DONE]\n\n",
+        f"{HEAD}connection: close\r\n\r\n{OWN}event: end\ndata: null\n\n",
+    ],
+)
+def test_events_without_a_format_end_with_the_body_or_by_an_event(
+    talk_and_close, success, answer, adapter
+):
+    assert success(talk_and_close(answer.encode(), adapter, streaming=True)).text == "ok"
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming", "langgraph"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"{HEAD}connection: close\r\n\r\n{OWN}",
+        CHUNKED,
+        f"{HEAD}content-length: 999\r\n\r\n{OWN}",
+    ],
+)
+def test_a_connection_that_just_closes_is_no_end(talk_and_close, failure, answer, adapter):
+    failure(talk_and_close(answer.encode(), adapter, streaming=True))
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_a_packed_body_that_broke_off_is_no_answer(talk, http, failure, success, adapter):
+    packed = gzip.compress(events({"text": "ok"}, {"text": "x" * 99}).encode())
+    for body, reads in ((packed, success), (packed[:-9], failure)):
+        head = f"{HEAD}content-encoding: gzip\r\ncontent-length: {len(body)}\r\n\r\n"
+        (result,), _ = talk(head.encode() + body, adapter=adapter)
+        reads(result)
+    (result,), _ = talk(f"{HEAD}content-encoding: br\r\ncontent-length: 2\r\n\r\nxx".encode())
+    assert "'br'" in failure(result).message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import textwrap
 import threading
@@ -149,10 +150,14 @@ def test_a_value_is_read_as_json_would_hold_it(module, talk, success):
     assert success(result).tool_uses == (ToolUse(refund, {"1": []}, "agent"),)
 
 
-def test_a_value_without_a_known_text_gets_a_warning(module, talk, success):
-    name = module("def agent(message): return [{'message': 'ok'}]")
+@pytest.mark.parametrize("said", [[{"message": "ok"}], {"foo": {"bar": "Tuesday"}}, 5])
+def test_a_value_without_a_known_text_is_an_error(module, talk, failure, success, said):
+    name = module(f"def agent(message): return {said!r}")
     (result,) = talk(f"{name}:agent")
-    assert "`responsePath`" in success(result).warnings[0]
+    assert "nothing in it is known to be the text" in failure(result).message
+    assert failure(result).message.endswith(json.dumps(said, separators=(",", ":")))
+    (result,) = talk(f"{name}:agent", responsePath="$")
+    assert json.loads(success(result).text) == said
 
 
 def test_a_path_says_where_the_text_is(module, talk, success):

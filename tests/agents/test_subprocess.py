@@ -160,10 +160,11 @@ def test_an_answer_with_a_text_and_an_empty_error_is_an_answer(talk, success):
     assert success(talk('print(\'{"text": "fine", "error": null}\')')[0]).text == "fine"
 
 
-def test_an_answer_without_a_text_is_taken_whole_with_a_warning(talk, success):
-    reply = success(talk("print('{\"mood\": 1}')")[0])
-    assert reply.text == '{"mood":1}'
-    assert "responsePath" in reply.warnings[0]
+def test_an_answer_in_which_no_text_is_known_is_an_error(talk, failure):
+    error = failure(talk("print('{\"mood\": 1}')")[0])
+    assert "nothing in it is known to be the text" in error.message
+    assert error.message.endswith(': {"mood": 1}')
+    assert "responsePath" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,30 @@ def _sent_once(bodies: list[Case]) -> list[Case]:
     ]
 
 
+def _is_dump(case: Case) -> bool:
+    """Tell whether the text of an answer is all of its JSON, as it is written."""
+    body, told = case["input"]["body"], case["expected"].get("text")
+    return not isinstance(body, str) and told == json.dumps(body, separators=(",", ":"))
+
+
+def _breaks_off(case: Case) -> bool:
+    """Tell whether a stream of completions has no end."""
+    body = case["input"]["body"]
+    is_stream = case["area"] == "adapter.http.stream" and '"delta"' in body
+    return is_stream and "[DONE]" not in body and '"finish_reason":"' not in body.replace(" ", "")
+
+
 AGENTS: Final = (
+    Departure(
+        "an answer that nobody understands is an error, not its dump",
+        _is_dump,
+        {"raises": True, "mentions": ["known to be the text"]},
+    ),
+    Departure(
+        "a stream without its end is an error",
+        _breaks_off,
+        {"raises": True, "mentions": ["the stream broke off"]},
+    ),
     Departure(
         "arguments may be JSON text",
         lambda case: any(isinstance(call.get("arguments"), str) for call in _calls(case)),

@@ -1,0 +1,122 @@
+"""Agents that stream messages as Vercel's AI SDK does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kindlm.transcript import ToolCall, Usage
+
+STREAM = "text/event-stream"
+CALL = {"toolCallId": "c1", "toolName": "refund"}
+
+
+@pytest.fixture(params=["http", "streaming"])
+def hear(talk, http, request):
+    """Return what comes of a stream of these events, whichever adapter reads it."""
+
+    def hear(*told):
+        texts = [item if isinstance(item, str) else json.dumps(item) for item in told]
+        body = "".join(f"data: {text}\n\n" for text in texts)
+        (result,), _ = talk(http(body, kind=STREAM), adapter=request.param)
+        return result
+
+    return hear
+
+
+def text(said, part="t"):
+    return {"type": "text-delta", "id": part, "delta": said}
+
+
+def test_an_answer_with_a_tool_call_is_read(hear, success):
+    reply = success(
+        hear(
+            {"type": "start", "messageId": "m", "messageMetadata": {"model": "m-1"}},
+            {"type": "start-step"},
+            {"type": "reasoning-delta", "id": "r", "delta": "think"},
+            {"type": "tool-input-start", **CALL},
+            {"type": "tool-input-delta", "toolCallId": "c1", "inputTextDelta": '{"id":'},
+            {"type": "tool-input-available", **CALL, "input": {"id": 7}},
+            {"type": "tool-output-available", "toolCallId": "c1", "output": {"text": "done"}},
+            {"type": "finish-step"},
+            {"type": "start-step"},
+            {"type": "text-start", "id": "t"},
+            text("Hel"),
+            text("lo"),
+            {"type": "text-end", "id": "t"},
+            text("again", "u"),
+            {"type": "data-weather", "data": "sunny"},
+            {"type": "source-url", "sourceId": "s", "url": "u", "title": "no"},
+            {"type": "finish-step"},
+            {
+                "type": "finish",
+                "messageMetadata": {"totalUsage": {"inputTokens": 5, "outputTokens": 6}},
+            },
+            "[DONE]",
+        )
+    )
+    assert reply.text == "Hello\n\nagain"
+    (use,) = reply.tool_uses
+    assert use.call == ToolCall("c1", "refund", {"id": 7})
+    assert use.response == {"text": "done"}
+    assert (reply.usage, reply.model) == (Usage(5, 6), "m-1")
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"type": "tool-output-error", "toolCallId": "c1", "errorText": "boom"}, "boom"),
+        ({"type": "tool-input-error", **CALL, "input": {}, "errorText": "no id"}, "no id"),
+        ({"type": "tool-output-denied", "toolCallId": "c1"}, "the call was not allowed"),
+    ],
+)
+def test_a_tool_that_failed_is_a_call(hear, success, told, error):
+    (use,) = success(
+        hear(
+            {"type": "tool-input-start", **CALL},
+            told,
+            text("ok"),
+            {"type": "finish"},
+        )
+    ).tool_uses
+    assert (use.call.name, use.response) == ("refund", {"error": error})
+
+
+def test_arguments_that_only_came_in_pieces_are_read(hear, success):
+    (use,) = success(
+        hear(
+            {"type": "tool-input-start", **CALL},
+            {"type": "tool-input-delta", "toolCallId": "c1", "inputTextDelta": '{"id"'},
+            {"type": "tool-input-delta", "toolCallId": "c1", "inputTextDelta": ":1}"},
+            {"type": "finish"},
+        )
+    ).tool_uses
+    assert use.call == ToolCall("c1", "refund", {"id": 1})
+
+
+def test_a_result_of_a_call_that_was_not_told_is_of_an_unknown_tool(hear, success):
+    told = {"type": "tool-output-available", "toolCallId": "c9", "output": 1}
+    (use,) = success(hear(told, text("ok"), {"type": "finish"})).tool_uses
+    assert use.call.name == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ([{"type": "error", "errorText": "no model"}], "no model"),
+        ([{"type": "abort", "reason": "user"}], "user"),
+        ([{"type": "abort"}, "[DONE]"], "stopped"),
+        ([], "the stream broke off"),
+        ([{"type": "text-delta", "id": "t"}, {"type": "finish"}], "`delta` of event 3 is no text"),
+        ([{"type": "tool-input-available", "toolName": "x"}, "[DONE]"], "`toolCallId` of event 3"),
+    ],
+)
+def test_a_stream_without_a_whole_answer_is_an_error(hear, failure, told, reason):
+    assert reason in failure(hear({"type": "start"}, text("ok"), *told)).message
+
+
+def test_a_call_that_waits_for_approval_is_told(hear, success):
+    waits = {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "c1"}
+    reply = success(hear({"type": "tool-input-available", **CALL, "input": {}}, waits, "[DONE]"))
+    assert "waits for a person" in reply.warnings[0]
