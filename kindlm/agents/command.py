@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Self
 
 from kindlm.agents import failures
-from kindlm.agents.command_output import printed_reply
+from kindlm.agents.command_output import REPORTS_HINT, printed_reply
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
 from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, TOO_MUCH
 from kindlm.agents.program_words import program_name, runnable
+from kindlm.agents.unreadable import UnreadableReply
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import Command
@@ -64,7 +65,10 @@ class CommandAgent:
             return Err(self._not_started(error))
         if code != 0:
             return Err(self._error(how_it_ended(code), stdout, stderr))
-        return Ok(printed_reply(_text(stdout), latency_ms))
+        try:
+            return Ok(printed_reply(_text(stdout), latency_ms))
+        except UnreadableReply as error:
+            return Err(failures.of_reply(_WHO, error, _text(stdout), hint=REPORTS_HINT))
 
     async def _run(self, stdout: Output, stderr: Output) -> tuple[int, float]:
         """Return the exit code, and how long the program itself ran in milliseconds."""

@@ -3,10 +3,13 @@
 A line that is a JSON object with the key `kindlm` is a report, all other lines are the text:
 
 - `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}`: it called a tool
-- `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts
+- `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts. `data` is
+  another name of `value`
 
-A report that is no such thing (no name, no value, another kind or key) is text, and there is a
-warning of it. So is a line that begins like a report and is no JSON.
+A line with the key `kindlm` that is no such thing (no name, another kind or key, no JSON, cut off,
+within another line) is text, and there is a warning of it. It may be the tool call that a test
+forbids: the answer has a call without a known name then. An `output_json` without its value is an
+error, as nobody knows the answer.
 """
 
 from __future__ import annotations
@@ -18,19 +21,25 @@ from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json
 from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
+from kindlm.agents.unreadable import UnreadableReply
 from kindlm.ports import AgentReply
 from kindlm.strict_json import parse_json
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
-__all__ = ["CommandOutput", "printed_reply", "read_output"]
+__all__ = ["REPORTS_HINT", "CommandOutput", "printed_reply", "read_output"]
 
 _LINE_END = re.compile(r"\r\n|\n")
-_BEGINS_AS_REPORT = re.compile(r'\s*\{\s*"kindlm"\s*:')
+_MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""")
+"""A report, or what was meant as one: escaped, after other words, as Python writes objects."""
+
+_BEGINNING = '{"kindlm"'
 _KEYS = {
     "tool_call": ("name", "arguments", "response", "id"),
-    "output_json": ("value",),
+    "output_json": ("value", "data"),
 }
 _MAX_WARNINGS = 5
+
+REPORTS_HINT = "What a program may print: docs/configuration.md#agents-and-commands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +47,14 @@ class CommandOutput:
     """The text that was printed, the tools that were called, and the JSON answer if there is one.
 
     `output_json` is `ABSENT` without a report of one: null is an answer. `warnings` tell of lines
-    that are nearly reports.
+    that are nearly reports, `has_unreadable` that one of them may be a tool call.
     """
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
     output_json: Any = ABSENT
     warnings: tuple[str, ...] = ()
+    has_unreadable: bool = False
 
     @property
     def answer(self) -> str:
@@ -53,19 +63,20 @@ class CommandOutput:
 
 
 def read_output(stdout: str) -> CommandOutput:
-    """Read all that a command printed."""
+    """Read all that a command printed; raise `UnreadableReply` for an answer without its value."""
     lines, uses, value = list[str](), list[ToolUse](), ABSENT
     warnings = list[str]()
     numbered = 0
-    for number, line in enumerate(_LINE_END.split(stdout), start=1):
-        report = _report(line)
+    printed = _LINE_END.split(stdout.removeprefix("\ufeff"))
+    for number, line in enumerate(printed, start=1):
+        report = _report(line, is_last=number == len(printed))
         wrong = None if report is None else _what_is_wrong(report)
         if report is None or wrong is not None:
             lines.append(line)
             if wrong is not None:
                 warnings.append(f"line {number} of what was printed was taken as text: {wrong}")
         elif report["kindlm"] == "output_json":
-            value = report["value"]
+            value = report["value"] if "value" in report else report["data"]
         else:
             call_id = report.get("id")
             if not call_id:
@@ -73,33 +84,38 @@ def read_output(stdout: str) -> CommandOutput:
             call = ToolCall.told(call_id, report["name"], report.get("arguments"))
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
     text = "\n".join(lines).strip("\r\n")
-    return CommandOutput(text, tuple(uses), value, _shortened(warnings))
+    return CommandOutput(text, tuple(uses), value, _shortened(warnings), bool(warnings))
 
 
 def printed_reply(raw: str, latency_ms: float) -> AgentReply:
-    """Return all that a program printed as the answer of an agent."""
+    """Return all that a program printed as the answer of an agent; raise as `read_output`."""
     output = read_output(raw)
-    warnings = (*output.warnings, *call_warnings(output.tool_uses))
+    uses = output.tool_uses
+    if output.has_unreadable:
+        uses = (*uses, ToolUse(ToolCall("cmd_tc_unreadable", UNNAMED, {}), None, AGENT_RULE))
+    warnings = (*output.warnings, *call_warnings(uses))
     if output.output_json is not ABSENT and output.text:
         warnings = (*warnings, "what was printed beside output_json is not part of the answer")
     return AgentReply(
         text=output.answer,
         raw=raw,
         latency_ms=latency_ms,
-        tool_uses=output.tool_uses,
+        tool_uses=uses,
         warnings=warnings,
     )
 
 
-def _report(line: str) -> dict[str, Any] | None:
-    """Return the object that a line is if it is meant as a report; `{}` if it is no whole JSON."""
-    if '"kindlm"' not in line:
-        return None
+def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
+    """Return the object that a line is if it is meant as a report; `{}` if it is no whole one."""
+    if not _MARKER.search(line):
+        # What was printed may have been cut off at its very beginning.
+        begun = "".join(line.split())
+        return {} if is_last and len(begun) > 1 and _BEGINNING.startswith(begun) else None
     try:
         value = parse_json(line)
     except ValueError:
-        return {} if _BEGINS_AS_REPORT.match(line) else None
-    return value if isinstance(value, dict) and "kindlm" in value else None
+        return {}
+    return value if isinstance(value, dict) and "kindlm" in value else {}
 
 
 def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
@@ -110,12 +126,14 @@ def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
     keys = _KEYS.get(kind) if isinstance(kind, str) else None
     if keys is None:
         return f"`kindlm` must be {' or '.join(map(repr, _KEYS))}"
+    if kind == "output_json" and len(report.keys() & keys) != 1:
+        raise UnreadableReply("output_json needs a `value`, which may be named `data`")
     unknown = next((key for key in report if key != "kindlm" and key not in keys), None)
     if unknown is not None:
         shown = unknown if unknown.isprintable() and len(unknown) <= 40 else "..."
         return f"{kind} has no key {shown!r}, but {', '.join(keys)}"
     if kind == "output_json":
-        return None if "value" in report else "output_json needs a `value`"
+        return None
     if not (isinstance(report.get("name"), str) and report["name"]):
         return "tool_call needs a `name`, a text that is not empty"
     if not isinstance(report.get("id", ""), str):

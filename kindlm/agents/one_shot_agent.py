@@ -14,7 +14,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kindlm.agents.command_output import printed_reply
+from kindlm.agents import failures
+from kindlm.agents.command_output import REPORTS_HINT, printed_reply
 from kindlm.agents.http_request import last_user_text, make_body, placeholders
 from kindlm.agents.json_values import compact_json
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
@@ -22,6 +23,7 @@ from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, of_exchange, of_pro
 from kindlm.agents.program_place import Place
 from kindlm.agents.sandbox import SandboxError, StartedProgram
 from kindlm.agents.subprocess_options import ProgramSettings
+from kindlm.agents.unreadable import UnreadableReply
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.transcript import Role
@@ -68,7 +70,10 @@ class OneShotAgent:
         if run.code != 0:
             what = "closed its output and went on" if run.code is None else how_it_ended(run.code)
             return Err(of_program(who, words, what, run.log, printed=run.printed))
-        reply = printed_reply(run.printed, run.latency_ms)
+        try:
+            reply = printed_reply(run.printed, run.latency_ms)
+        except UnreadableReply as error:
+            return Err(failures.of_reply(who, error, run.printed, hint=REPORTS_HINT))
         return Ok(replace(reply, warnings=(*warnings, *reply.warnings)))
 
 

@@ -149,8 +149,9 @@ class TestConfig(Section):
     """A program that is tested instead of a model or agent, in this file's folder. No shell: it is
     split into words, and then variables are put into these. What it prints is its answer, but for
     lines `{"kindlm": "tool_call", "name", "arguments"?, "response"?, "id"?}` and
-    `{"kindlm": "output_json", "value"}`; a line that is nearly one of these stays text, and gets a
-    warning. So does a call whose `arguments` are no object; it counts as a call."""
+    `{"kindlm": "output_json", "value"}`; a line that is nearly one of these stays text, gets a
+    warning, and may be a call that a test forbids: such a test is undecided. A call whose
+    `arguments` are no object gets a warning and counts as a call."""
     models: Maybe[list[str]] = Field(default=None, examples=[["gpt"]])
     """Ids of the models and agents it runs on. By default all agents, or all models if there are no
     agents."""

@@ -85,33 +85,52 @@ def test_text_beside_a_json_answer_is_told_of(run, success):
         ('{"kindlm": "tool_call", "name": ["refund"]}', "`name`"),
         ('{"kindlm": "tool_call", "name": "refund", "id": 7}', "`id`"),
         ('{"kindlm": "tool_call", "name": "refund", "args": {}}', "'args'"),
-        ('{"kindlm": "output_json"}', "`value`"),
+        ('{"kindlm": "tool_call", "tool": "refund"}', "'tool'"),
+        ('{"kindlm": "tool_call", "na', "whole"),
+        ('INFO {"kindlm": "tool_call", "name": "refund"}', "whole"),
+        ("{'kindlm': 'tool_call', 'name': 'refund'}", "whole"),
+        (r'"{\"kindlm\": \"tool_call\", \"name\": \"refund\"}"', "whole"),
+        ('{"log": {"kindlm": "tool_call", "name": "refund"}}', "whole"),
+        ('{"name": "refund", "kindlm": "tool_ca', "whole"),
+        ('{ "kin', "whole"),
         ('{"kindlm": "output_json", "value": 1, "x": 2}', "'x'"),
         ('{"kindlm": "tool_call", "name": "refund"', "whole"),
         ('{"kindlm": "output_json", "value": NaN}', "whole"),
     ],
 )
-def test_a_line_that_is_nearly_a_report_is_text_with_a_warning(run, success, line, expected):
-    reply = success(run(f"print('Hello')\nprint({line!r})"))
+def test_a_line_that_is_nearly_a_report_is_text_and_may_be_a_call(run, success, line, expected):
+    reply = success(run(f"print('Hello')\nprint({line!r}, end='')"))
     assert reply.text == f"Hello\n{line}"
-    assert reply.tool_uses == ()
-    (warning,) = reply.warnings
+    assert [use.call.name for use in reply.tool_uses] == ["unknown"]
+    warning = reply.warnings[0]
     assert warning.startswith("line 2 ")
     assert expected in warning
 
 
 @pytest.mark.parametrize(
-    "line", ['it says "kindlm" here', '["kindlm"]', '{"a": {"kindlm": 1}}', '{"a": "kindlm"}']
+    "line", ['it says "kindlm" here', '["kindlm"]', '{"a": "kindlm"}', '{"kin', '{"a": 1}', "{"]
 )
 def test_a_line_that_only_speaks_of_kindlm_is_text(run, success, line):
     reply = success(run(f"print({line!r})"))
-    assert (reply.text, reply.warnings) == (line, ())
+    assert (reply.text, reply.tool_uses, reply.warnings) == (line, (), ())
+
+
+def test_a_json_answer_may_be_named_data(run, success):
+    reply = success(run("""print('{"kindlm": "output_json", "data": {"day": 2}}')"""))
+    assert (reply.text, reply.warnings) == ('{"day":2}', ())
+
+
+@pytest.mark.parametrize("more", ["", ', "val": 1', ', "data": 1, "value": 2'])
+def test_a_json_answer_without_its_value_is_an_error(run, failure, more):
+    error = failure(run(f"""print('{{"kindlm": "output_json"{more}}}')"""))
+    assert "output_json needs a `value`" in error.message
 
 
 def test_many_lines_that_are_nearly_reports_make_few_warnings(run, success):
     reply = success(run("""print('{"kindlm": "tool"}\\n' * 1000)"""))
-    assert len(reply.warnings) == 6
-    assert "995 more" in reply.warnings[-1]
+    assert len(reply.warnings) == 7
+    assert "995 more" in reply.warnings[5]
+    assert len(reply.tool_uses) == 1
 
 
 def test_arguments_are_single_words_and_never_seen_by_a_shell(run, success):
