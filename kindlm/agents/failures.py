@@ -6,6 +6,7 @@ Codes are those of the error specification; `details` always holds `status`, `re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ It is less than what is taken out of the history: no check reads a message, so t
 word rather than show a short password. What is shorter still is in too many words.
 """
 
+_STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]+\s*\{)")
 _QUOTED_CHARACTERS = 200
 _QUOTED_LINES = 3
 _LOOKED_AT = 10_000
@@ -147,8 +149,12 @@ def of_reply(
     status: int | None = None,
     hint: str = WHERE_THE_TEXT_IS,
 ) -> KindlmError:
-    """Return the error of an answer that cannot be used; a hint of the `reason` comes first."""
-    said = who.quote(body)
+    """Return the error of an answer that cannot be used; a hint of the `reason` comes first.
+
+    How it begins is quoted, but not of a stream: a secret may come in pieces there, which nobody
+    recognises in a part of it.
+    """
+    said = "" if _STREAM.match(body) else who.quote(body)
     own_hint = reason.hint if isinstance(reason, UnreadableReply) else None
     return failed(
         who,

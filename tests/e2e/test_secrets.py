@@ -143,9 +143,10 @@ def streamed(kind: str, said: str, size: int) -> tuple[str, str]:
         case "lines":
             tokens = [{"type": "token", "data": {"token": one}} for one in pieces]
             return "\n".join(map(json.dumps, tokens)), "application/x-ndjson"
-        case "bare":
+        case "bare" | "cut":
             return "".join(f"data: {one}\n\n" for one in pieces), "text/event-stream"
-    return "".join(f"data: {json.dumps(one)}\n\n" for one in events), "text/event-stream"
+    frames = "".join(f"data: {json.dumps(one)}\n\n" for one in events)
+    return f"{frames}data: [DONE]\n\n", "text/event-stream"
 
 
 class Streams(BaseHTTPRequestHandler):
@@ -158,6 +159,8 @@ class Streams(BaseHTTPRequestHandler):
         body, media = streamed(kind, f"Your key is {token} indeed", int(size))
         self.send_response(200)
         self.send_header("content-type", media)
+        if kind != "cut":
+            self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
 
@@ -177,7 +180,7 @@ def streams():
 
 
 def test_a_key_that_an_agent_streams_in_pieces_is_not_recorded(workspace, streams):
-    kinds = ("completions", "messages", "arguments", "inputs", "failed", "bare", "lines")
+    kinds = ("completions", "messages", "arguments", "inputs", "failed", "bare", "lines", "cut")
     agents = [
         {
             "id": f"{kind}-{size}",

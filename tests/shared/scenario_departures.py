@@ -167,23 +167,13 @@ def _is_dump(case: Case) -> bool:
     return not isinstance(body, str) and told == json.dumps(body, separators=(",", ":"))
 
 
-def _breaks_off(case: Case) -> bool:
-    """Tell whether a stream of completions has no end."""
-    body = case["input"]["body"]
-    is_stream = case["area"] == "adapter.http.stream" and '"delta"' in body
-    return is_stream and "[DONE]" not in body and '"finish_reason":"' not in body.replace(" ", "")
-
+_REFUSED: Final = {"raises": True, "text": ..., "toolCalls": ..., "tokenUsage": ...}
 
 AGENTS: Final = (
     Departure(
         "an answer that nobody understands is an error, not its dump",
         _is_dump,
-        {"raises": True, "mentions": ["known to be the text"]},
-    ),
-    Departure(
-        "a stream without its end is an error",
-        _breaks_off,
-        {"raises": True, "mentions": ["the stream broke off"]},
+        {**_REFUSED, "mentions": ["known to be the text"]},
     ),
     Departure(
         "arguments may be JSON text",
