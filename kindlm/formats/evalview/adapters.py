@@ -13,6 +13,7 @@ __all__ = [
     "NEEDS_NO_ENDPOINT",
     "SIMULATES_TOOLS",
     "UNSERVED",
+    "USUAL_MODELS",
     "options",
 ]
 
@@ -34,6 +35,9 @@ MODEL_ADAPTERS = {
     "ollama": None,
 }
 """Adapters that call a model with simulated tools, and where their keys are."""
+
+USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
+"""What EvalView's adapters call where no model is named."""
 
 UNSERVED = frozenset({"huggingface", "goose", "mcp", "cohere", "mistral", "opencode", "aider"})
 """Adapters that EvalView has and kindlm has not."""

@@ -22,7 +22,7 @@ from kindlm.formats.evalview.expectations import SEQUENCE_MODES, SEVERITIES
 from kindlm.formats.evalview.expected_schema import ExpectedConfig
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.schema import CaseConfig
-from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of
+from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of, named_model_of
 from kindlm.score_weights import Weights, total_one
 from kindlm.suggestions import hint_for, suggest
 from kindlm.wording import shown
@@ -116,6 +116,13 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
                 f"It is not said which model of {adapter} is called",
                 "Write `model:`",
                 reason="model",
+            )
+        elif named_model_of(case, config) is None:
+            reporter.warning(
+                ("adapter",) if case.adapter else (),
+                f"No model is named: {model_of(case, config)} is called, as EvalView does",
+                "Write `model:` to choose it",
+                reason="usual_model",
             )
         return
     if not endpoint and AGENT_ADAPTERS.get(adapter) not in NEEDS_NO_ENDPOINT:

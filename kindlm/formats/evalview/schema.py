@@ -308,7 +308,8 @@ class CaseConfig(EvalviewSection):
     tools: list[Annotated[ToolDefinitionConfig, BeforeValidator(_definition)]] | None = None
     """Tools that a model is told of; an agent gets them as `context.tools`."""
     model: str | None = None
-    """The model that is called; for adapters of models."""
+    """The model that is called; for adapters of models. Without one it is that of the project, else
+    claude-sonnet-4-5-20250929 for `anthropic` and llama3.2 for `ollama`, with a warning."""
     suite_type: Annotated[Literal["capability", "regression"] | None, BeforeValidator(lowered)] = (
         None
     )

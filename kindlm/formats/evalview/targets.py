@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindlm.config.interpolation import MARK
-from kindlm.formats.evalview.adapters import AGENT_ADAPTERS, MODEL_ADAPTERS, options
+from kindlm.formats.evalview.adapters import (
+    AGENT_ADAPTERS,
+    MODEL_ADAPTERS,
+    USUAL_MODELS,
+    options,
+)
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
@@ -20,6 +25,7 @@ __all__ = [
     "compile_agent",
     "endpoint_of",
     "model_of",
+    "named_model_of",
 ]
 
 _USUAL_ADAPTER = "http"
@@ -52,7 +58,15 @@ def _adapter_of_project(config: ProjectConfig) -> str:
 
 
 def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the name of the model that a case calls; an endpoint that is no URL is one, too."""
+    """Return the name of the model that a case calls; an endpoint that is no URL is one, too.
+
+    Where none is named, it is that of the adapter, if it has one; None otherwise.
+    """
+    return named_model_of(case, config) or USUAL_MODELS.get(adapter_of(case, config))
+
+
+def named_model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
+    """Return the model that a case, its endpoint or its project names."""
     endpoint = endpoint_of(case, config)
     by_endpoint = None if endpoint is None or _is_address(endpoint) else endpoint
     by_config = case.adapter_config.model if case.adapter_config else None

@@ -255,6 +255,18 @@ mocks:
     assert kinds(case) == ["tool_called", "tool_strict", "weighted_score"]
 
 
+@pytest.mark.parametrize(
+    ("adapter", "model"),
+    [("anthropic", "claude-sonnet-4-5-20250929"), ("ollama", "llama3.2")],
+)
+def test_without_a_model_an_adapter_calls_the_one_that_evalview_calls(
+    load: Load, case_text: str, adapter: str, model: str
+) -> None:
+    loaded = load(case_text.replace("endpoint:", f"adapter: {adapter} #"))
+    assert loaded.case.targets == (f"{adapter}/{model}",)
+    assert loaded.lines("warning") == [("case.yaml", 5, "adapter")]
+
+
 def test_a_model_that_is_named_by_a_variable_is_known_at_run_time(
     load: Load, case_text: str
 ) -> None:

@@ -141,7 +141,7 @@ def test_an_error_in_toml_has_its_line(
         ("name: capital", 'name: "a\\nb"', 1, "name"),
         ("endpoint:", "adapter: htpp\nendpoint:", 5, "adapter"),
         ("endpoint:", "adapter: goose\nendpoint:", 5, "adapter"),
-        ("endpoint:", "adapter: anthropic #", 5, "adapter"),
+        ("endpoint:", "adapter: openai #", 5, "adapter"),
         ("endpoint: http", "endpoint: htp", 5, "endpoint"),
         ("endpoint:", "mocks: {tool_mocks: [{tool: a}]}\nendpoint:", 5, "mocks.tool_mocks[0]"),
         ("endpoint:", "#", 1, "endpoint"),
