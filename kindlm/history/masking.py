@@ -38,9 +38,10 @@ def source_text(
     index = int(match[1]) if match else len(tool_calls)
     if index >= len(tool_calls) or tool_calls[index].arguments is None:
         return None
-    if tool_calls[index].arguments in GONE:
+    arguments = tool_calls[index].arguments
+    if isinstance(arguments, str) and arguments in GONE:
         return None
-    return _as_recorded(tool_calls[index].arguments)
+    return _as_recorded(arguments)
 
 
 class Mask:

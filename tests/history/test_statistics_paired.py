@@ -6,6 +6,7 @@ import tracemalloc
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,3 +153,25 @@ def test_the_mean_change_has_students_interval_over_tests() -> None:
     changes = [0.0, -0.25, -0.5, -0.25]
     expected = stats.t.interval(0.95, 3, loc=-0.25, scale=stats.sem(changes))
     assert found.interval == pytest.approx(expected)
+
+
+def test_the_interval_has_a_width_where_all_tests_moved_alike() -> None:
+    found = compare_paired([(Counts(3, 3), Counts(0, 3))] * 8)
+    assert found is not None
+    assert found.interval == pytest.approx((-1.0, -0.805), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "n"), [(0.95, 0.05, 3), (0.98, 0.9, 3), (0.99, 0.99, 5), (0.7, 0.4, 3)]
+)
+def test_the_interval_holds_its_level_at_the_edges(before: float, after: float, n: int) -> None:
+    dice = np.random.default_rng(1)
+    held = 0
+    for _ in range(400):
+        old, new = (dice.binomial(n, rate, 8).tolist() for rate in (before, after))
+        pairs = [(Counts(k, n), Counts(j, n)) for k, j in zip(old, new, strict=True)]
+        found = compare_paired(pairs)
+        assert found is not None
+        assert found.interval is not None
+        held += found.interval[0] <= after - before <= found.interval[1]
+    assert held / 400 >= 0.94

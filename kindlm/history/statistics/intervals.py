@@ -25,7 +25,9 @@ _LARGE = 100
 """Degrees of freedom from which the expansion of Student's t is exact to six digits."""
 
 
-def wilson_interval(successes: int, n: int, level: float = _LEVEL) -> tuple[float, float] | None:
+def wilson_interval(
+    successes: float, n: float, level: float = _LEVEL
+) -> tuple[float, float] | None:
     """Return the score interval of a proportion at a level, None if nothing was observed.
 
     The formula is Wilson's, without continuity correction: E. B. Wilson, "Probable Inference, the
@@ -42,11 +44,11 @@ def wilson_interval(successes: int, n: int, level: float = _LEVEL) -> tuple[floa
     margin = z * sqrt((rate * (1 - rate) + spread / 4) / n)
     low, high = (center - margin) / (1 + spread), (center + margin) / (1 + spread)
     # Rounding may push the ends of 0 of n and n of n out of [0, 1], or off them.
-    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
+    return (0.0 if successes == 0 else max(0.0, low)), (1.0 if successes == n else min(1.0, high))
 
 
 def rate_difference_interval(
-    before: tuple[int, int], after: tuple[int, int]
+    before: tuple[float, float], after: tuple[float, float]
 ) -> tuple[float, float] | None:
     """Return the 95 % interval of the change of a rate, after - before; counts are (k, n).
 

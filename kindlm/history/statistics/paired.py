@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
-from math import erfc, lcm, sqrt
+from math import erfc, fsum, lcm, sqrt
 from typing import NamedTuple
 
-from kindlm.history.statistics.intervals import mean_interval
+from kindlm.history.statistics.intervals import mean_interval, rate_difference_interval
 from kindlm.history.statistics.sign_flips import sign_flip_tail
 from kindlm.history.statistics.tables import Counts, passes_before
 
@@ -64,7 +64,28 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
         worse, better = max(worse, lower), max(better, higher)
     # Without rounding: changes that cancel out are no change.
     change = float(sum(moves[pair] * n for pair, n in times.items()) / len(pairs))
-    return PairedComparison(len(pairs), change, mean_interval(means), worse, better)
+    return PairedComparison(len(pairs), change, _interval(means, pairs), worse, better)
+
+
+def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean change, None for fewer than two tests.
+
+    Student's interval knows the tests by how much they differ. Where all moved alike it has no
+    width, though each of them was seen in a few repeats only. So it never ends inside the interval
+    that the repeats of both runs give, as many as are worth the mean of the tests: of m tests with
+    n repeats each, m n of them; m² / sum of 1/n where they have different numbers.
+    """
+    student = mean_interval(means)
+    if student is None:
+        return None
+    sides = []
+    for side in zip(*pairs, strict=True):
+        rate = fsum(counts.passed / counts.n for counts in side) / len(side)
+        repeats = len(side) ** 2 / fsum(1 / counts.n for counts in side)
+        sides.append((rate * repeats, repeats))
+    repeated = rate_difference_interval(*sides)
+    assert repeated is not None
+    return max(-1.0, min(student[0], repeated[0])), min(1.0, max(student[1], repeated[1]))
 
 
 def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
