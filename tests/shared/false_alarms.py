@@ -32,7 +32,7 @@ check shares it in half of the repeats. Exclusive: every second check fails wher
 """
 
 _TESTS, _CHECKS = 20, 5
-_RUNS = 2_000
+_RUNS = 1_000
 _REPEATS = (1, 3, 5, 10, 20)
 
 
