@@ -23,6 +23,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
+
 _POLICY = b"content-security-policy"
 
 _STYLE = "<style>body pre#sql-query { white-space: pre-wrap; overflow-wrap: anywhere; }</style>"
@@ -33,6 +35,12 @@ def guarded(datasette: Datasette, app: App) -> App:
     """Return an ASGI application whose answers about histories are safe to look at."""
 
     async def answered(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in _METHODS:
+            # Datasette has no answer to these but an error of its own.
+            allowed = [(b"allow", ", ".join(sorted(_METHODS)).encode("ascii"))]
+            await send({"type": "http.response.start", "status": 405, "headers": allowed})
+            await send({"type": "http.response.body", "body": b""})
+            return
         if scope["type"] == "http" and _is_concerned(datasette, scope["path"]):
             with page_nonce() as nonce:
                 await app(scope, receive, _Answer(page_policy(nonce), send).take)

@@ -6,6 +6,7 @@ It is silent where no database is a history. Only what Datasette 0.65 and 1.0 bo
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ __all__ = [
     "asgi_wrapper",
     "get_metadata",
     "menu_links",
+    "prepare_connection",
     "prepare_jinja2_environment",
     "register_routes",
     "render_cell",
@@ -36,6 +38,9 @@ __all__ = [
 
 _ADDRESS = re.compile(r"\s*https?://")
 """What Datasette makes a link of, and more."""
+
+_LONGEST_VALUE = 50_000_000
+"""Bytes: five times the largest answer of an agent that is recorded."""
 
 _LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
 
@@ -60,6 +65,13 @@ def startup(datasette: Datasette) -> Any:
         await tell(datasette)
 
     return started
+
+
+@hookimpl  # type: ignore[untyped-decorator]
+def prepare_connection(conn: sqlite3.Connection, database: str, datasette: Datasette) -> None:
+    """Bound what a query of anybody can ask of the memory of this machine."""
+    if is_history(datasette, database):
+        conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
 
 
 @hookimpl  # type: ignore[untyped-decorator]

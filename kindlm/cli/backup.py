@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import secrets
 import sqlite3
 from contextlib import closing, suppress
@@ -14,7 +16,10 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm_store import OpenError, Verification, open_reader, verify_file
 
-__all__ = ["back_up"]
+__all__ = ["back_up", "remove_abandoned"]
+
+_PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
+"""The name of a backup that is not complete."""
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -31,9 +36,12 @@ def back_up(database: Path | None, file: Path) -> Verification:
     if any(_beside(file, end).exists() for end in _BESIDE):
         fail([_is_there(file)])
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    held = None
     try:
         with closing(open_reader(source)) as reader:
             file.parent.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(file.parent)
+            held = _hold(part)
             _copy(reader, part)
         checked = _checked(part, source)
         if file.exists():
@@ -48,16 +56,43 @@ def back_up(database: Path | None, file: Path) -> Verification:
             fail([_unlike(str(error), source)])
         fail([_unwritable(file, getattr(error, "strerror", None) or str(error))])
     finally:
+        if held is not None:
+            os.close(held)
         for end in _BESIDE:
             with suppress(OSError):
                 _beside(part, end).unlink(missing_ok=True)
     return checked
 
 
+def remove_abandoned(folder: Path) -> None:
+    """Remove what backups left in a folder that were killed: they hold all texts of a history.
+
+    Whoever still writes one holds it.
+    """
+    for part in folder.glob(".*.part"):
+        if not _PART.fullmatch(part.name):
+            continue
+        with suppress(OSError):
+            descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for end in _BESIDE:
+                    _beside(part, end).unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
+
+
+def _hold(part: Path) -> int:
+    """Create the file and hold it for as long as it is written; return what to close then."""
+    # 0600: recorded conversations are nobody else's business.
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+    descriptor = os.open(part, flags, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
 def _copy(reader: sqlite3.Connection, part: Path) -> None:
     """Copy one snapshot; whoever writes the history meanwhile goes on."""
-    # 0600: recorded conversations are nobody else's business.
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     with closing(sqlite3.connect(part)) as target:
         reader.backup(target)
 

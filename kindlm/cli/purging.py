@@ -15,6 +15,7 @@ from pathlib import Path
 
 import typer
 
+from kindlm.cli.backup import remove_abandoned
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.disk import disk_full
 from kindlm.cli.history import or_fail
@@ -85,6 +86,7 @@ def purge(
                 return
             erased = _erase(log, found, runs, matching=matches is not None)
             forget_erased(log.path)
+            remove_abandoned(log.path.parent)
         except PatternError as error:
             fail([_unusable(selection.matching or "", error)])
         except LockHeldError as error:

@@ -30,6 +30,7 @@ from kindlm_store import (
     behind_the_log,
     open_reader,
     schema_problems,
+    unreadable_wal,
     verify_file,
 )
 
@@ -137,6 +138,8 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
     wrong = [f"PRAGMA {check}: {' '.join(what.split())}" for what in wrong]
     if wrong:
         wrong.append(salvage_hint(path))
+    if (wal := unreadable_wal(path)) is not None:
+        wrong.append(f"the write-ahead log {wal.name} can not be read: what was in it is lost")
     for problem in schema_problems(connection, PROJECTIONS):
         told = f"{problem.kind} {problem.name!r}"
         if (problem.kind, problem.state) == ("table", "foreign"):

@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.runs import find_run, runner_of
 from kindlm.plan import Earlier
-from kindlm_store import is_held
+from kindlm_store import is_held, unreadable_wal
 
 __all__ = [
     "RecordedSuite",
@@ -167,6 +168,8 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
             return Ok(found)
         if every:
             return Err(_run_by(every[0], runner_of(db, every[0]) or ""))
+        if (wal := unreadable_wal(Path(file))) is not None:
+            return Err(_lost(wal))
         has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
         return Err(
             _nothing_to_resume(
@@ -249,6 +252,14 @@ def _run_by(run: str, runner: str) -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"Run {run} can not be resumed: {runner} chose its tests, and started them.",
         f"Run what failed or did not run, as a run of its own: {runner} --kindlm --lf",
+    )
+
+
+def _lost(wal: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The write-ahead log {wal} can not be read: what was recorded last may be lost with it.",
+        "Restore that file if there is a copy of it; else run the tests again: kindlm test",
     )
 
 

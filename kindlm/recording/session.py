@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -72,8 +72,24 @@ def run_secrets(request: RunRequest) -> set[str]:
     return suite_secrets(request.environ, request.suites)
 
 
+_IGNORED = """\
+# What kindlm recorded. The schema lets editors complete kindlm.yaml.
+*
+!kindlm.schema.json
+"""
+
+
 def open_log(database: Path, secret: set[str]) -> EventLog:
-    """Open the log with the redactor at its door; raise `OpenError` if that can't be done."""
+    """Open the log with the redactor at its door; raise `OpenError` if that can't be done.
+
+    A `.kindlm` folder that is made for it is kept out of version control: recorded conversations
+    are not to be committed by accident.
+    """
+    if database.parent.name == ".kindlm" and not database.parent.exists():
+        # What can not be written here is told when the log is opened.
+        with suppress(OSError):
+            database.parent.mkdir(parents=True)
+            (database.parent / ".gitignore").write_text(_IGNORED, encoding="utf-8")
     return EventLog.open(database, projections=PROJECTIONS, redact=Redactor(secret))
 
 

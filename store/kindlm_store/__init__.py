@@ -1,6 +1,7 @@
 """An append-only, hash-chained event store on SQLite."""
 
 from kindlm_store.copies import LogSource, Source, StoredEvent, StoredStream, StoredText
+from kindlm_store.database import unreadable_wal
 from kindlm_store.erasing import Erasable, Erased, Erasure, Erasures
 from kindlm_store.errors import (
     ConflictError,
@@ -110,6 +111,7 @@ __all__ = [
     "recomputed",
     "salvage",
     "schema_problems",
+    "unreadable_wal",
     "utc_now",
     "uuid7",
     "verify_file",

@@ -41,6 +41,9 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_WAL_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 _INCREMENTAL = 2
 
+_WAL_HEADER_BYTES = 32
+_WAL_MAGIC = {b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"}
+
 _CHECKPOINT_PAGES = 4_000
 """Pages in the WAL before it is written back: each checkpoint costs two fsyncs of the file."""
 
@@ -131,6 +134,20 @@ def truncate_wal(connection: sqlite3.Connection) -> bool:
     """
     busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     return not busy
+
+
+def unreadable_wal(path: Path) -> Path | None:
+    """The write-ahead log of a file if it is none: SQLite passes over it and what was in it.
+
+    What a power cut left of one that was just begun is all zeros, and had nothing in it.
+    """
+    wal = path.with_name(path.name + "-wal")
+    try:
+        with wal.open("rb") as file:
+            header = file.read(_WAL_HEADER_BYTES)
+    except OSError:
+        return None
+    return wal if any(header) and header[:4] not in _WAL_MAGIC else None
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:

@@ -14,6 +14,7 @@ import pytest
 from datasette.app import Datasette
 
 from kindlm.browse.page_text import visible_page
+from kindlm.browse.server import make_datasette
 
 TRICKS = "</td><script>ran=1</script> \u202etxt.exe \x9b31m\u2028zero\u200bwidth"
 SHOWN = r"&lt;/td&gt;&lt;script&gt;ran=1&lt;/script&gt; \u202etxt.exe \x9b31m\u2028zero\u200bwidth"
@@ -212,3 +213,30 @@ def test_below_another_address_it_is_the_same(recorded: Path) -> None:
 )
 def test_only_what_is_read_is_changed(page: str, shown: str) -> None:
     assert visible_page(page) == shown
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "NONSENSE"])
+@pytest.mark.parametrize("path", ["/", "/kindlm", "/kindlm/runs", "/-/kindlm/kindlm/runs"])
+def test_a_method_that_no_page_has_is_refused(recorded: Path, method: str, path: str) -> None:
+    datasette = make_datasette(recorded)
+
+    async def asked() -> Any:
+        await datasette.invoke_startup()
+        return await datasette.client.request(method, path)
+
+    answer = asyncio.run(asked())
+    assert (answer.status_code, "GET" in answer.headers["allow"]) == (405, True)
+
+
+def test_a_query_can_not_take_the_memory_of_the_machine(recorded: Path) -> None:
+    datasette = make_datasette(recorded)
+
+    async def asked(size: int) -> Any:
+        await datasette.invoke_startup()
+        query = f"select length(zeroblob({size})) as n"
+        database = datasette.get_database("kindlm")
+        return next(iter(await database.execute(query)))["n"]
+
+    assert asyncio.run(asked(20_000_000)) == 20_000_000
+    with pytest.raises(sqlite3.DataError, match="too big"):
+        asyncio.run(asked(900_000_000))

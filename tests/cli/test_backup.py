@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -106,3 +107,23 @@ def test_a_place_that_can_not_be_written(kindlm: Any, recorded: Any, here: Path)
     outcome = kindlm("backup", here / "file" / "copy.db", "--db", recorded.path)
     assert outcome.code == 1
     assert "can not be written" in outcome.err
+
+
+def test_what_killed_backups_left_is_removed_and_what_is_written_stays(
+    kindlm: Any, recorded: Any, here: Path
+) -> None:
+    names = [f".{name}.db.{number:08x}.part" for number, name in enumerate(("copy", "other"))]
+    for name in names:
+        (here / name).write_bytes(b"all texts")
+        (here / f"{name}-wal").touch()
+    mine = [here / "notes.part", here / ".notes.part", here / ".copy.db.00000009.party"]
+    written = here / ".copy.db.0000000a.part"
+    for file in (*mine, written):
+        file.touch()
+    with written.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert kindlm("backup", here / "copy.db", "--db", recorded.path).code == 0
+        assert {*here.glob(".*.part*"), here / "notes.part"} == {*mine, written}
+    (here / names[0]).touch()
+    kindlm("purge", "--matching", "Hi", "--yes", "--db", recorded.path)
+    assert {*here.glob(".*.part*"), here / "notes.part"} == {*mine}

@@ -232,3 +232,40 @@ def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
     assert (verified.code, "all as recorded" in verified.out) == (0, True)
     listed = kindlm("runs", "--db", here / "new.db").out
     assert [f"aaaa222{run + 2}" in listed for run in range(3)] == [True] * 3
+
+
+def test_a_write_ahead_log_that_is_none_is_told(kindlm: Any, recorded: Any) -> None:
+    recorded.close()
+    wal = recorded.path.with_name(recorded.path.name + "-wal")
+    wal.write_bytes(b"\0" * 64)
+    assert kindlm("verify", "--db", recorded.path).code == 0
+    wal.write_bytes(b"\x5a" * 4_152)
+    verified = kindlm("verify", "--db", recorded.path)
+    assert (verified.code, "kindlm.db-wal can not be read" in verified.out) == (1, True)
+    outcome = kindlm("test", "--resume", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "kindlm.db-wal can not be read" in " ".join(outcome.err.split())
+
+
+def test_a_folder_that_is_made_for_a_history_is_not_committed(kindlm: Any, here: Path) -> None:
+    (here / "kindlm.yaml").write_text(
+        """
+kindlm: 1
+project: shop
+suite: { name: orders }
+providers: { fake: { type: scripted, replies: [{ text: "Delivered." }] } }
+models: [{ id: m, provider: fake, model: x }]
+prompts: { ask: { user: "Where?" } }
+tests: [{ name: delivered, prompt: ask, expect: { output: { contains: [delivered] } } }]
+""",
+        encoding="utf-8",
+    )
+    assert kindlm("test", "--db", here / "elsewhere" / "a.db").code == 0
+    assert not list((here / "elsewhere").glob(".git*"))
+    assert kindlm("test").code == 0
+    ignored = here / ".kindlm" / ".gitignore"
+    assert ignored.read_text("utf-8").splitlines()[1:] == ["*", "!kindlm.schema.json"]
+    # It is the user's from then on.
+    ignored.unlink()
+    assert kindlm("test").code == 0
+    assert not ignored.exists()
