@@ -14,15 +14,17 @@ from kindlm.cli.console import note, show
 from kindlm.cli.output_file import STDOUT, open_output, open_report
 from kindlm.cli.reporters import Reporter, distinct, spare
 from kindlm.cli.shown_path import shown_path
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance.pdf import pdf_of, require_pdf
 from kindlm.reports.compliance.report import REPORT, document_of
 from kindlm.reports.registry import ReportOptions
+from kindlm.suite import Suite
+from kindlm.wording import shown
 
-__all__ = ["check_pdf", "write_pdf", "write_wanted"]
+__all__ = ["check_folders", "check_pdf", "write_pdf", "write_wanted"]
 
 _USUAL_FOLDER = "./compliance-reports"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -98,6 +100,9 @@ def _write_documents(
     for suite in suites:
         settings = compliance.get(suite.path)
         folder = _USUAL_FOLDER if settings is None else settings.output_dir
+        if (outside := _leads_out(request.root, suite.path, folder)) is not None:
+            yield outside
+            continue
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{_file_name(suite)}"
         document = document_of(view, suite.id, options)
         try:
@@ -109,6 +114,32 @@ def _write_documents(
             yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o")
         else:
             yield file if document.problem is None else document.problem
+
+
+def check_folders(suites: Iterable[Suite], root: Path) -> Result[None]:
+    """Return an error if the `outputDir` of a suite leads out of the project."""
+    for suite in suites:
+        if suite.compliance is not None:
+            outside = _leads_out(root, suite.path, suite.compliance.output_dir)
+            if outside is not None:
+                return Err(outside)
+    return Ok(None)
+
+
+def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:
+    try:
+        target = (root / Path(suite).parent / folder).resolve()
+        inside = target.is_relative_to(root.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return None  # No file can be written there: that is reported when it fails.
+    if inside:
+        return None
+    return KindlmError(
+        ErrorCode.CONFIG_FILE_REF_ERROR,
+        f"compliance.outputDir of {suite} leads out of the project: {shown(folder)}.",
+        f"Name a folder below {root}.",
+        where=SourceLocation(str(root / suite)),
+    )
 
 
 def write_pdf(

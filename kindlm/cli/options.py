@@ -200,14 +200,33 @@ NewRunLabelOption = Annotated[
     str | None, typer.Option("--label", metavar="NAME", help="A name for the new run.")
 ]
 
+
+def _more_than_nothing(limit: float | None) -> float | None:
+    if limit == 0:
+        raise typer.BadParameter("0 allows no call at all. Write a sum above 0, or leave it out.")
+    return limit
+
+
 MaxCostOption = Annotated[
     float | None,
-    typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
+    typer.Option(
+        "--max-cost",
+        metavar="USD",
+        min=0,
+        callback=_more_than_nothing,
+        help="Stop when more than this is spent.",
+    ),
 ]
 
 JudgeCostOption = Annotated[
     float | None,
-    typer.Option("--max-cost", metavar="USD", min=0, help="Stop when judges cost more."),
+    typer.Option(
+        "--max-cost",
+        metavar="USD",
+        min=0,
+        callback=_more_than_nothing,
+        help="Stop when judges cost more.",
+    ),
 ]
 
 

@@ -16,7 +16,6 @@ __all__ = ["as_recorded", "no_selection"]
 def no_selection(options: TestOptions) -> KindlmError | None:
     """Return what is wrong with options that would change what the resumed run consists of."""
     given = {
-        "PATH": options.paths,
         "--suite": options.suite,
         "--test": options.tests,
         "--tags": options.tags,
@@ -44,11 +43,12 @@ def no_selection(options: TestOptions) -> KindlmError | None:
 def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Result[TestOptions]:
     """Return the options of the run's first session, with what is given anew for this one.
 
-    An error if its files are not in this project.
+    Paths that are given anew must hold the same suites, which `resumed` compares. An error if the
+    files of the run are not in this project.
     """
     recorded = unfinished.options
-    paths = tuple(root / path for path in recorded.paths)
-    if gone := [path for path in paths if not path.exists()]:
+    paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
+    if not options.paths and (gone := [path for path in paths if not path.exists()]):
         return Err(_not_here(unfinished.run, gone))
     now = replace(
         options,

@@ -136,6 +136,10 @@ def _check_files(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> Result[None]:
     """Return an error if a report can not be made, or would be written over what has to stay."""
+    if options.compliance or _has_documents(loaded.suites):
+        from kindlm.cli.compliance import check_folders
+
+        or_fail(check_folders(loaded.suites, project.root))
     spared = spare(reporters, project.database, loaded.files, loaded.referenced)
     if options.pdf is None or isinstance(spared, Err):
         return spared

@@ -6,11 +6,12 @@ from typing import Any
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.json_schemas import warn_of_misspelt
 from kindlm.config.places import Path
 from kindlm.config.raw import Raw, expectations, items, section
-from kindlm.errors import Err, Result
+from kindlm.errors import Err, Ok, Result
 
-__all__ = ["SYSTEM_FILE_KEYS", "check_files", "report_file"]
+__all__ = ["SYSTEM_FILE_KEYS", "check_files", "report_file", "report_schema"]
 
 SYSTEM_FILE_KEYS = ("systemFile", "system_prompt_file")
 
@@ -38,11 +39,11 @@ def _check_expectations(
     file = output.get("schemaFile")
     # With format text the file is not used, which is a warning: it may as well be absent.
     if isinstance(file, str) and file and output.get("format") == "json":
-        report_file((*path, "output", "schemaFile"), file, files.schema(file), reporter)
+        report_schema((*path, "output", "schemaFile"), file, files, reporter)
     for place, call in items(expect, "toolCalls"):
         file = call.get("argsSchema")
         if isinstance(file, str) and file:
-            report_file((*path, *place, "argsSchema"), file, files.schema(file), reporter)
+            report_schema((*path, *place, "argsSchema"), file, files, reporter)
 
 
 def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:
@@ -50,3 +51,12 @@ def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) 
     if isinstance(result, Err):
         error = result.error
         reporter.error(path, error.message, error.hint, reason="file", code=error.code, value=file)
+
+
+def report_schema(path: Path, file: str, files: ReferencedFiles, reporter: Reporter) -> Result[Any]:
+    """Report a JSON Schema that cannot be used, or has misspelt keywords; return it."""
+    schema = files.schema(file)
+    report_file(path, file, schema, reporter)
+    if isinstance(schema, Ok):
+        warn_of_misspelt(path, schema.value, f'"{file}"', reporter)
+    return schema

@@ -10,13 +10,24 @@ from collections.abc import Container, Iterator
 from functools import lru_cache
 from typing import Any
 
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.places import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.json_schema import UndecidableSchemaError, load_jsonschema, meta_schema_issue
 from kindlm.json_schema_keywords import one_budget
 from kindlm.strict_json import parse_json
+from kindlm.suggestions import suggest
 
-__all__ = ["parse_schema", "schema_fault"]
+__all__ = ["parse_schema", "schema_fault", "warn_of_misspelt"]
 
+# What says nothing by itself that a value could break, and stands in schemas nevertheless.
+_OTHER_WORDS = (
+    *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"),
+    *("$defs", "definitions", "$comment", "title", "description", "default", "examples", "example"),
+    *("readOnly", "writeOnly", "deprecated", "nullable", "discriminator", "xml", "externalDocs"),
+    *("contentEncoding", "contentMediaType", "contentSchema"),
+    *("then", "else", "minContains", "maxContains", "note", "notes"),
+)
 _UNKNOWN_DIALECT: Any = object()
 _HINT = "See https://json-schema.org/understanding-json-schema"
 
@@ -126,6 +137,46 @@ def _bad_reference(schema: Any) -> str | None:
             todo.append((specification.create_resource(found.contents), found.resolver))
         todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
     return "it refers to itself for the same value, without end" if _circles(same_value) else None
+
+
+def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
+    """Warn of words of a valid schema that no draft knows, and that are a slip of a keyword.
+
+    JSON Schema ignores such a word, so that every value passes it. Other words that it does not
+    know may be meant: those of another tool, or `x-...`. `name` is what to call the schema, which
+    has no fault.
+    """
+    from jsonschema import validators
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    drafts = [getattr(validators, draft) for draft in _DRAFTS]
+    known = [*_OTHER_WORDS, *(word for draft in drafts for word in draft.VALIDATORS)]
+    dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
+    todo = [specification_with(dialect, default=DRAFT202012).create_resource(schema)]
+    found: dict[str, str] = {}
+    while todo:
+        part = todo.pop()
+        if not isinstance(part.contents, dict):
+            continue
+        todo.extend(part.subresources())
+        for word in part.contents:
+            if word not in known and word not in found:
+                found[word] = suggest(word, known) or ""
+    for word, meant in sorted(found.items()):
+        if meant:
+            reporter.warning(
+                path,
+                f'"{word}" in {name} is not a keyword of JSON Schema and is ignored',
+                f'Did you mean "{meant}"?',
+                reason="schema_keyword",
+                value=word,
+            )
+
+
+_DRAFTS = (
+    *("Draft202012Validator", "Draft201909Validator", "Draft7Validator"),
+    *("Draft6Validator", "Draft4Validator", "Draft3Validator"),
+)
 
 
 def _references(contents: dict[str, Any], known: Container[str]) -> list[str]:

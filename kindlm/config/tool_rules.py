@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.file_references import report_file
+from kindlm.config.file_references import report_schema
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.json_schemas import schema_fault
+from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, expectations, items, texts, walk
 from kindlm.errors import Ok
@@ -46,8 +46,7 @@ def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFile
         _check_answer((*path, *place), answer, reporter)
     file = tool.get("resultSchema")
     if isinstance(file, str) and file:
-        schema = files.schema(file)
-        report_file((*path, "resultSchema"), file, schema, reporter)
+        schema = report_schema((*path, "resultSchema"), file, files, reporter)
         if isinstance(schema, Ok):
             _check_results(path, tool, file, schema.value, reporter)
 
@@ -77,6 +76,9 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
             "Providers refuse such a tool",
             reason="invalid_schema",
         )
+    else:
+        name = f'the parameters of the tool "{tool.get("name")}"'
+        warn_of_misspelt(path, parameters, name, reporter)
 
 
 def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:

@@ -81,8 +81,8 @@ def read_options(config: pytest.Config) -> Asked:
         raise pytest.UsageError(
             f"--kindlm-repeat {repeat}: write a number from 1 to {_MOST_REPEATS}"
         )
-    if max_cost is not None and not (math.isfinite(max_cost) and max_cost >= 0):
-        raise pytest.UsageError(f"--kindlm-max-cost {max_cost} is no limit: write a number")
+    if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
+        raise pytest.UsageError(f"--kindlm-max-cost {max_cost} is no limit: write a number above 0")
     named = config.getoption("--kindlm-db")
     told: dict[str, Any] = getattr(config, "workerinput", {}).get("kindlm", {})
     if told:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document, read_documents
-from kindlm.config.json_schemas import schema_fault
+from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path, dotted
 from kindlm.config.validation import fit, kind_of
 from kindlm.errors import KindlmError, SourceLocation
@@ -192,6 +192,8 @@ def _check_schema(schema: dict[str, Any], path: Path, reporter: Reporter) -> Non
     elif has_no_rule(schema):
         message = "json_schema has no keyword of JSON Schema: any JSON would fit it"
         reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
+    else:
+        warn_of_misspelt(path, schema, "json_schema", reporter)
 
 
 _Asked = Callable[[Trial, Reply, Any, float], object]

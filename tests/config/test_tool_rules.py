@@ -154,3 +154,45 @@ def test_answers_as_values(load: Any, complete: str) -> None:
             )
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"requried": ["a"]}, ["requried"]),
+        ({"properties": {"requried": {"tpye": "string"}}}, ["tpye"]),
+        (
+            {
+                "items": [{"uniqueitems": True}],
+                "$schema": "http://json-schema.org/draft-07/schema#",
+            },
+            ["uniqueitems"],
+        ),
+        ({"anyOf": [{"not": {"additionalPropertys": False}}]}, ["additionalPropertys"]),
+        ({"x-order": 1, "$comment": "a", "units": "m", "title": "t", "nullable": True}, []),
+        ({"dependencies": {}, "minContains": 1, "if": {}, "then": {}, "definitions": {}}, []),
+        ({"enum": [{"tpye": 1}], "default": {"requried": 1}, "examples": [{"tpye": 1}]}, []),
+        (True, []),
+    ],
+)
+def test_a_keyword_that_is_misspelt_in_a_schema_is_warned_of(
+    load: Any, minimal: str, tmp_path: Path, schema: Any, words: list[str]
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    output = "output: {format: json, schemaFile: s.json}"
+    expect = f"{{{output}, toolCalls: [{{tool: refund, argsSchema: s.json}}]}}"
+    text = minimal.replace("{output: {contains: [hello]}}", expect)
+    tool = "{name: refund, resultSchema: s.json%s}"
+    parameters = "" if schema is True else f", parameters: {json.dumps(schema)}"
+    loaded = load(text + f"    tools:\n      - {tool % parameters}\n")
+
+    assert [item.severity for item in loaded.diagnostics if item.severity == "error"] == []
+    told = [
+        (item.path, item.error.details["value"])
+        for item in loaded.diagnostics
+        if item.error.details["reason"] == "schema_keyword"
+    ]
+    places = ["expect.output.schemaFile", "expect.toolCalls[0].argsSchema", "tools[0].resultSchema"]
+    if schema is not True:
+        places.append("tools[0].parameters")
+    assert sorted(told) == sorted((f"tests[0].{place}", word) for place in places for word in words)

@@ -139,6 +139,19 @@ def test_a_folder_behind_a_link_or_above_is_written_to(
     assert files(workspace) == [f"kept/x/{run}-orders.md"]
 
 
+@pytest.mark.parametrize("folder", ["../out", "link/out", "sub/../../out", "/tmp/out"])
+def test_a_folder_outside_of_the_project_is_refused_before_anything_is_called(
+    workspace: Workspace, server: LoopbackServer, folder: str
+) -> None:
+    (workspace.root / "link").symlink_to(workspace.root.parent)
+    workspace.suite(server.url, compliance={"enabled": True, "outputDir": folder})
+    done = workspace.run("test")
+    assert done.returncode == 1
+    assert "leads out of the project" in done.stderr
+    assert not server.requests
+    assert not (workspace.root.parent / "out").exists()
+
+
 def test_a_template_that_fails_is_told_and_changes_no_verdict(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

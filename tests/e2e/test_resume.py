@@ -106,6 +106,23 @@ def test_what_all_attempts_cost_is_counted(workspace: Workspace, server: Loopbac
     assert attempts == [("k0", 2), ("k1", 2), ("k2", 1), ("k3", 1)]
 
 
+def test_the_path_that_a_run_began_with_may_be_named_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 3)
+    kill_when_held(workspace, server, "k1")
+    other = (workspace.root / "kindlm.yaml").read_text().replace("name:", "name: other-", 1)
+    (workspace.root / "other.yaml").write_text(other)
+
+    refused = workspace.run("test", "other.yaml", "--resume")
+    assert refused.returncode == 1
+    assert "the suites are not the same" in refused.stderr
+
+    report = workspace.report("kindlm.yaml", "--resume")
+    assert report["run"]["id"] == the_run(workspace)
+    assert report["summary"]["executions"]["passed"] == 3
+
+
 def test_a_run_that_is_killed_twice_is_finished_the_third_time(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
@@ -222,7 +239,7 @@ def test_options_that_follow_resume_are_not_taken_for_a_run(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("kindlm.yaml", "--resume"), "does not take PATH"),
+        (("--max-cost", "0"), "0 allows no call at all"),
         (("--resume", "--tags", "a", "--runs", "2"), "does not take --tags, --runs"),
         (("--resume", "nothing"), "There is no run 'nothing'"),
         (("--resume", ""), "There is no run ''"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.json_schemas import schema_fault
+from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path
 from kindlm.config.values import check_pattern, check_url
 from kindlm.errors import ErrorCode
@@ -191,7 +192,13 @@ def _check_expected(
             message = f"{shown(pattern)} {context.get('message')}"
             place = (*path, "output", "regex_patterns", index)
             reporter.error(place, message, context.get("hint"), reason="pattern")
-    if output.json_schema is not None and (fault := schema_fault(output.json_schema)):
-        place = (*path, "output", "json_schema")
+    if output.json_schema is not None:
+        _check_json_schema(output.json_schema, (*path, "output", "json_schema"), reporter)
+
+
+def _check_json_schema(schema: Any, place: Path, reporter: Reporter) -> None:
+    if fault := schema_fault(schema):
         reporter.error(place, f"It is no JSON Schema: {fault}", reason="json_schema",
                        code=ErrorCode.SCHEMA_FILE_ERROR)  # fmt: skip
+    else:
+        warn_of_misspelt(place, schema, "json_schema", reporter)
