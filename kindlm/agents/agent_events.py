@@ -12,7 +12,8 @@ An event is an object with a `type`, and what it says under `data` or beside the
 | `usage` | `input_tokens`, `output_tokens`, `cost` | all are added up; a cost if each tells it |
 | `error`, or none beside an `error` | `error` or `message` | the agent failed |
 | `start`, `status`, `thinking`, `step_start`, `step_complete`, `metadata` | | says nothing |
-| any other | `text`, `message`, `content`, `data` or `delta` | is the next piece of the text |
+| any other | tool calls as in other answers | are calls |
+| | `text`, `message`, `content`, `data` or `delta` | is the next piece of the text |
 
 A result belongs to the call with its id, else to the first unanswered one with its name, else, if
 it names none, to the first unanswered one. A narration that begins with "Step" is no call.
@@ -36,7 +37,13 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text, tells_failure
-from kindlm.agents.tool_entries import tool_answer
+from kindlm.agents.tool_entries import (
+    UNREAD,
+    is_of_tool,
+    read_tool_use,
+    reported_calls,
+    tool_answer,
+)
 from kindlm.agents.unreadable import MAX_EVENTS, refuse_more
 from kindlm.transcript import UNNAMED, Usage
 
@@ -107,6 +114,7 @@ class _Draft:
             case _ if isinstance(kind, str) and kind in _SILENT:
                 pass
             case _:
+                self._read_calls(event)
                 self.texts.append(_any_text(event))
         if kind not in ("tool_call", "tool_result"):
             self.model = read_model(said) or read_model(event) or self.model
@@ -121,6 +129,21 @@ class _Draft:
             self.model,
         )
         return Heard(told, lost_answers(self.lost))
+
+    def _read_calls(self, event: Mapping[str, Any]) -> None:
+        """Take the tool calls that an event of another type holds, each by its id once.
+
+        An event of a tool in unknown words is a call without a known name.
+        """
+        entries = reported_calls(event, None)
+        for use in map(read_tool_use, entries):
+            if self.calls.by_id(use.call.id) is None:
+                arguments = use.call.malformed or use.call.arguments
+                made = self.calls.add(use.call.name, use.call.id or None, arguments)
+                if use.response is not None:
+                    made.answer(use.response)
+        if not entries and is_of_tool(event) and self.calls.by_id(UNREAD) is None:
+            self.calls.add(UNNAMED, UNREAD, None)
 
     def _call(self, said: Mapping[str, Any]) -> None:
         arguments = next((said[key] for key in _ARGUMENTS if key in said), None)

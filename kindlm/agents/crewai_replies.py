@@ -33,7 +33,7 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import AGENT_RULE, tool_answer
+from kindlm.agents.tool_entries import AGENT_RULE, read_tool_uses, reported_calls, tool_answer
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.strict_json import parse_json
 from kindlm.transcript import ToolCall, ToolUse, Usage
@@ -71,6 +71,8 @@ def read_crew(text: str) -> Heard:
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
     uses, lost = _uses(tasks, executions)
+    others = read_tool_uses(reported_calls(value, None))
+    uses = with_ids(uses_together(uses, others, by_id=False))
     counts = _counts(value)
     usage = _usage(counts)
     told = Told(answer or "", uses, usage, _cost(value, counts, tasks), read_model(value))

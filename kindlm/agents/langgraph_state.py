@@ -32,7 +32,7 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import read_tool_use, together, tool_answer
+from kindlm.agents.tool_entries import read_tool_use, reported_calls, together, tool_answer
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolUse, Usage
 
@@ -154,7 +154,13 @@ class GraphReply:
     def _uses(self, said: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
         """Return the calls of the steps, and those of the messages that no step tells."""
         refuse_more(len(self.steps), MAX_CALLS, "tool calls")
-        return with_ids(uses_together([read_tool_use(step) for step in self.steps], said))
+        told = uses_together([read_tool_use(step) for step in self.steps], said)
+        own = {
+            key: value
+            for key, value in self.about.items()
+            if key not in ("steps", "intermediate_steps") and value != self.sent.values.get(key)
+        }
+        return with_ids(uses_together(told, [*map(read_tool_use, reported_calls(own, None))]))
 
     def _final_text(self) -> str | None:
         if self.pieces:

@@ -24,9 +24,11 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event
 from kindlm.agents.tool_entries import (
+    UNREAD,
     call_entries,
     completed_entry,
     entries_again,
+    is_of_tool,
     read_tool_use,
     read_tool_uses,
     reported_calls,
@@ -121,6 +123,8 @@ class _Draft:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
+        if not whole and path is None and is_of_tool(value):
+            whole = [{"id": UNREAD}]
         for entry in whole:
             self._add_whole(entry)
         deltas = call_entries(lookup(value, _DELTAS), _DELTAS)

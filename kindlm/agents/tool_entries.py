@@ -23,11 +23,13 @@ from kindlm.wording import count, shown
 __all__ = [
     "AGENT_RULE",
     "CALL_KEYS",
+    "UNREAD",
     "call_entries",
     "call_warnings",
     "completed_entry",
     "entries_again",
     "failed_tool",
+    "is_of_tool",
     "parts_text",
     "read_tool_use",
     "read_tool_uses",
@@ -78,6 +80,9 @@ CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
 
 _PLACES = CALL_KEYS.union(_PARTS)
 
+UNREAD = "unread"
+"""The id of the call that stands for events of tools in words that are not known."""
+
 _MAX_WARNINGS = 3
 
 
@@ -118,6 +123,12 @@ def unread_calls(value: Any) -> tuple[str, ...]:
         and value[key]
         and not _entries_with_names(value[key])
     )
+
+
+def is_of_tool(event: Mapping[str, Any]) -> bool:
+    """Tell whether an event's type says that it is about a tool."""
+    kind = event.get("type")
+    return isinstance(kind, str) and ("tool" in kind.lower() or "function" in kind.lower())
 
 
 def parts_text(value: Mapping[str, Any]) -> str | None:

@@ -268,3 +268,8 @@ class TestFailures:
 def test_more_than_any_answer_holds_is_refused(talk, http, failure, body, things):
     (result,), _ = talk(http({"result": "R", **body}))
     assert f"more than {things}" in failure(result).message
+
+
+def test_calls_beside_the_answer_are_read(talk, http, success):
+    (result,), _ = talk(http({"result": "ok", "actions": [{"name": "refund"}]}), adapter="crewai")
+    assert [use.call.name for use in success(result).tool_uses] == ["refund"]

@@ -286,3 +286,19 @@ def test_a_packed_body_that_broke_off_is_no_answer(talk, http, failure, success,
         reads(result)
     (result,), _ = talk(f"{HEAD}content-encoding: br\r\ncontent-length: 2\r\n\r\nxx".encode())
     assert "'br'" in failure(result).message
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        ({"type": "tool_start", "name": "refund"}, "unknown"),
+        ({"type": "function_called", "function": "refund"}, "unknown"),
+        ({"type": "message", "tool_calls": [{"id": "c", "name": "refund"}]}, "refund"),
+        ({"toolCalls": [{"toolCallId": "c", "toolName": "refund"}]}, "refund"),
+    ],
+)
+def test_events_of_tools_are_calls_in_whatever_words(talk, http, success, adapter, event, name):
+    (result,), _ = talk(http(events(event, event, {"text": "ok"}), kind=STREAM), adapter=adapter)
+    assert [use.call.name for use in success(result).tool_uses] == [name]
+    assert success(result).text == "ok"

@@ -647,3 +647,13 @@ class TestFailures:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         (got,), _ = talk(http({"error": f"bad token {TOKEN}"}), headers=headers)
         assert TOKEN not in failure(got).message + failure(got).details["body"]
+
+
+def test_calls_beside_the_answer_are_read(talk, http, success):
+    (result,), _ = talk(
+        http(
+            {"messages": [{"type": "ai", "content": "ok"}], "toolCalls": [{"toolName": "refund"}]}
+        ),
+        adapter="langgraph",
+    )
+    assert [use.call.name for use in success(result).tool_uses] == ["refund"]
