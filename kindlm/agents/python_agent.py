@@ -18,6 +18,7 @@ if it likes: so a `ports.Agent` is an agent here, too).
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import json
 import logging
@@ -50,6 +51,7 @@ from kindlm.suite import AgentTarget
 __all__ = ["PythonAgent", "python_agent", "wrong_target"]
 
 _log = logging.getLogger(__name__)
+_OURS = Path(__file__).parents[1]
 _OPTIONS = ("path", "responsePath", "toolCallsPath")
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -111,26 +113,22 @@ class PythonAgent:
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Call the agent with one message; see `ports.Agent`."""
-        begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s) as deadline:
-                said = await self._ask(request)
+                call = self._call = self._call or await self._make()
+                argument = request if self._wants_request() else last_user_text(request)
+                begun = time.perf_counter()  # making the agent is no part of its answer
+                said = await _called(call, argument)
         except BaseException as raised:
             if _is_cancelled(raised):
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
                 return Err(failures.of_timeout(self._who, request.timeout_s))
-            return Err(_crashed(self._who, raised))
+            return Err(_crashed(self._who, raised, self._folders))
         latency_ms = (time.perf_counter() - begun) * 1000
         gets_all = self._wants_request()
         warnings = request_warnings(request, says_system=gets_all, says_context=gets_all)
         return self._reply(said, latency_ms, warnings)
-
-    async def _ask(self, request: AgentRequest) -> Any:
-        if self._call is None:
-            self._call = await self._make()
-        argument = request if self._wants_request() else last_user_text(request)
-        return await _called(self._call, argument)
 
     async def _make(self) -> Callable[..., Any]:
         """Return what takes messages."""
@@ -244,17 +242,55 @@ def _not_imported(
         who,
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"{who.title}: {dotted} could not be imported: {type(raised).__name__}: "
-        f"{who.quote(str(raised))}",
+        f"{who.quote(str(raised))}{_at(raised, (folder,))}",
         f"Check its `endpoint`; it is imported from {folder}",
-        trace="".join(traceback.format_exception(raised)),
+        trace=_user_trace(raised),
     )
 
 
-def _crashed(who: failures.Who, raised: BaseException) -> KindlmError:
+def _crashed(who: failures.Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
     return failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
-        f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}",
+        f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"
+        f"{_at(raised, folders)}",
         "See the traceback with --verbose",
-        trace="".join(traceback.format_exception(raised)),
+        trace=_user_trace(raised),
     )
+
+
+def _at(raised: BaseException, folders: Sequence[Path]) -> str:
+    """Return the last line of the user's own that an error came through: ` (bot.py:12)`."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(raised.__traceback__)
+        if any(Path(frame.filename).is_relative_to(folder) for folder in folders)
+        and "site-packages" not in Path(frame.filename).parts
+        and not _is_ours(frame.filename)
+    ]
+    if isinstance(raised, SyntaxError) and raised.filename and raised.lineno:
+        place, line = Path(raised.filename), raised.lineno
+    elif own:
+        place, line = Path(own[-1].filename), own[-1].lineno or 0
+    else:
+        return ""
+    here = Path.cwd()
+    return f" ({place.relative_to(here) if place.is_relative_to(here) else place}:{line})"
+
+
+def _user_trace(raised: BaseException) -> str:
+    """Return the traceback of an error from the first line on that is not kindlm's."""
+    trace = raised.__traceback__
+    while trace is not None and _is_set_up(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(raised), raised, trace or raised.__traceback__)
+    return "".join(lines)
+
+
+def _is_ours(file: str) -> bool:
+    return Path(file).is_relative_to(_OURS)
+
+
+def _is_set_up(file: str) -> bool:
+    """Tell whether a file is one that leads from kindlm to code of the user."""
+    return _is_ours(file) or file.startswith("<frozen") or file == importlib.__file__

@@ -378,3 +378,59 @@ def test_options_and_headers_of_other_adapters_are_refused(refused):
     assert refused("m:a", respnsePath="x").hint == 'Did you mean "responsePath"?'
     assert "`path`" in refused("m:a", path=5).message
     assert "`headers`" in refused("m:a", {"X": "1"}).message
+
+
+def test_an_exception_is_shown_with_the_last_line_of_the_users_own(module, talk, failure, tmp_path):
+    name = module(
+        """
+        import json
+
+        def parse(text):
+            return json.loads(text)
+
+        def agent(message):
+            return parse(message)
+        """
+    )
+    (result,) = talk(f"{name}:agent")
+    error = failure(result)
+    assert f"({tmp_path / name}.py:5)" in error.message
+    first = error.trace.splitlines()[1]
+    assert f"{name}.py" in first, error.trace
+
+
+def test_an_import_error_is_shown_with_the_line_of_the_users_own(module, make, failure, tmp_path):
+    from kindlm.agents.python_agent import python_agent
+
+    name = module("\nimport json\njson.loads('no')\nagent = str\n")
+    made = python_agent(AgentTarget("mine", "python", f"{name}:agent", {}, {}), {}, tmp_path)
+    error = failure(made)
+    assert f"({tmp_path / name}.py:3)" in error.message
+    assert "importlib" not in error.trace.splitlines()[1]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_latency_of_the_first_reply_leaves_out_how_the_agent_is_made(
+    module, talk, success, monkeypatch
+):
+    monkeypatch.setattr("kindlm.agents.python_agent.time.perf_counter", Clock())
+    name = module(
+        """
+        import time
+
+        class Agent:
+            def __init__(self):
+                time.perf_counter.now += 60
+            def send(self, message):
+                time.perf_counter.now += 2
+                return "hi"
+        """
+    )
+    (result,) = talk(f"{name}:Agent")
+    assert success(result).latency_ms == 2000
