@@ -13,6 +13,7 @@ import sys
 
 from kindlm.cli.ending import ending_at_once, interrupt_on_signals, leave_with
 from kindlm.garbage import put_off
+from kindlm.guard import guard
 
 __all__ = ["main"]
 
@@ -21,8 +22,12 @@ def main() -> None:
     """Run the command line that this process was started with."""
     with ending_at_once(), put_off():
         from kindlm.cli.app import run
+        from kindlm.cli.crash import report_ended
     interrupt_on_signals()
-    leave_with(run(sys.argv[1:]))
+    guard.arm(report_ended)
+    code = run(sys.argv[1:])
+    guard.finish(code)
+    leave_with(code)
 
 
 if __name__ == "__main__":

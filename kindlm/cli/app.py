@@ -45,6 +45,7 @@ from kindlm.cli.crash import report_crash
 from kindlm.cli.inert_output import inert_output
 from kindlm.cli.other_names import in_our_names
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.guard import guard
 
 __all__ = ["app", "run"]
 
@@ -145,9 +146,11 @@ def _ended(arguments: Sequence[str]) -> int:
             console.discard_output()
             console.show([_disk_full(error)])
         else:
+            guard.crashed(error)
             report_crash(error, os.environ)
         return 1
     except Exception as error:  # noqa: BLE001 - the last boundary: what arrives here is a bug
+        guard.crashed(error)
         report_crash(error, os.environ)
         return 1
     finally:

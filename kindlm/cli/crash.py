@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kindlm.cli import console
 from kindlm.errors import ErrorCode, KindlmError
 
-__all__ = ["report_crash"]
+__all__ = ["report_crash", "report_ended"]
 
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
@@ -25,3 +25,9 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         trace=trace,
     )
     console.show([problem])
+
+
+def report_ended(message: str) -> None:
+    """Tell the user that code of theirs has ended the process of kindlm."""
+    hint = "Look for os._exit, signals, and crashes of extension modules in test files and packs."
+    console.show([KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint)])

@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from kindlm.engine.stop import Stop
+from kindlm.guard import guard
 
 __all__ = ["HeldSignals", "stop_on_signals"]
 
@@ -52,6 +53,8 @@ class HeldSignals:
             signal.raise_signal(self._waiting[0])
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
+        if not guard.is_relayed(number):
+            return
         if self._waiting:
             raise KeyboardInterrupt
         self._waiting.append(number)
@@ -67,7 +70,11 @@ def stop_on_signals(
     """
     loop = asyncio.get_running_loop()
 
-    def on_signal(number: signal.Signals) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if guard.is_relayed(number):
+            loop.call_soon_threadsafe(stop_once_more, signal.Signals(number))
+
+    def stop_once_more(number: signal.Signals) -> None:
         name = "Ctrl-C" if number is signal.SIGINT else number.name
         if not stop.is_requested:
             stop.request(name)
@@ -79,14 +86,13 @@ def stop_on_signals(
 
     before = {number: signal.getsignal(number) for number in _handled()}
     for number in before:
-        loop.add_signal_handler(number, on_signal, number)
+        signal.signal(number, on_signal)
     try:
         yield
     finally:
         # One that comes between the two waits for the second.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, handler)
         if held is not None:
             held.hold()

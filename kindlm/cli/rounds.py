@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from kindlm.guard import guard
+
 __all__ = ["Rounds"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,8 +71,9 @@ class Rounds:
                 signal.signal(number, before[number])
 
     def _on_signal(self, number: signal.Signals) -> None:
-        self.stop.set()
-        self._send(number)
+        if guard.is_relayed(number):
+            self.stop.set()
+            self._send(number)
 
     def _send(self, number: signal.Signals) -> None:
         if self._process is not None:

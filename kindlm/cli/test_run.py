@@ -47,6 +47,7 @@ from kindlm.engine.finishing import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.guard import guard
 from kindlm.history.lost_writes import lost_writes
 from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
@@ -109,11 +110,11 @@ def run_tests(options: TestOptions) -> int:
     if options.pdf is not None and not (options.compliance or _has_documents(loaded.suites)):
         fail([pdf_of_what()], console)
     or_fail(_check_files(reporters, options, project, loaded))
+    unfinished = _begun(options, project, unfinished)
     _tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
-        request = or_fail(resumed(request, unfinished, force=options.force_resume))
-        return record_and_report(request, unfinished.run, reporters, options, console)
+        return _go_on(request, unfinished, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         has_tests = any(suite.cases for suite in request.suites)
         error = nothing_selected(options.shard) if has_tests else no_tests(request.suites)
@@ -122,7 +123,24 @@ def run_tests(options: TestOptions) -> int:
         return _show_plan(request, options, console)
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard can not be put together with the others.", console)
-    return record_and_report(request, new_run_id(), reporters, options, console)
+    run = guard.lost.run or new_run_id()
+    guard.goes_on(run)
+    return record_and_report(request, run, reporters, options, console)
+
+
+def _go_on(
+    request: RunRequest,
+    unfinished: Unfinished,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+) -> int:
+    """Finish a run that was begun, and report it; return the exit code."""
+    guard.goes_on(unfinished.run)
+    if unfinished.is_finished:
+        return report_run(request, unfinished.run, reporters, options, console)
+    request = or_fail(resumed(request, unfinished, force=options.force_resume))
+    return record_and_report(request, unfinished.run, reporters, options, console)
 
 
 def _configured(options: TestOptions, root: Path) -> Result[list[Reporter]]:
@@ -195,6 +213,18 @@ def _unfinished(options: TestOptions) -> Unfinished:
         return read_unfinished(reader, run)
 
 
+def _begun(
+    options: TestOptions, project: Project, unfinished: Unfinished | None
+) -> Unfinished | None:
+    """Return the run to go on with: the one that ended with the process before this one, if any."""
+    run = guard.lost.run
+    if run is None or not project.database.exists():
+        return unfinished
+    with open_history(options.database) as reader:
+        is_there = reader.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone()
+        return read_unfinished(reader, run) if is_there else None
+
+
 def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
     """Show what would be run; return 1 if some of it could not be, since the run would fail."""
     plan = make_plan(request.suites, request.selection)
@@ -237,6 +267,7 @@ def record_run(
                 work = _run(request, run, log, view, console, held, fail_fast=fail_fast)
                 asyncio.run(leaving_nothing(work))
         finally:
+            guard.come_back()
             # However it ended: what was not written must not be lost with the process.
             if log.failure:
                 shown = shown_path(request.database)
@@ -312,7 +343,7 @@ async def _run(
     stop = Stop()
     _log.info("The run starts", suites=len(request.suites))
     watcher = _Watcher(progress, console, stop, fail_fast)
-    with stop_on_signals(stop, lambda line: note(line, console), held):
+    with stop_on_signals(stop, lambda line: note(line, console), held), guard.beating():
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
@@ -351,6 +382,8 @@ def _report_options(request: RunRequest, options: TestOptions, console: Console)
 
 def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
     """Show what is wrong with the files, and which of them hold no tests."""
+    if guard.lost.run is not None:
+        return  # the process before this one has shown it
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
     show(shown, console)
     if loaded.ignored and options.warnings:

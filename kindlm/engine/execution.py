@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
@@ -40,6 +41,7 @@ from kindlm.engine.scripted_trial import HeldVoice, NoVoice, ScriptedTrial, Voic
 from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.events import ExecutionStarted
+from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
@@ -110,13 +112,23 @@ async def run_execution(
         return await skip_execution(execution, doers.recorder, attempt=attempt, reason=held.reason)
     if held is not None:
         held = replace(held, transcript=held.transcript.from_record())
-    with about_execution(subject(execution, attempt), execution.case.name, execution.target):
+    name = execution.case.name
+    with about_execution(subject(execution, attempt), name, execution.target), _guarded(execution):
         finished = await _Attempt(execution, doers, attempt, reserved, held).run(may_rerun)
         if finished is None:
             _log.info("The execution was cut off")
         else:
             _log_end(finished)
     return finished
+
+
+def _guarded(execution: Execution) -> AbstractContextManager[None]:
+    """Return the context for what may run code of a user in this process."""
+    case = execution.case
+    if case.script is None:
+        return nullcontext()
+    timeout_ms = case.timeout_ms or execution.suite.suite.execution_timeout_ms
+    return guard.execution(execution.id, case.name, timeout_ms / 1000)
 
 
 def callee(execution: Execution) -> Callee | None:

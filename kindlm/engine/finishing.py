@@ -21,6 +21,7 @@ from kindlm_store import Text
 __all__ = [
     "Finished",
     "crashed",
+    "end_lost",
     "finished_event",
     "skip_execution",
     "too_slow",
@@ -66,6 +67,29 @@ async def skip_execution(
     recorder.record(ExecutionFinished(status=status, warnings=warnings))
     await recorder.durable()
     return Finished(execution, status)
+
+
+async def end_lost(
+    execution: Execution, run: Recorder, attempt: int | None, error: KindlmError
+) -> Finished:
+    """Record the end of an execution that took its process with it.
+
+    `attempt` is the one that was recorded as started by then, if any.
+    """
+    recorder = run.about(subject(execution, attempt or 1))
+    if attempt is None:
+        recorder.record(ExecutionStarted(**execution_facts(execution), attempt=1, messages=[]))
+    recorder.record(
+        ExecutionFinished(
+            status=Status.ERRORED,
+            error_code=error.code.name,
+            error_number=error.code.value,
+            error=error_text(error),
+            hint=error.hint,
+        )
+    )
+    await recorder.durable()
+    return Finished(execution, Status.ERRORED, error)
 
 
 def finished_event(

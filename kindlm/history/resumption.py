@@ -108,7 +108,7 @@ class RecordedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A run that can be resumed.
+    """A run that can be resumed, unless it `is_finished`.
 
     `planned` is how many executions it has, `started` the ordinals of the suites that have started,
     in the order in which they first did, `duration_ms` how long its sessions took together.
@@ -122,6 +122,7 @@ class Unfinished:
     started: tuple[int, ...]
     earlier: Earlier
     duration_ms: float
+    is_finished: bool = False
 
     @property
     def has_begun(self) -> bool:
@@ -191,15 +192,17 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
     """Return what is recorded of a run that `find_unfinished` found."""
     started = json.loads(db.execute(_STARTED, (run,)).fetchone()[0])
+    planned, ended = db.execute("SELECT planned, ended FROM runs WHERE id = ?", (run,)).fetchone()
     return Unfinished(
         run=run,
         options=RunOptions.model_validate(started.get("options") or {}),
         group=started.get("group"),
-        planned=db.execute("SELECT planned FROM runs WHERE id = ?", (run,)).fetchone()[0],
+        planned=planned,
         suites=tuple(_suite(db, row) for row in db.execute(_SUITES, (run,)).fetchall()),
         started=tuple(row[0] for row in db.execute(_FIRST_STARTED, (run,))),
         earlier=_earlier(db, run),
         duration_ms=_duration_ms(db.execute(_SESSIONS, (run,)).fetchall()),
+        is_finished=ended == "finished",
     )
 
 

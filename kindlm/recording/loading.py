@@ -20,6 +20,7 @@ from kindlm.formats.discovery import (
 )
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
 from kindlm.garbage import put_off
+from kindlm.guard import guard
 from kindlm.recording.project import (
     configured_tests,
     project_name,
@@ -106,6 +107,8 @@ def load_paths(
     if isinstance(found, Err):
         return found
     held = found.value
+    if any(item.front_end == "scenario" and _is_python(item.path) for item in held.found):
+        guard.enter()
     folders = _folders(held.found, root)
     environ = run_environment([*folders, root], os.environ)
     around = Surroundings(
@@ -144,6 +147,8 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
     unreadable: dict[Path, Unreadable] = {}
     for path in paths:
         pack = pack_in(path)
+        if pack is not None:
+            guard.enter()  # the packages around it are imported
         found = discover(path) if pack is None else discover_pack(pack)
         if isinstance(found, Err):
             return found
@@ -155,6 +160,10 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
     if not files and not unreadable:
         return Err(_no_tests(paths))
     return Ok(Discovery(tuple(files.values()), tuple(ignored), tuple(unreadable.values())))
+
+
+def _is_python(file: Path) -> bool:
+    return file.suffix.lower() == ".py"
 
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:

@@ -22,11 +22,13 @@ from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
+from kindlm.engine.finishing import end_lost
 from kindlm.engine.retry import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import RunAborted, RunExtended, RunInterrupted
+from kindlm.guard import guard
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
 from kindlm.plan import Earlier, Execution, Plan
@@ -176,12 +178,48 @@ class _Session:
         """Run a plan that is known from the start; tell whether all of it is done."""
         lacking = self.request.derived.lacking if self.request.derived else None
         if lacking is None:
-            return await self._run(plan, ports, earlier)
+            self.watcher.planned(plan, earlier.finished)
+            earlier = await self._run_suspects(plan, ports, earlier)
+            complete = await self._work_off(plan, ports, earlier)
+            if complete and (why := guard.lost.unexplained) is not None:
+                self.stop.abort(why)
+                return False
+            return complete
         never = {each.id for each in plan if _place_of(each) in lacking.executions}
         held = replace(earlier, finished=earlier.finished | never)
         if await self._run(plan, ports, held):
             self.stop.abort(lacking.why)
         return False
+
+    async def _run_suspects(self, plan: Plan, ports: Ports, earlier: Earlier) -> Earlier:
+        """Find the scenario that ended the process before this one, among those that ran then.
+
+        One alone is recorded as errored. Of several, each runs alone: it ends this process, too,
+        or it was not the one.
+        """
+        lost = guard.lost
+        left = [e for e in plan if e.id in lost.suspects and e.id not in earlier.finished]
+        if len(left) == 1:
+            (culprit,) = left
+            attempt = earlier.attempts.get(culprit.id)
+            ended = await end_lost(culprit, self.recorder, attempt, _ended_us(lost.how))
+            self.watcher.finished(self.recorder.shown(ended))
+            return replace(earlier, finished=earlier.finished | {culprit.id})
+        everything = frozenset(execution.id for execution in plan)
+        for suspect in left:
+            alone = replace(earlier, finished=everything - {suspect.id})
+            if not await self._work_off(plan, ports, alone):
+                return earlier
+        if not lost.suspects:
+            return earlier
+        names = ", ".join(execution.case.name for execution in left) or "no scenario"
+        guard.unexplained(
+            f"kindlm's process was ended ({lost.how}) while it ran {names}; none of them did it "
+            "again when it ran alone"
+        )
+        await self.recorder.durable()
+        await self.log.aflush()
+        return read_unfinished(self.reader, self.run).earlier
 
     async def _run_driven(self, driven: Driven, served: Served, ports: Ports) -> bool:
         """Run what somebody else says, when they say it; tell whether that was all of the plan."""
@@ -202,8 +240,17 @@ class _Session:
         parts: AsyncIterator[Plan] | None = None,
     ) -> bool:
         """Run a plan, but for what has ended earlier; tell whether all of it is done."""
-        tell = self.watcher.tell
         self.watcher.planned(plan, earlier.finished)
+        return await self._work_off(plan, ports, earlier, parts)
+
+    async def _work_off(
+        self,
+        plan: Plan,
+        ports: Ports,
+        earlier: Earlier,
+        parts: AsyncIterator[Plan] | None = None,
+    ) -> bool:
+        tell = self.watcher.tell
         return await run_plan(
             plan,
             ports,
@@ -233,6 +280,14 @@ class _Session:
             await self.recorder.durable()
             await self.log.aflush()
         return True
+
+
+def _ended_us(how: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        f"The scenario ended kindlm's process: {how}.",
+        "The other tests ran in a new process. Let the scenario end only processes that it starts.",
+    )
 
 
 def _as_begun(served: Served, driven: Driven | None) -> Served:

@@ -16,6 +16,7 @@ from types import CodeType, ModuleType
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.python_imports import import_root
+from kindlm.guard import guard
 
 __all__ = ["SkippedFile", "import_file"]
 
@@ -40,6 +41,8 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     module of the same name.
     """
     named, file = file, file.resolve()
+    if (how := guard.lost.files.get(str(file))) is not None:
+        return Err(_ended(SourceLocation(str(named)), how))
     folder = import_root(file)
     name = ".".join(file.with_suffix("").relative_to(folder).parts)
     for each in _brought.pop(file, ()):
@@ -47,11 +50,11 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     before = set(sys.modules)
     try:
         # What it prints is not the report, which may be the output.
-        with _beside(folder), redirect_stdout(sys.stderr):
+        with _beside(folder), redirect_stdout(sys.stderr), guard.importing(str(file)):
             return Ok(_imported(file, name))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever the user's file raises
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and guard.is_interrupted:
+            raise
         if _skips_itself(error):
             return Ok(SkippedFile(str(error) or "no reason", _line(file, error)))
         return Err(_not_imported(SourceLocation(str(named), _line(file, error)), error))
@@ -152,6 +155,16 @@ def _line(file: Path, error: BaseException) -> int | None:
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
     return next((f.lineno for f in reversed(frames) if f.filename == str(file)), None)
+
+
+def _ended(where: SourceLocation, how: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_PARSE_ERROR,
+        f"The file ended kindlm's process while it was imported: {how}",
+        "None of its tests ran. A test file must not end the process that imports it.",
+        where,
+        {"reason": "import"},
+    )
 
 
 def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from kindlm.errors import SourceLocation
 
-__all__ = ["Place", "asked_at", "failed_at", "user_trace"]
+__all__ = ["Place", "asked_at", "failed_at", "shown_at", "user_trace"]
 
 Place: TypeAlias = Callable[[], SourceLocation]
 """Tells where the test is that asks for something."""
@@ -34,6 +34,13 @@ def failed_at(error: BaseException, file: Path) -> tuple[SourceLocation, str]:
     if not frames:
         return SourceLocation(str(file)), ""
     return SourceLocation(str(file), frames[-1].lineno), frames[-1].line or ""
+
+
+def shown_at(where: SourceLocation) -> str:
+    """Return a place as `file:line`, seen from the working directory."""
+    file, here = Path(where.file), Path.cwd()
+    return str(SourceLocation(str(file.relative_to(here) if file.is_relative_to(here) else file),
+                              where.line))  # fmt: skip
 
 
 def user_trace(error: BaseException, file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.guard import guard
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import verdict
-from kindlm.scenarios.place import asked_at, failed_at, user_trace
+from kindlm.scenarios.place import asked_at, failed_at, shown_at, user_trace
 from kindlm.scenarios.stopping import (
     AgentError,
     RequirementFailed,
@@ -48,6 +50,10 @@ class FunctionScript:
 
     async def run(self, stage: Stage) -> KindlmError | None:
         """Run the function once; see `suite.Script`."""
+        with guard.scenario():
+            return await self._run(stage)
+
+    async def _run(self, stage: Stage) -> KindlmError | None:
         try:
             function = self.find()
         except BaseException as error:  # noqa: BLE001 - the user's class
@@ -92,7 +98,7 @@ class FunctionScript:
 
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
-        place = f"line {where.line} of {self.file.name}" if where.line else self.file.name
+        place = shown_at(where)
         if _is_of_pytest(error, "Skipped"):
             return KindlmError(
                 ErrorCode.ASSERTION_EVAL_ERROR,
@@ -153,6 +159,7 @@ async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[BaseException | None] = loop.create_future()
+    context = contextvars.copy_context()
 
     def tell(error: BaseException | None) -> None:
         if not done.done():
@@ -161,7 +168,9 @@ async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
     def body() -> None:
         ended: BaseException | None = None
         try:
-            work()
+            # Here, too: a loop whose descriptors are closed hears nothing any more.
+            with guard.scenario():
+                context.run(work)
         except BaseException as error:  # noqa: BLE001 - raised again in the loop
             ended = error
         try:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from kindlm.errors import Result, SourceLocation
+from kindlm.guard import guard
 from kindlm.outcome import CheckResult
 from kindlm.ports import ModelReply, Question, Stage
 from kindlm.scenarios.stopping import TrialOver
@@ -67,6 +68,7 @@ class ThreadDesk:
             finally:
                 self._running.discard(task)
 
+        guard.stay_single()
         if threading.get_ident() == self._thread_of_loop:
             work.close()
             raise RuntimeError(

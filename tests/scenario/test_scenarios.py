@@ -84,7 +84,7 @@ async def test_it(t: Trial) -> None:
     )
     assert status == "errored"
     assert "KeyError" in error
-    assert "line 5 of test_it.py" in error
+    assert "tests/test_it.py:5" in error
     assert "line 5, in test_it" in trace
     assert "kindlm/scenarios" not in trace
     assert project.checks() == [("contains", "hi", "passed", 4)]
@@ -277,7 +277,7 @@ async def test_error(t: Trial) -> None:
         ("assert", '(await t.agent.send(text)).text == "no"', "failed", 7),
         ("contains", "no", "failed", 15),
     ]
-    assert "raised KeyError: \"'missing'\" (line 23 of test_it.py)" in error_of(project)
+    assert "raised KeyError: \"'missing'\" (tests/test_it.py:23)" in error_of(project)
 
 
 def test_a_class_that_can_not_be_made_is_an_error_of_the_test(project: Project) -> None:
@@ -294,7 +294,7 @@ class TestIt(metaclass=Made):
 """
     )
     assert "raised ValueError" in error_of(project)
-    assert "line 4 of test_it.py" in error_of(project)
+    assert "tests/test_it.py:4" in error_of(project)
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
