@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["PatternError", "found_in", "matches_in", "searches"]
+__all__ = ["MAX_PATTERN", "PatternError", "found_in", "matches_in", "searches"]
 
+
+MAX_PATTERN = 10_000
+"""How many characters a pattern may have: a class of a million takes ten seconds to compile."""
 
 _TOO_LONG = "it took too long"
 
@@ -39,6 +42,8 @@ class _Dialect(Enum):
 def _compiled(pattern: str, dialect: _Dialect) -> regex.Pattern[str]:
     import regex
 
+    if len(pattern) > MAX_PATTERN:
+        raise PatternError(f"it has more than {MAX_PATTERN:,} characters")
     flags = 0
     for letter in dialect.value:
         flags |= {"i": regex.IGNORECASE, "a": regex.ASCII, "s": regex.DOTALL}[letter]

@@ -209,13 +209,7 @@ def _more_than_nothing(limit: float | None) -> float | None:
 
 MaxCostOption = Annotated[
     float | None,
-    typer.Option(
-        "--max-cost",
-        metavar="USD",
-        min=0,
-        callback=_more_than_nothing,
-        help="Stop when more than this is spent.",
-    ),
+    typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
 ]
 
 JudgeCostOption = Annotated[

@@ -37,6 +37,7 @@ from kindlm.cli.test_run_problems import (
     not_imported,
     nothing_selected,
     nothing_to_force,
+    nothing_to_spend,
     pdf_of_what,
     run_elsewhere,
     writes_lost,
@@ -92,10 +93,8 @@ def run_tests(options: TestOptions) -> int:
     set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
-    if options.force_resume and options.resume is None:
-        fail([nothing_to_force()], console)
-    if options.dry_run and (options.reporters or options.output):
-        fail([no_report_of_a_plan()], console)
+    if (misused := _misused(options)) is not None:
+        fail([misused], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
     configured = or_fail(_configured(options, project.root))
     reporters = [*reporters, *configured]
@@ -141,6 +140,17 @@ def _go_on(
         return report_run(request, unfinished.run, reporters, options, console)
     request = or_fail(resumed(request, unfinished, force=options.force_resume))
     return record_and_report(request, unfinished.run, reporters, options, console)
+
+
+def _misused(options: TestOptions) -> KindlmError | None:
+    """Return what is wrong with options that mean nothing together."""
+    if options.force_resume and options.resume is None:
+        return nothing_to_force()
+    if options.max_cost_usd == 0 and not (options.cache or options.dry_run):
+        return nothing_to_spend()
+    if options.dry_run and (options.reporters or options.output):
+        return no_report_of_a_plan()
+    return None
 
 
 def _configured(options: TestOptions, root: Path) -> Result[list[Reporter]]:

@@ -17,6 +17,7 @@ __all__ = [
     "not_imported",
     "nothing_selected",
     "nothing_to_force",
+    "nothing_to_spend",
     "pdf_of_what",
     "run_elsewhere",
     "writes_lost",
@@ -47,6 +48,15 @@ def nothing_to_force() -> KindlmError:
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "--force-resume resumes nothing by itself.",
         "Write which run: kindlm test --resume RUN --force-resume",
+    )
+
+
+def nothing_to_spend() -> KindlmError:
+    """Return the error of a limit of costs that allows no call."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--max-cost 0 allows no call at all.",
+        "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
     )
 
 

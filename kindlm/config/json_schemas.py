@@ -15,6 +15,7 @@ from kindlm.config.places import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.json_schema import UndecidableSchemaError, load_jsonschema, meta_schema_issue
 from kindlm.json_schema_keywords import one_budget
+from kindlm.patterns import MAX_PATTERN
 from kindlm.strict_json import parse_json
 from kindlm.suggestions import suggest
 
@@ -89,7 +90,11 @@ def _pattern_checker() -> Any:
     checker = jsonschema.FormatChecker(formats=())
 
     def compiles(pattern: object) -> bool:
-        return not isinstance(pattern, str) or regex.compile(pattern) is not None
+        if not isinstance(pattern, str):
+            return True
+        if len(pattern) > MAX_PATTERN:
+            raise UndecidableSchemaError(f"a pattern has more than {MAX_PATTERN:,} characters")
+        return regex.compile(pattern) is not None
 
     checker.checks("regex", raises=regex.error)(compiles)
     return checker

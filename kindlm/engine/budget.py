@@ -60,10 +60,8 @@ class Budget:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the run has spent more than it may; where that is nothing, from the start."""
-        if self._most_usd is None:
-            return False
-        return self._most_usd <= 0 or exceeds(self.total_usd, self._most_usd)
+        """Whether the run has spent more than it may."""
+        return self._most_usd is not None and exceeds(self.total_usd, self._most_usd)
 
     def limit_exceeded(self, ordinal: int) -> float | None:
         """Return the limit of a suite that has spent more than that, else None."""

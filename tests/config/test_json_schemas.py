@@ -72,3 +72,10 @@ def test_what_has_no_fault_ends(root: Any, a: Any, b: Any) -> None:
     schema = {**root, "$defs": {"a": a, "b": b}}
     if schema_fault(schema) is None:
         schema_issues(schema, {"x": {"x": [{"x": 1}]}})
+
+
+@pytest.mark.parametrize(
+    "schema", [{"pattern": "a" * 20_000}, {"patternProperties": {"a" * 20_000: {}}}]
+)
+def test_a_pattern_that_is_too_long_to_compile_is_a_fault(schema: Any) -> None:
+    assert schema_fault(schema) == "it cannot be checked: a pattern has more than 10,000 characters"
