@@ -23,7 +23,7 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.comparison import results_of
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.evidence import comparison_power
+from kindlm.history.evidence import power_of_baseline
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
@@ -221,8 +221,7 @@ def _say_what_it_can_show(
     """Say which drops a comparison with this baseline can confirm, with as many repeats again."""
     pairs = RunDiff(db, view, view, DiffOptions()).pairs
     tests = [test for key, test in pairs.items() if (key.project, key.suite) in suites]
-    counts = (test.before.counts for test in tests if test.before)
-    shown = comparison_power((before, before.n) for before in counts)
+    shown = power_of_baseline(tests)
     if shown is not None:
         note(power_text(shown))
 

@@ -27,11 +27,17 @@ __all__ = ["SettleOptions", "SettledPair", "request_repeats"]
 
 @dataclass(frozen=True, slots=True)
 class SettleOptions:
-    """The options of the command, as typed. `tests` are parts of names of tests or suites."""
+    """The options of the command, as typed. `tests` are parts of names of tests or suites.
+
+    `both` is the folder with the suites as BEFORE ran them, if it is repeated, too. `of_before`: in
+    that folder, this process adds one round of repeats to BEFORE.
+    """
 
     before: str | None = None
     after: str | None = None
     tests: tuple[str, ...] = ()
+    both: Path | None = None
+    of_before: bool = False
     max_cost_usd: float | None = None
     max_runs: int | None = None
     concurrency: int | None = None
@@ -40,10 +46,15 @@ class SettleOptions:
     verbose: bool = False
     progress: bool = True
 
+    @property
+    def grows_both(self) -> bool:
+        """Whether repeats are added to both sides."""
+        return self.both is not None or self.of_before
+
 
 @dataclass(frozen=True, slots=True)
 class SettledPair:
-    """Two runs, with all tests that both of them ran, and what AFTER was asked for.
+    """Two runs, with all tests that both of them ran, and what the repeated one was asked for.
 
     Of what was run again, `attempts` are those that count: in them, and in what is added.
     """
@@ -55,6 +66,11 @@ class SettledPair:
     threshold: float
     recorded: Unfinished
 
+    @property
+    def repeated(self) -> str:
+        """The run that repeats are added to."""
+        return self.recorded.run
+
 
 def request_repeats(
     pair: SettledPair,
@@ -63,9 +79,9 @@ def request_repeats(
     options: SettleOptions,
     console: Console,
 ) -> Result[RunRequest]:
-    """Return the request for more repeats of some tests, by the suites as AFTER had them.
+    """Return the request for more repeats of some tests, by the suites as the run had them.
 
-    An error if a suite is not what AFTER ran any more, or if what it tests can not be called.
+    An error if a suite is not what that ran any more, or if what it tests can not be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root, console)
     if isinstance(loaded, Err):
@@ -80,7 +96,7 @@ def request_repeats(
             concurrency=options.concurrency or then.concurrency,
             timeout_ms=then.timeout_ms,
             compat=then.compat,
-            max_cost_usd=options.max_cost_usd,
+            max_cost_usd=_cost_of_a_side(options),
             max_rpm=then.max_rpm,
         ),
         console,
@@ -93,26 +109,42 @@ def request_repeats(
     return Ok(chosen) if unusable is None else Err(unusable)
 
 
+def _cost_of_a_side(options: SettleOptions) -> float | None:
+    """Return what the repeats of this side may cost: half, where another process does the other."""
+    if options.max_cost_usd is None or options.both is None:
+        return options.max_cost_usd
+    return options.max_cost_usd / 2
+
+
 def _loaded(
     pair: SettledPair, wanted: set[tuple[str, str]], root: Path, console: Console
 ) -> Result[Loaded]:
-    """Load the suites that are wanted, and no others, if they are what AFTER ran."""
+    """Load the suites that are wanted, and no others, if they are what the run ran."""
     recorded = [s for s in pair.recorded.suites if (s.project, s.name) in wanted]
     for suite in recorded:
         if not (root / suite.path).exists():
-            return Err(_changed(pair.after, suite, f"there is no {suite.path}"))
+            return Err(_changed(pair, suite, f"there is no {suite.path}"))
     paths = [root / suite.path for suite in recorded]
     compat = pair.recorded.options.compat == "evalview"
     loaded = load_paths(paths, root, compat=compat)
     if isinstance(loaded, Err):
         return loaded
-    suites = {(suite.project, suite.name): suite for suite in loaded.value.suites}
+    named = (_as_recorded(suite, recorded) for suite in loaded.value.suites)
+    suites = {(suite.project, suite.name): suite for suite in named}
     for suite in recorded:
         if wrong := _difference(suite, suites.get((suite.project or "", suite.name))):
             show([item for item in loaded.value.diagnostics if item.severity == "error"], console)
-            return Err(_changed(pair.after, suite, wrong))
+            return Err(_changed(pair, suite, wrong))
     kept = tuple(suite for key, suite in suites.items() if key in wanted)
     return Ok(replace(loaded.value, suites=kept, skipped=()))
+
+
+def _as_recorded(suite: Suite, recorded: Sequence[RecordedSuite]) -> Suite:
+    """Return the suite with its recorded project: another checkout may be named otherwise."""
+    for then in recorded:
+        if (then.name, then.config_hash) == (suite.name, suite.config_hash):
+            return replace(suite, project=then.project or "")
+    return suite
 
 
 def _difference(then: RecordedSuite, now: Suite | None) -> str | None:
@@ -138,10 +170,13 @@ def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmErro
     return None
 
 
-def _changed(run: str, suite: RecordedSuite, what: str) -> KindlmError:
+def _changed(pair: SettledPair, suite: RecordedSuite, what: str) -> KindlmError:
+    hint = "Put it back, or record AFTER anew with more repeats: kindlm test --runs N"
+    if pair.repeated == pair.before:
+        hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Suite {suite.name!r} is not what run {run} ran: {what}."
+        f"Suite {suite.name!r} is not what run {pair.repeated} ran: {what}."
         " Its repeats would not be repeats of that run.",
-        "Put it back, or record AFTER anew with more repeats: kindlm test --runs N",
+        hint,
     )

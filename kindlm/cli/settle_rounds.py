@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rich.console import Console
 
@@ -12,7 +12,7 @@ from kindlm.cli.console import note
 from kindlm.cli.settle_request import SettledPair, SettleOptions
 from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.settling import Standing, Suspect, share_out, suspects
+from kindlm.history.settling import Standing, Suspect, share_out, share_out_both, suspects
 from kindlm.plan import Plan, plan_repeats
 from kindlm.reports.settle_terminal import counts_text
 from kindlm.wording import count
@@ -24,50 +24,84 @@ AT_A_TIME = 5
 
 
 def wanted_suspects(
-    db: sqlite3.Connection, pair: SettledPair, wanted: Sequence[str]
+    db: sqlite3.Connection, pair: SettledPair, options: SettleOptions
 ) -> list[Suspect]:
     """Return the suspected tests that are wanted, by a part of their name, as they stand now."""
-    found = suspects(pair.tests, read_added(db, [pair.after], pair.attempts), pair.threshold)
-    return [test for test in found if _is_wanted(test.key, wanted)]
+    found = suspects(
+        pair.tests,
+        read_added(db, [pair.after], pair.attempts),
+        pair.threshold,
+        read_added(db, [pair.before], pair.attempts),
+        both=options.grows_both,
+    )
+    return [test for test in found if _is_wanted(test.key, options.tests)]
 
 
 class Rounds:
     """Plans one round after the other, by what is recorded of those before, and tells of each.
 
-    `ended` says what ended it although a test is open, if not the run itself did; `is_stuck` that
-    nothing can be tested any more.
+    Where both sides are repeated, `repeat_before` has another process add so many repeats to BEFORE
+    in a round, and returns whether that could be done. `ended` says what ended it although a test
+    is open, if not the run itself did; `is_stuck` that nothing can be tested any more.
     """
 
     def __init__(
-        self, run: str, pair: SettledPair, options: SettleOptions, console: Console
+        self,
+        run: str,
+        pair: SettledPair,
+        options: SettleOptions,
+        console: Console,
+        repeat_before: Callable[[sqlite3.Connection, int], Awaitable[bool]] | None = None,
     ) -> None:
         self._run = run
         self._pair = pair
         self._options = options
         self._console = console
+        self._repeat_before = repeat_before
         self._rounds = 0
         self._planned = 0
+        self._planned_before = 0
         self._added = -1
         self.ended: str | None = None
         self.is_stuck = False
 
-    def next(self, db: sqlite3.Connection, plan: Plan) -> Plan | None:
+    async def next(self, db: sqlite3.Connection, plan: Plan) -> Plan | None:
         """Return what is run next of the tests of the plan; None when it is over."""
-        found = wanted_suspects(db, self._pair, self._options.tests)
-        if self._rounds:
-            self._tell(found)
+        while True:
+            found = wanted_suspects(db, self._pair, self._options)
+            if self._rounds and self._options.of_before:
+                return None
+            if self._rounds:
+                self._tell(found)
+            before, after = self._shares(found)
+            added = sum(test.added.n + test.added_before.n for test in found)
+            if any(test.standing is Standing.OPEN for test in found):
+                self.ended = self._end(added, used_up=not (before or after))
+            if self.ended or not (before or after):
+                return None
+            self._added = added
+            self._rounds += 1
+            if self._repeat_before is not None and before:
+                self._planned_before += sum(before.values())
+                if not await self._repeat_before(db, sum(before.values())):
+                    self.is_stuck = True
+                    self.ended = f"BEFORE could not be repeated in {self._options.both}."
+                    return None
+            shares = before if self._options.of_before else after
+            if shares:
+                following = plan_repeats(plan, self._numbers(db, shares), self._planned)
+                self._planned += len(following)
+                return following
+
+    def _shares(
+        self, found: Sequence[Suspect]
+    ) -> tuple[dict[QualifiedName, int], dict[QualifiedName, int]]:
+        """Return how many repeats of BEFORE and of AFTER are next, as far as the budget goes."""
         most = self._options.max_runs
-        shares = share_out(found, AT_A_TIME, sys.maxsize if most is None else most - self._planned)
-        added = sum(test.added.n for test in found)
-        if any(test.standing is Standing.OPEN for test in found):
-            self.ended = self._end(added, used_up=not shares)
-        if not shares or self.ended:
-            return None
-        following = plan_repeats(plan, self._numbers(db, shares), self._planned)
-        self._added = added
-        self._planned += len(following)
-        self._rounds += 1
-        return following
+        left = sys.maxsize if most is None else most - self._planned - self._planned_before
+        if self._options.grows_both:
+            return share_out_both(found, left if self._options.of_before else left // 2)
+        return {}, share_out(found, AT_A_TIME, left)
 
     def _end(self, added: int, *, used_up: bool) -> str | None:
         """Return why it ends although a test is open; None if it goes on."""
@@ -79,11 +113,11 @@ class Rounds:
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
     ) -> dict[tuple[str, str, str], range]:
-        """Return the numbers of the next repeats: on from those of AFTER, and from what was added.
+        """Return the numbers of the next repeats: on from those of the run and from what was added.
 
         Each is a sample of its own.
         """
-        added = read_added(db, [self._pair.after], self._pair.attempts)
+        added = read_added(db, [self._pair.repeated], self._pair.attempts)
         numbers = {}
         for key, share in shares.items():
             last = max(added.get(key, AddedRepeats()).last, self._repeats(key))
@@ -91,7 +125,7 @@ class Rounds:
         return numbers
 
     def _repeats(self, key: QualifiedName) -> int:
-        """Return how many repeats AFTER planned of a test."""
+        """Return how many repeats the run planned of a test."""
         return max(
             test.repeat
             for suite in self._pair.recorded.suites

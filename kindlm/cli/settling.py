@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +16,19 @@ from kindlm.cli.console import fail, make_console, note, set_verbose, show
 from kindlm.cli.history import open_history, open_recorded, or_fail
 from kindlm.cli.interruption import HeldSignals
 from kindlm.cli.reading import report_options, require_names
+from kindlm.cli.settle_before import RepeatsOfBefore
 from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeats
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.diff.added import read_added
 from kindlm.history.diff.run_diff import REGRESSION_THRESHOLD, DiffOptions, compare_runs
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.evidence import TestPair, chance_to_settle
 from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
-from kindlm.history.settling import Standing
+from kindlm.history.settling import Standing, with_added
 from kindlm.recording.git import commit_of
 from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
@@ -32,6 +37,9 @@ from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
 from kindlm_store import LockHeldError, StreamLock
 
 __all__ = ["settle_runs"]
+
+_WORTH_IT = 10
+"""Repeats of BEFORE are suggested where so many more of 100 drops would be confirmed."""
 
 
 def settle_runs(options: SettleOptions) -> int:
@@ -49,6 +57,8 @@ def settle_runs(options: SettleOptions) -> int:
         revision = partial(commit_of, project.root)
         before, after = or_fail(find_pair(db, options.before, options.after, revision))
         _require_live(RunView(db, after))
+        if options.grows_both:
+            _require_live(RunView(db, before))
         diff = compare_runs(db, before, after, DiffOptions())
         pair = SettledPair(
             before,
@@ -56,37 +66,76 @@ def settle_runs(options: SettleOptions) -> int:
             diff.counted_attempts,
             diff.pairs,
             REGRESSION_THRESHOLD if threshold is None else threshold,
-            read_unfinished(db, after),
+            read_unfinished(db, before if options.of_before else after),
         )
-        found = wanted_suspects(db, pair, options.tests)
+        found = wanted_suspects(db, pair, options)
+        known = with_added(
+            pair.tests,
+            read_added(db, [after], pair.attempts),
+            read_added(db, [before], pair.attempts),
+        )
+        of_before = None if options.both is None else RepeatsOfBefore(db, pair, options)
     if not found:
         note(_nothing_suspected(pair, options.tests), console)
         return 0
     open_tests = [test.key for test in found if test.standing is Standing.OPEN]
     if not open_tests:
-        return _tell(Settled(before, after, found), options)
+        return 0 if options.of_before else _tell(Settled(before, after, found), options)
     request = or_fail(request_repeats(pair, open_tests, project, options, console))
+    if of_before is not None and not of_before.check(request.database):
+        return 1
+    if not options.of_before:
+        note(_chances(known, open_tests, options), console)
     if options.dry_run:
         return _tell_plan(Settled(before, after, found), options)
-    return _settle(pair, request, options, console)
+    return _settle(pair, request, options, console, of_before)
+
+
+def _chances(
+    tests: Mapping[QualifiedName, TestPair],
+    open_tests: Sequence[QualifiedName],
+    options: SettleOptions,
+) -> str:
+    """Return how likely the repeats are to decide, before they are spent."""
+    both, alone = (
+        round(100 * chance_to_settle(tests, open_tests, both=sides)) for sides in (True, False)
+    )
+    said = "If these tests dropped by 30 points, more repeats of"
+    if options.grows_both:
+        return f"{said} both sides confirm at least {both} of 100 of them."
+    few = f"at least {alone} of 100" if alone else "almost none"
+    said = f"{said} AFTER confirm {few} of them"
+    if both - alone < _WORTH_IT:
+        return f"{said}."
+    return f"{said}, repeats of both sides at least {both} of 100: kindlm settle --both FOLDER"
 
 
 def _settle(
-    pair: SettledPair, request: RunRequest, options: SettleOptions, console: Console
+    pair: SettledPair,
+    request: RunRequest,
+    options: SettleOptions,
+    console: Console,
+    of_before: RepeatsOfBefore | None,
 ) -> int:
     run = new_run_id()
-    rounds = Rounds(run, pair, options, console)
-    settling = Settling(pair.after, pair.recorded.baselines, rounds.next)
+    repeat_before = None
+    if of_before is not None:
+
+        async def repeat_before(db: sqlite3.Connection, repeats: int) -> bool:
+            return await of_before.add(db, request.database, repeats)
+
+    rounds = Rounds(run, pair, options, console, repeat_before)
+    settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Lines are told of each round; only a bar shows what goes on inside one.
     progress = options.progress and console.is_terminal
     with HeldSignals() as held:
         try:
-            with StreamLock(request.database, f"settling/{pair.after}"):
+            with StreamLock(request.database, f"settling/{pair.repeated}"):
                 record_run(request, run, console, progress=progress, held=held)
         except LockHeldError as error:
-            fail([_settled_elsewhere(pair.after, error)], console)
-        return _report(pair, request, run, rounds, options, console)
+            fail([_settled_elsewhere(pair.repeated, error)], console)
+        return _report(pair, request, run, rounds, options, console, of_before)
 
 
 def _report(
@@ -96,23 +145,29 @@ def _report(
     rounds: Rounds,
     options: SettleOptions,
     console: Console,
+    of_before: RepeatsOfBefore | None,
 ) -> int:
     """Write the verdicts, read from the history; return the exit code."""
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
         _tell_unstarted(view, console)
+        repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
+        cost = view.summary.cost_usd
         settled = Settled(
             pair.before,
             pair.after,
-            wanted_suspects(view.db, pair, options.tests),
+            wanted_suspects(view.db, pair, options),
             run,
             view.summary.executions.tested,
-            view.summary.cost_usd,
+            None if cost is None else cost + cost_before,
             view.info.reason or rounds.ended,
+            repeats_before,
         )
     by_budget = view.info.ended == "aborted" and options.max_cost_usd is not None
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
+    if options.of_before:
+        return 0 if done else 1
     return max(_tell(settled, options), 0 if done else 1)
 
 
@@ -125,6 +180,8 @@ def _tell(settled: Settled, options: SettleOptions) -> int:
 def _tell_plan(settled: Settled, options: SettleOptions) -> int:
     """Say what would be run; return 0."""
     most = sum(test.room for test in settled.suspects)
+    if options.grows_both:
+        most += sum(test.room_before for test in settled.suspects)
     if options.max_runs is not None:
         most = min(most, options.max_runs)
     shown = report_options(options.database, verbose=options.verbose)

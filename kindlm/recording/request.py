@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,7 +70,7 @@ class Settling:
 
     run: str
     baselines: Mapping[tuple[str, str], str | None]
-    next_round: Callable[[sqlite3.Connection, Plan], Plan | None]
+    next_round: Callable[[sqlite3.Connection, Plan], Awaitable[Plan | None]]
 
 
 @dataclass(frozen=True, slots=True)

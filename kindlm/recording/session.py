@@ -272,7 +272,7 @@ class _Session:
     async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
         """Run one round after the other, each planned from what is recorded of those before."""
         planned = 0
-        while (plan := settling.next_round(self.reader, whole)) is not None:
+        while (plan := await settling.next_round(self.reader, whole)) is not None:
             planned += len(plan)
             self.recorder.record(RunExtended(planned=planned))
             if not await self._run(plan, ports, read_unfinished(self.reader, self.run).earlier):

@@ -26,7 +26,7 @@ _OPEN_SIGN = ("?", "yellow")
 class Settled(NamedTuple):
     """What was settled; `run` is None where nothing had to be run, `cost_usd` where unknown.
 
-    `ended` says why it ended before all was decided.
+    `ended` says why it ended before all was decided. `repeats_before` were added to BEFORE.
     """
 
     before: str
@@ -36,6 +36,7 @@ class Settled(NamedTuple):
     repeats: int = 0
     cost_usd: float | None = None
     ended: str | None = None
+    repeats_before: int = 0
 
     @property
     def confirmed(self) -> bool:
@@ -78,8 +79,10 @@ def write_planned(
 def counts_text(found: Suspect) -> str:
     """Return the repeats of a test that passed: `5/5 before, 3/5 after + 4/10 added`."""
     before, after = _of(found.before), _of(found.after)
-    added = f" + {_of(found.added)} added" if found.added.n else ""
-    return f"{before} before, {after} after{added}"
+    old, new = (
+        f" + {_of(added)} added" if added.n else "" for added in (found.added_before, found.added)
+    )
+    return f"{before} before{old}, {after} after{new}"
 
 
 def _write_test(found: Suspect, said: str, page: Page) -> None:
@@ -98,6 +101,8 @@ def _write_suspect(found: Suspect, page: Page) -> None:
 def _verdict(found: Suspect) -> str:
     if found.standing is Standing.CONFIRMED:
         return "regression confirmed"
+    if found.standing is Standing.BEFORE_TOO_SMALL:
+        return "not decided, too few repeats before"
     return "cleared" if found.standing is Standing.CLEARED else "not decided"
 
 
@@ -107,13 +112,11 @@ def _explained(found: Suspect) -> Iterator[str]:
     repeats = f"{needed:,} repeats" if needed else "more repeats"
     match found.standing:
         case Standing.CLEARED:
-            yield "A drop of 30 points is unlikely by now; a smaller one is not ruled out."
+            yield "A drop of 30 points is unlikely: 1 in 10 of those is cleared at most. A smaller"
+            yield "one is not ruled out."
         case Standing.EXHAUSTED:
             yield f"{MOST_ADDED} repeats were added, and there are no more: record {repeats}"
             yield "of both runs to find a drop this small."
-        case Standing.BEFORE_TOO_SMALL:
-            yield f"BEFORE has {count(found.before.n, 'repeat')}: too few to ever decide, whatever"
-            yield f"is added to AFTER. Record BEFORE again with {repeats}: kindlm test --runs N"
         case Standing.SCORES_ONLY:
             yield "Only its scores fell; settling decides pass rates. Record both runs again with"
             yield f"{repeats}: kindlm test --runs N"
@@ -123,20 +126,26 @@ def _added_text(settled: Settled) -> str:
     if settled.run is None:
         return "nothing was run"
     cost = "" if settled.cost_usd is None else f", {money(settled.cost_usd)}"
-    return f"{count(settled.repeats, 'repeat')} added by run {settled.run}{cost}"
+    added = f"{count(settled.repeats, 'repeat')} added by run {settled.run}"
+    if settled.repeats_before:
+        added += f", {settled.repeats_before:,} to BEFORE"
+    return added + cost
 
 
 def _headline(settled: Settled) -> str:
     numbers = dict.fromkeys(("confirmed", "cleared", "not decided"), 0)
     for found in settled.suspects:
-        numbers[_verdict(found).removeprefix("regression ")] += 1
+        numbers[_verdict(found).removeprefix("regression ").partition(",")[0]] += 1
     parts = [f"{number:,} {name}" for name, number in numbers.items() if number]
     return f"{count(len(settled.suspects), 'suspected test')}: {', '.join(parts)}"
 
 
 def _next_step(settled: Settled) -> tuple[str, tuple[str, str]]:
     pair = f"{settled.before} {settled.after}"
-    is_open = any(found.standing is Standing.OPEN for found in settled.suspects)
+    standings = {found.standing for found in settled.suspects}
+    is_open = Standing.OPEN in standings
+    if Standing.BEFORE_TOO_SMALL in standings and not is_open and not settled.confirmed:
+        return f"kindlm settle {pair} --both FOLDER", ("   with BEFORE's suites and agent", "dim")
     if is_open and not settled.confirmed:
         return f"kindlm settle {pair}", ("   go on; what was added counts", "dim")
     return f"kindlm diff {pair}", ("   the comparison, with the added repeats", "dim")

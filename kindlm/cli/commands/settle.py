@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -43,6 +44,17 @@ def settle_command(
             help="Only tests or suites named like it; repeatable.",
         ),
     ] = None,
+    both: Annotated[
+        Path | None,
+        typer.Option(
+            "--both",
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Repeat BEFORE, too: a checkout with the suites and the agent that it tested.",
+        ),
+    ] = None,
+    of_before: Annotated[bool, typer.Option("--of-before", hidden=True)] = False,
     max_cost: MaxCostOption = None,
     max_runs: Annotated[
         int | None,
@@ -68,6 +80,8 @@ def settle_command(
         before=before,
         after=after,
         tests=tuple(test or ()),
+        both=both,
+        of_before=of_before,
         max_cost_usd=max_cost,
         max_runs=max_runs,
         concurrency=concurrency,

@@ -58,13 +58,17 @@ class AddedRepeats:
         """All of them together."""
         return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
 
-    def beside(self, pair: TestPair) -> TestPair:
-        """Return a test with these repeats added to it, and to its checks."""
+    def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
+        """Return a test and its checks, with these repeats of AFTER and others of BEFORE."""
         checks = {
-            check: replace(known, added=tuple(self._of_check(check)))
+            check: replace(
+                known,
+                added=tuple(self._of_check(check)),
+                added_before=tuple(before._of_check(check)),
+            )
             for check, known in pair.checks.items()
         }
-        return replace(pair, added=self.counts, checks=checks)
+        return replace(pair, added=self.counts, added_before=before.counts, checks=checks)
 
     def _of_check(self, check: CheckKey) -> Iterator[Counts]:
         """Yield the repeats that count for a check, as `CheckPair` has it."""

@@ -135,6 +135,7 @@ class RunDiff:
                 self.evidence.tests.get(read.key, TestEvidence(Change.NOT_RUN)),
                 read.key in self._failing,
                 self._added.get(read.key, AddedRepeats()).total,
+                self._added_before.get(read.key, AddedRepeats()).total,
             )
             for read in self._read
             if self._is_wanted(read.key)
@@ -162,7 +163,7 @@ class RunDiff:
     def pairs(self) -> dict[QualifiedName, TestPair]:
         """All tests with their counts on both sides, and the repeats that were added to AFTER."""
         return {
-            read.key: _pair(read, self._added.get(read.key))
+            read.key: _pair(read, self._added.get(read.key), self._added_before.get(read.key))
             for read in self._read
             if not _untested(read)
         }
@@ -254,6 +255,10 @@ class RunDiff:
     @cached_property
     def _added(self) -> dict[QualifiedName, AddedRepeats]:
         return read_added(self._db, self.after.runs, self.counted_attempts)
+
+    @cached_property
+    def _added_before(self) -> dict[QualifiedName, AddedRepeats]:
+        return read_added(self._db, self.before.runs, self.counted_attempts)
 
     @cached_property
     def _failing(self) -> frozenset[QualifiedName]:
@@ -403,7 +408,7 @@ def _drawn(
     return (side_figures(old), side_figures(new)), (old, new), drawn.same_conversations
 
 
-def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
+def _pair(read: _Read, added: AddedRepeats | None, added_before: AddedRepeats | None) -> TestPair:
     before, after = read.drawn
     pair = TestPair(
         _side(before),
@@ -412,7 +417,9 @@ def _pair(read: _Read, added: AddedRepeats | None) -> TestPair:
         same_conversations=read.same_conversations,
         checks=read.checks,
     )
-    return added.beside(pair) if added else pair
+    if added is None and added_before is None:
+        return pair
+    return (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
 
 
 def _side(side: SideFigures | None) -> Side | None:

@@ -97,7 +97,8 @@ class TestDiff:
     """What became of a test. A side is None where the run's suite does not define it.
 
     `fails`: by what was asked for, this makes the exit code 1. `added` are the repeats that
-    `kindlm settle` added to AFTER; the figures of AFTER do not have them, its pass rate here does.
+    `kindlm settle` added to AFTER, `added_before` those that it added to BEFORE; the figures of
+    both sides do not have them, their pass rates here do.
     """
 
     __test__ = False  # not a pytest class
@@ -109,6 +110,7 @@ class TestDiff:
     evidence: TestEvidence
     fails: bool
     added: Counts = Counts(0, 0)
+    added_before: Counts = Counts(0, 0)
 
     @property
     def change(self) -> Change:
@@ -131,8 +133,11 @@ class TestDiff:
         if not self.compared or self.before is None or self.after is None:
             return None
         old, new = self.before.counts, self.after.counts
-        passed, n = new.passed + self.added.passed, new.tested + self.added.n
-        return old.passed / old.tested, passed / n
+        sides = (old, self.added_before), (new, self.added)
+        before, after = (
+            (side.passed + added.passed) / (side.tested + added.n) for side, added in sides
+        )
+        return before, after
 
     @property
     def fell_by_checks(self) -> bool:

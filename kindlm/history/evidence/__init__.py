@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from kindlm.history.evidence.judging import judge_pair, settle
-from kindlm.history.evidence.power import ComparisonPower, comparison_power, power_of_pairs
+from kindlm.history.evidence.power import (
+    ComparisonPower,
+    chance_to_settle,
+    comparison_power,
+    power_of_baseline,
+    power_of_pairs,
+)
 from kindlm.history.evidence.values import (
     MOST_ADDED,
     CheckEvidence,
@@ -31,8 +37,10 @@ __all__ = [
     "TestEvidence",
     "TestPair",
     "Verdict",
+    "chance_to_settle",
     "comparison_power",
     "judge_pair",
+    "power_of_baseline",
     "power_of_pairs",
     "settle",
 ]

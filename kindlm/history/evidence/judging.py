@@ -4,9 +4,10 @@ Pure functions over counts and scores; the rules are those of the design's "Diff
 
 Two runs of an unchanged agent are called a regression in at most 5 of 100 cases. That chance is
 divided: 2.5 of 100 for the pass rates of all tests and all their checks together, 0.5 for their
-scores, 1 for the run as a whole, and 1 for what repeats that are added later confirm. Tests with a
-single repeat on a side have no part in it: nothing can be confirmed there. Nor have tests whose
-conversations are the same on both sides: what changed there was not drawn by chance.
+scores, 1 for the run as a whole, 0.5 for what repeats confirm that are added to AFTER alone, and
+0.5 for those that are added to both sides. Tests with a single repeat on a side have no part in it:
+nothing can be confirmed there. Nor have tests whose conversations are the same on both sides: what
+changed there was not drawn by chance.
 
 A check is one more pass rate beside that of its test, in one family with all others. Most checks
 never fail and cost nothing there. Those of one test fail together, or the test fails where one of
@@ -55,12 +56,13 @@ from kindlm.history.statistics import (
     settlements,
 )
 
-__all__ = ["judge_pair", "settle"]
+__all__ = ["compared_rates", "judge_pair", "settle"]
 
 RATES_LEVEL = 0.025
 SCORES_LEVEL = 0.005
 RUN_LEVEL = 0.01
-SETTLED_LEVEL = 0.01
+SETTLED_LEVEL = 0.005
+"""For repeats that are added to AFTER alone, and again for those that are added to both sides."""
 
 _CERTAIN = (Strength.CONFIRMED, Strength.EXPECTATIONS)
 
@@ -103,13 +105,13 @@ def judge_pair(
     )
 
 
-def settle(tests: Mapping[Key, TestPair]) -> dict[Key, Settlement]:
+def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
     """Return, for each test that fell or has a check that fell, what repeats have decided of it.
 
-    Undecided tests want more repeats. All tests of both runs are given, since any of them might
-    have fallen by chance.
+    Undecided tests want more repeats, of AFTER or of `both` sides. All tests of both runs are
+    given, since any of them might have fallen by chance.
     """
-    settled = _settlements(tests)
+    settled = _settlements(tests, both=both)
     found = {key: _settlement(key, test, settled) for key, test in tests.items()}
     return {key: settlement for key, settlement in found.items() if settlement is not None}
 
@@ -118,23 +120,26 @@ _Rate: TypeAlias = tuple[Key, CheckKey | None]
 """A pass rate that is compared: that of a test, or of one of its checks."""
 
 
-def _rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]:
+def compared_rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]:
     """Return all pass rates between whose sides there is chance, tests and checks alike."""
     found: dict[_Rate[Key], CheckPair] = {}
     for key, test in tests.items():
         if test.counts and not test.same_conversations:
-            found[key, None] = CheckPair(*test.counts, test.added)
+            found[key, None] = CheckPair(*test.counts, test.added, added_before=test.added_before)
             found.update(((key, check), pair) for check, pair in test.checks.items())
     return found
 
 
-def _settlements(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], Settlement]:
+def _settlements(
+    tests: Mapping[Key, TestPair], *, both: bool = False
+) -> dict[_Rate[Key], Settlement]:
     """Return what repeats have decided of each pass rate."""
-    looks = {
-        rate: Looks(pair.before, looks_of(pair.after, pair.added), MOST_ADDED)
-        for rate, pair in _rates(tests).items()
-    }
-    return dict(zip(looks, settlements(list(looks.values()), SETTLED_LEVEL), strict=True))
+    pairs = compared_rates(tests)
+    looks = [
+        Looks(pair.before, looks_of(pair.after, pair.added), MOST_ADDED) for pair in pairs.values()
+    ]
+    added_before = [pair.added_before for pair in pairs.values()]
+    return dict(zip(pairs, settlements(looks, SETTLED_LEVEL, added_before, both=both), strict=True))
 
 
 _SETTLED_FIRST = (
@@ -184,7 +189,7 @@ class _Confirmed(Generic[Key]):
 def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
     rates = {
         rate: pair
-        for rate, pair in _rates(tests).items()
+        for rate, pair in compared_rates(tests).items()
         if min(pair.before.n, pair.after.n) >= _REPEATED
     }
     scores = {
@@ -194,7 +199,7 @@ def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
         for name, pair in _score_pairs(test).items()
         if min(len(pair[0]), len(pair[1])) >= _REPEATED
     }
-    fell = {key for (key, _), pair in _rates(tests).items() if _fell(pair)}
+    fell = {key for (key, _), pair in compared_rates(tests).items() if _fell(pair)}
     drops = {rate: Looks(pair.before, (pair.after,)) for rate, pair in rates.items()}
     rises = {
         key: Looks(pair.after, (pair.before,))
@@ -206,7 +211,9 @@ def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
         _chosen(rises, confirmed_drops(list(rises.values()), RATES_LEVEL)),
         _discovered({key: score_drop(old, new) for key, (old, new) in scores.items()}),
         _discovered({key: score_drop(new, old) for key, (old, new) in scores.items()}),
-        _settlements(tests) if any(test.added for test in tests.values()) else {},
+        _settlements(tests)
+        if any(test.added or test.added_before for test in tests.values())
+        else {},
         RATES_LEVEL / max(1, len(fell)),
     )
 
@@ -223,7 +230,7 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
     if pair.counts is None:
         return TestEvidence(_unpaired(pair))
     before, after = pair.counts
-    settled = confirmed.settled if pair.added else {}
+    settled = confirmed.settled if pair.added or pair.added_before else {}
     sure = _is_sure((key, None), confirmed, settled)
     direction = _direction(before, after)
     if settled.get((key, None)) is Settlement.CLEARED and not sure:
@@ -247,7 +254,7 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
         change,
         strength,
         _p_value(before, after),
-        rate_difference_interval(before, pair.looks[-1]),
+        rate_difference_interval(pair.all_before, pair.looks[-1]),
         None
         if strength is None or strength is Strength.CONFIRMED
         else _repeats_needed(pair, change, confirmed.level),
@@ -284,7 +291,7 @@ def _dropped_checks(
                 last,
                 Strength.CONFIRMED if sure else _unsure(pair),
                 _p_value(counts.before, counts.after) if chance else None,
-                rate_difference_interval(counts.before, last) if chance else None,
+                rate_difference_interval(counts.all_before, last) if chance else None,
             )
         )
     return tuple(

@@ -7,14 +7,29 @@ other tests as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from kindlm.history.evidence.judging import RATES_LEVEL
-from kindlm.history.evidence.values import TestPair
-from kindlm.history.statistics import Counts, Design, Looks, power
+from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared_rates
+from kindlm.history.evidence.values import MOST_ADDED, Key, TestPair, looks_of
+from kindlm.history.statistics import (
+    Counts,
+    Design,
+    Looks,
+    large_drop,
+    power,
+    power_from_here,
+    together,
+)
 
-__all__ = ["ComparisonPower", "comparison_power", "power_of_pairs"]
+__all__ = [
+    "ComparisonPower",
+    "chance_to_settle",
+    "comparison_power",
+    "power_of_baseline",
+    "power_of_pairs",
+]
 
 OFTEN = 0.8
 """A drop counts as found if 4 of 5 comparisons confirm it."""
@@ -57,10 +72,40 @@ def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | N
     return ComparisonPower(before, after, None, 0.0, _power(enough, _ENOUGH, _ENOUGH))
 
 
-def power_of_pairs(tests: Iterable[TestPair]) -> ComparisonPower | None:
+def power_of_pairs(tests: Mapping[Key, TestPair]) -> ComparisonPower | None:
     """Return what the comparison of two runs can show."""
-    counts = (test.counts for test in tests if not test.same_conversations)
-    return comparison_power((both[0], both[1].n) for both in counts if both)
+    rates = compared_rates(tests).values()
+    return comparison_power((pair.before, pair.after.n) for pair in rates)
+
+
+def power_of_baseline(tests: Iterable[TestPair]) -> ComparisonPower | None:
+    """Return what a comparison with this BEFORE can show, with as many repeats after."""
+    known = [test for test in tests if test.before]
+    counts = [test.before.counts for test in known if test.before]
+    counts += [check.before for test in known for check in test.checks.values()]
+    return comparison_power((before, before.n) for before in counts)
+
+
+def chance_to_settle(
+    tests: Mapping[Key, TestPair], undecided: Collection[Key], *, both: bool
+) -> float:
+    """Return how often further repeats of AFTER, or of `both` sides, confirm a drop of 30 points.
+
+    The mean over the `undecided` tests, of which there is at least one, as things stand. All tests
+    of both runs are given.
+    """
+    pairs = compared_rates(tests)
+    looks = {
+        rate: Looks(pair.before, looks_of(pair.after, pair.added), MOST_ADDED)
+        for rate, pair in pairs.items()
+    }
+    if both:
+        looks = {rate: together(each, pairs[rate].added_before) for rate, each in looks.items()}
+    others = tuple(looks.values())
+    return fmean(
+        power_from_here(looks[key, None], large_drop(tests[key].all_before), SETTLED_LEVEL, others)
+        for key in undecided
+    )
 
 
 def _power(tests: Sequence[tuple[Counts, int]], before: int, after: int) -> ComparisonPower:

@@ -101,8 +101,8 @@ class CheckPair:
     """A check before and after: the repeats that passed it, of those that count.
 
     A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
-    those of the repeats that were added to AFTER. `was_met` and `is_met` tell whether its pass rate
-    reached what the test has to reach.
+    those of the repeats that were added to AFTER, `added_before` to BEFORE. `was_met` and `is_met`
+    tell whether its pass rate reached what the test has to reach.
     """
 
     before: Counts
@@ -110,6 +110,12 @@ class CheckPair:
     added: tuple[Counts, ...] = ()
     was_met: bool = False
     is_met: bool = False
+    added_before: tuple[Counts, ...] = ()
+
+    @property
+    def all_before(self) -> Counts:
+        """The repeats of BEFORE, with those that were added to it."""
+        return _sum(self.before, self.added_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +123,9 @@ class TestPair:
     """A test before and after; None where it is not defined. `checks` are those of both sides.
 
     `added` are the repeats that were added to AFTER later, in the order they were run in: at each
-    look the decision to go on was taken from all before. `same_conversations`: the repeats of both
-    sides are the same ones, so that no chance is between them.
+    look the decision to go on was taken from all before; `added_before` are those that were added
+    to BEFORE. `same_conversations`: the repeats of both sides are the same ones, so that no chance
+    is between them.
     """
 
     __test__ = False  # not a pytest class
@@ -129,6 +136,7 @@ class TestPair:
     behaviour_changed: bool = False
     same_conversations: bool = False
     checks: Mapping[CheckKey, CheckPair] = field(default_factory=dict)
+    added_before: tuple[Counts, ...] = ()
 
     @property
     def counts(self) -> tuple[Counts, Counts] | None:
@@ -137,6 +145,12 @@ class TestPair:
             return None
         both = self.before.counts, self.after.counts
         return both if both[0].n and both[1].n else None
+
+    @property
+    def all_before(self) -> Counts:
+        """The repeats of BEFORE, with those that were added to it."""
+        assert self.before is not None
+        return _sum(self.before.counts, self.added_before)
 
     @property
     def ended_errored(self) -> bool:
@@ -158,6 +172,13 @@ class TestPair:
         """AFTER as it was known before anything was added, and after each planned addition."""
         assert self.after is not None
         return looks_of(self.after.counts, self.added)
+
+
+def _sum(first: Counts, more: Sequence[Counts]) -> Counts:
+    return Counts(
+        first.passed + sum(counts.passed for counts in more),
+        first.n + sum(counts.n for counts in more),
+    )
 
 
 def looks_of(after: Counts, added: Sequence[Counts]) -> tuple[Counts, ...]:

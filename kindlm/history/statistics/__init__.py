@@ -14,8 +14,14 @@ from kindlm.history.statistics.intervals import (
 )
 from kindlm.history.statistics.multiplicity import discrete_discoveries
 from kindlm.history.statistics.paired import PairedComparison, compare_paired
-from kindlm.history.statistics.pass_rates import Design, Looks, confirmed_drops, pass_rate_drop
-from kindlm.history.statistics.power import power
+from kindlm.history.statistics.pass_rates import (
+    BLOCK,
+    Design,
+    Looks,
+    confirmed_drops,
+    pass_rate_drop,
+)
+from kindlm.history.statistics.power import power, power_from_here
 from kindlm.history.statistics.repeats import (
     Flakiness,
     flakiness,
@@ -24,10 +30,11 @@ from kindlm.history.statistics.repeats import (
     repeats_needed,
     score_repeats_needed,
 )
-from kindlm.history.statistics.sequential import Settlement, settlements
+from kindlm.history.statistics.sequential import Settlement, large_drop, settlements, together
 from kindlm.history.statistics.tables import Counts, DiscreteP, score_drop
 
 __all__ = [
+    "BLOCK",
     "Agreement",
     "Counts",
     "Design",
@@ -41,16 +48,19 @@ __all__ = [
     "confirmed_drops",
     "discrete_discoveries",
     "flakiness",
+    "large_drop",
     "mean_difference_interval",
     "mean_interval",
     "pass_at_k",
     "pass_hat_k",
     "pass_rate_drop",
     "power",
+    "power_from_here",
     "rate_difference_interval",
     "repeats_needed",
     "score_drop",
     "score_repeats_needed",
     "settlements",
+    "together",
     "wilson_interval",
 ]

@@ -10,7 +10,8 @@ R. D. Boschloo (Statistica Neerlandica 24 (1970), 1-35), which is never weaker t
 AFTER may be looked at more than once while repeats are added to it. Waiting for a small p-value is
 allowed for by the same means: the probability is that of a Fisher p so small at any look, after
 every repeat that may be added, computed exactly over all paths (a group-sequential boundary of
-equal p-values: S. J. Pocock, Biometrika 64 (1977), 191-199).
+equal p-values: S. J. Pocock, Biometrika 64 (1977), 191-199). The same goes for repeats that are
+added to both sides, equally many, with a look after every few of them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import NamedTuple
 from kindlm.history.statistics.tables import Counts, fisher_drop
 
 __all__ = [
+    "BLOCK",
     "Design",
     "Looks",
-    "chance_of_drop",
+    "binomial",
     "confirmed_drops",
+    "crossings",
     "expected_by_chance",
     "pass_rate_drop",
     "worst_chance",
@@ -36,42 +39,52 @@ __all__ = [
 _GRID = 64
 """The worst rate is looked for in steps of 1/64, then in finer ones around the best."""
 
+BLOCK = 5
+"""Where repeats are added to both sides, they are looked at when both have so many more."""
+
 Crossings = dict[tuple[int, int], float]
 
 
 class Design(NamedTuple):
-    """Repeats before, those after that nothing was added to, and how many may be added."""
+    """Repeats before, those after that nothing was added to, and how many may be added.
+
+    They are added to AFTER, or to `both` sides, equally many.
+    """
 
     before: int
     after: int
     more: int
+    both: bool = False
 
 
 class Looks(NamedTuple):
     """BEFORE, and AFTER at each look with all repeats until then; at first, those of the run.
 
-    `more` is how many repeats may be added to those of the run, with a look after each.
+    `more` is how many repeats may be added to those of the run, with a look after each. Where they
+    are added to both sides, `grown` is BEFORE at each look.
     """
 
     before: Counts
     after: tuple[Counts, ...]
     more: int = 0
+    grown: tuple[Counts, ...] = ()
 
     @property
     def smallest_p(self) -> float:
         """The smallest of Fisher's p-values at the looks."""
-        return min(fisher_drop(self.before, look) for look in self.after)
+        before = self.grown or [self.before] * len(self.after)
+        return min(map(fisher_drop, before, self.after))
 
     @property
     def design(self) -> Design:
         """What was fixed before anything came out."""
-        return Design(self.before.n, self.after[0].n, self.more)
+        return Design(self.before.n, self.after[0].n, self.more, bool(self.grown))
 
     @property
     def pooled(self) -> Counts:
         """All repeats, of both sides."""
-        last = self.after[-1]
-        return Counts(self.before.passed + last.passed, self.before.n + last.n)
+        old, new = (self.grown or (self.before,))[-1], self.after[-1]
+        return Counts(old.passed + new.passed, old.n + new.n)
 
 
 def pass_rate_drop(looks: Looks) -> float:
@@ -169,6 +182,9 @@ def _worst_chance(p: float, design: Design) -> float:
 @lru_cache(maxsize=1024)
 def _crossings(p: float, design: Design) -> Crossings:
     """Return where Fisher's p first gets so small, (passed, n) of both sides, at a rate of 1/2."""
+    if design.both:
+        old, new = (_even_chances(n) for n in design[:2])
+        return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
     found: Crossings = {}
     limit = -1
     for passed, chance in enumerate(_even_chances(design.before)):
@@ -219,14 +235,51 @@ def worst_chance(p: float, design: Design) -> float:
     return _worst_chance(p, design)
 
 
-def chance_of_drop(p: float, passed_before: int, design: Design, after: float) -> float:
-    """Return the probability that Fisher's p gets so small at any look.
+def crossings(
+    p: float,
+    design: Design,
+    shares: Sequence[Sequence[float]],
+    rates: tuple[float, float],
+    added: int = 0,
+) -> Crossings:
+    """Return where Fisher's p first gets so small, (passed, n) of both sides, from here on.
 
-    BEFORE is known, and AFTER passes at the rate `after`.
+    `shares` is the chance of each number of passes before (rows) and after (columns), with as many
+    repeats `added` until now; further ones pass at these `rates`.
     """
-    limit = _most_passes(p, Counts(passed_before, design.before), design.after, -1)
-    up, down = 2 * after, 2 * (1 - after)  # the paths are those of a rate of 1/2
-    return sum(
-        share * up**passed * down ** (n - passed)
-        for (passed, n), share in _paths(p, passed_before, design, limit).items()
-    )
+    old_rate, new_rate = rates
+    step = BLOCK if design.both else 1
+    old_ways = binomial(step if design.both else 0, old_rate)
+    found: Crossings = {}
+    rows = [list(row) for row in shares]
+    for more in range(added, design.more + 1, step):
+        old_n, new_n = design.before + (more if design.both else 0), design.after + more
+        limit = -1
+        for old, row in enumerate(rows):
+            limit = _most_passes(p, Counts(old, old_n), new_n, limit)
+            for new in range(limit + 1):
+                if row[new]:
+                    key = old + new, old_n + new_n
+                    found[key] = found.get(key, 0.0) + row[new]
+                    row[new] = 0.0
+        if more < design.more:
+            rows = [_spread(row, binomial(step, new_rate)) for row in rows]
+            columns = [_spread(column, old_ways) for column in zip(*rows, strict=True)]
+            rows = [list(row) for row in zip(*columns, strict=True)]
+    return found
+
+
+def _spread(chances: Sequence[float], ways: Sequence[float]) -> list[float]:
+    """Return the chances of each number of passes with further repeats, given theirs."""
+    spread = [0.0] * (len(chances) + len(ways) - 1)
+    for passed, chance in enumerate(chances):
+        if chance:
+            for more, way in enumerate(ways):
+                spread[passed + more] += chance * way
+    return spread
+
+
+@lru_cache(maxsize=1024)
+def binomial(n: int, rate: float) -> tuple[float, ...]:
+    """Return the chance of each number of passes of n."""
+    return tuple(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1))

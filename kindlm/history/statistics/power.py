@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import comb, sqrt
+from math import sqrt
 
 from kindlm.history.statistics.pass_rates import (
     Design,
     Looks,
-    chance_of_drop,
+    binomial,
+    crossings,
     expected_by_chance,
     worst_chance,
 )
 
-__all__ = ["power"]
+__all__ = ["power", "power_from_here"]
 
 _SMALLEST_P = 2.0**-40
 """No level and number of tests asks for less."""
@@ -32,12 +33,26 @@ def power(
     not change. Where repeats may be added, it is the chance that any look confirms the drop.
     Computed over all outcomes, and a lower bound: tests that drop together help each other.
     """
+    old, new = binomial(design.before, before), binomial(design.after, after)
     limit = _limit(design, level, tuple(others))
     return sum(
-        chance * chance_of_drop(limit, passed, design, after)
-        for passed, chance in enumerate(_binomial(design.before, before))
-        if chance
+        crossings(limit, design, [[x * y for y in new] for x in old], (before, after)).values()
     )
+
+
+def power_from_here(
+    looks: Looks, rates: tuple[float, float], level: float, others: Sequence[Looks]
+) -> float:
+    """Return how often repeats that are still to be added confirm a drop, as things stand.
+
+    `rates` are the pass rates of both sides; what came out until now is given.
+    """
+    old, new = (looks.grown or (looks.before,))[-1], looks.after[-1]
+    shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
+    shares[old.passed][new.passed] = 1.0
+    limit = _limit(looks.design, level, tuple(others))
+    added = new.n - looks.after[0].n
+    return sum(crossings(limit, looks.design, shares, rates, added).values())
 
 
 @lru_cache(maxsize=256)
@@ -55,8 +70,3 @@ def _limit(design: Design, level: float, others: tuple[Looks, ...]) -> float:
         middle = sqrt(low * high)
         low, high = (middle, high) if is_believed(middle) else (low, middle)
     return low
-
-
-@lru_cache(maxsize=1024)
-def _binomial(n: int, rate: float) -> tuple[float, ...]:
-    return tuple(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1))

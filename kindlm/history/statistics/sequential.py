@@ -8,6 +8,7 @@ from math import log
 
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.statistics.pass_rates import (
+    BLOCK,
     Looks,
     confirmed_drops,
     expected_by_chance,
@@ -15,7 +16,7 @@ from kindlm.history.statistics.pass_rates import (
 )
 from kindlm.history.statistics.tables import Counts
 
-__all__ = ["Settlement", "settlements"]
+__all__ = ["Settlement", "large_drop", "settlements", "together"]
 
 _DROP = 0.3
 """The drop of the pass rate that a cleared test may still hide in one of ten cases."""
@@ -34,27 +35,88 @@ class Settlement(StrEnum):
     BEFORE_TOO_SMALL = "before too small"
 
 
-def settlements(tests: Sequence[Looks], level: float) -> list[Settlement]:
-    """Tell what each test has come to, with at most `level` of the confirmed ones false.
+def settlements(
+    tests: Sequence[Looks],
+    level: float,
+    added_before: Sequence[Sequence[Counts]] = (),
+    *,
+    both: bool = False,
+) -> list[Settlement]:
+    """Return what each test has come to, with at most twice `level` of the confirmed ones false.
 
     All repeated tests of the run are given, also those that nothing was added to: any of them
-    might have been the one that looked suspicious. BEFORE is too small if all that may be added
-    would neither confirm nor clear the test, wherever in its 95 % interval the pass rate of AFTER
-    is; exhausted is a test that may have no more repeats.
+    might have been the one that looked suspicious. `added_before` are the repeats that were added
+    to BEFORE, too, for each test; with `both`, more of them may be. A drop is confirmed by the
+    repeats that were added to AFTER alone, or by those that were added to both sides, each at
+    `level`.
+
+    BEFORE is too small if all that may be added to AFTER alone would neither confirm nor clear the
+    test, wherever in its 95 % interval the pass rate of AFTER is; exhausted is a test that may have
+    no more repeats.
     """
+    added_before = added_before or [()] * len(tests)
     found = confirmed_drops(tests, level)
+    if any(added_before):
+        paired = [together(*each) for each in zip(tests, added_before, strict=True)]
+        found = [x or y for x, y in zip(found, confirmed_drops(paired, level), strict=True)]
     return [
-        Settlement.CONFIRMED if confirmed else _unconfirmed(looks, tests, level)
-        for looks, confirmed in zip(tests, found, strict=True)
+        Settlement.CONFIRMED
+        if confirmed
+        else _unconfirmed(looks, added, tests, level, both=both or bool(added))
+        for looks, added, confirmed in zip(tests, added_before, found, strict=True)
     ]
 
 
-def _unconfirmed(looks: Looks, tests: Sequence[Looks], level: float) -> Settlement:
+def together(looks: Looks, added_before: Sequence[Counts]) -> Looks:
+    """Return the looks at which equally many repeats had been added to both sides."""
+    old = {looks.before.n: looks.before}
+    for counts in added_before:
+        last = old[max(old)]
+        old[last.n + counts.n] = Counts(last.passed + counts.passed, last.n + counts.n)
+    new = {counts.n: counts for counts in looks.after}
+    pairs = []
+    for added in range(0, looks.more + 1, BLOCK):
+        pair = old.get(looks.before.n + added), new.get(looks.after[0].n + added)
+        if pair[0] is None or pair[1] is None:
+            break
+        pairs.append((pair[0], pair[1]))
+    return Looks(
+        looks.before, tuple(new for _, new in pairs), looks.more, tuple(old for old, _ in pairs)
+    )
+
+
+def large_drop(before: Counts) -> tuple[float, float]:
+    """Return the pass rate of BEFORE and one 30 points below, or half of it if that is higher.
+
+    That of BEFORE is taken a little high, (k + 3/4) / (n + 1): from one that is too low, a rate
+    that dropped would look like one that did not.
+    """
+    same = (before.passed + 0.75) / (before.n + 1)
+    return same, max(same - _DROP, same / 2)
+
+
+def _unconfirmed(
+    looks: Looks,
+    added_before: Sequence[Counts],
+    tests: Sequence[Looks],
+    level: float,
+    *,
+    both: bool,
+) -> Settlement:
     last = looks.after[-1]
-    if _cleared(looks.before, last):
+    before = Counts(
+        looks.before.passed + sum(counts.passed for counts in added_before),
+        looks.before.n + sum(counts.n for counts in added_before),
+    )
+    if _cleared(before, last):
         return Settlement.CLEARED
-    if last.n >= looks.after[0].n + looks.more:
+    room = looks.more - (last.n - looks.after[0].n)
+    if both:
+        room = max(room, looks.more - (before.n - looks.before.n))
+    if room <= 0:
         return Settlement.EXHAUSTED
+    if both:
+        return Settlement.UNDECIDED
     if looks.before.n < _REPEATED:
         return Settlement.BEFORE_TOO_SMALL
     worst, best = _prospects(looks)
@@ -79,12 +141,11 @@ def _cleared(before: Counts, after: Counts) -> bool:
     """Tell whether AFTER, added repeats included, speaks against a drop of 30 points.
 
     A. Wald's sequential ratio ("Sequential Analysis" (1947), chapter 3): the passes are ten times
-    likelier at the pass rate of BEFORE, (k + 1/2) / (n + 1), than at one 30 points below, or at
-    half of it where that is higher. Of tests that did drop so far from there, one of ten gets
-    cleared at most, whenever one looks.
+    likelier at the pass rate of BEFORE than after a `large_drop` from there. Of suspected tests
+    whose pass rate did drop by 30 points, at most one of ten is cleared, whenever one looks: from
+    three repeats before on, computed over all outcomes in the tests.
     """
-    same = (before.passed + 0.5) / (before.n + 1)
-    dropped = max(same - _DROP, same / 2)
+    same, dropped = large_drop(before)
     failed = after.n - after.passed
     odds = after.passed * log(same / dropped) + failed * log((1 - same) / (1 - dropped))
     return odds >= log(_CLEARING_ODDS)

@@ -24,7 +24,7 @@ from kindlm.history.diff.values import (
 from kindlm.history.diff.words import WordDiff
 from kindlm.history.evidence import CheckEvidence
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics import Counts, wilson_interval
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
@@ -141,7 +141,8 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
         "fails": test.fails,
         "before": None if test.before is None else _side(test.before),
         "after": None if test.after is None else _side(test.after),
-        "added": None if not test.added.n else {"passed": test.added.passed, "n": test.added.n},
+        "added": _added(test.added),
+        **({"addedBefore": _added(test.added_before)} if test.added_before.n else {}),
         "evidence": {
             "pValue": evidence.p_value,
             "interval": evidence.interval,
@@ -242,3 +243,7 @@ def check_evidence(found: CheckEvidence) -> dict[str, Any]:
         "pValue": found.p_value,
         "interval": found.interval,
     }
+
+
+def _added(counts: Counts) -> dict[str, int] | None:
+    return {"passed": counts.passed, "n": counts.n} if counts.n else None

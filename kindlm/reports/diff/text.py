@@ -204,8 +204,11 @@ def outcome_text(test: TestDiff) -> str:
     """Return how a test came out: `passed 3/3 → failed 0/3`, and how in repeats added later."""
     before, after = _side(test.before), _side(test.after)
     shown = before if before == after else f"{before} → {after}"
-    if added := test.added.n:
-        shown += f", then {test.added.passed}/{added} added"
+    old, new = (f"{added.passed}/{added.n} added" for added in (test.added_before, test.added))
+    if test.added_before.n:
+        shown += f", then {old} before" + (f" and {new} after" if test.added.n else "")
+    elif test.added.n:
+        shown += f", then {new}"
     named = test.kind is Kind.OTHER_WORDS and test.behaviour.turns
     return f"{shown}, {_turns_text(test)}" if named else shown
 

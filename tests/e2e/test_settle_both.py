@@ -1,0 +1,149 @@
+"""`kindlm settle --both`: the old agent has a checkout of its own; both sides are repeated."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kindlm.testing import LoopbackServer
+
+AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
+
+
+class Situation(NamedTuple):
+    """Two recorded runs of two agents, the first of which is still there, in a folder `old`."""
+
+    before: str
+    after: str
+    old: Path
+    old_server: LoopbackServer
+    new_server: LoopbackServer
+
+
+def wrong(every: int) -> list[dict[str, Any]]:
+    return [{"contains": "order A1?", "every": every, "text": "ansi"}]
+
+
+def asks(order: str) -> dict[str, Any]:
+    return {
+        "name": f"order-{order}",
+        "prompt": "ask",
+        "vars": {"order": order},
+        "expect": {"output": {"contains": ["It was delivered."]}},
+    }
+
+
+def record(workspace: Any, *arguments: str) -> str:
+    workspace.run("test", *arguments)
+    (newest,) = workspace.query("SELECT id FROM runs ORDER BY started_at DESC LIMIT 1")
+    return str(newest[0])
+
+
+@pytest.fixture
+def situation(workspace: Any, tmp_path: Path) -> Iterator[Situation]:
+    """BEFORE has one repeat: repeats of AFTER alone would never decide."""
+    with LoopbackServer(AGENT) as old_server, LoopbackServer(AGENT) as new_server:
+        tests = [asks("A1"), asks("B2")]
+        config = workspace.suite(old_server.url, tests=tests)
+        before = record(workspace)
+        old = tmp_path / "old"
+        old.mkdir()
+        shutil.copy(config, old)
+        workspace.suite(new_server.url, tests=tests)
+        new_server.use_faults(wrong(2))
+        after = record(workspace, "--runs", "2")
+        yield Situation(before, after, old, old_server, new_server)
+
+
+def settled_runs(workspace: Any) -> list[tuple[str, str]]:
+    query = "SELECT source_run, ended FROM runs WHERE mode = 'settled' ORDER BY started_at"
+    return [tuple(row) for row in workspace.query(query)]
+
+
+def test_both_sides_are_repeated_each_by_its_own_agent(
+    workspace: Any, situation: Situation
+) -> None:
+    alone = workspace.run("settle")
+    assert alone.returncode == 0
+    assert "not decided, too few repeats before" in alone.stdout
+    assert f"Next  kindlm settle {situation.before} {situation.after} --both FOLDER" in alone.stdout
+    assert settled_runs(workspace) == []
+    asked = len(situation.old_server.requests), len(situation.new_server.requests)
+
+    done = workspace.run("settle", "--both", str(situation.old))
+
+    assert done.returncode == 1, done.stderr
+    assert "more repeats of both sides confirm at least" in done.stderr
+    said = " ".join(done.stdout.split())
+    assert "regression confirmed" in said
+    runs = settled_runs(workspace)
+    assert {source for source, _ in runs} == {situation.before, situation.after}
+    assert {ended for _, ended in runs} == {"finished"}
+    new = (
+        len(situation.old_server.requests) - asked[0],
+        len(situation.new_server.requests) - asked[1],
+    )
+    assert new[0] == new[1] > 0
+    assert new[0] % 5 == 0
+    assert f"{new[1]} repeats added by run" in said
+    assert f"{new[0]} to BEFORE" in said
+
+    compared = workspace.run("diff", "--format", "json")
+    document = json.loads(compared.stdout)
+    assert compared.returncode == 1
+    assert document["before"]["id"] == situation.before
+    (test,) = [test for test in document["tests"] if test["name"] == "order-A1"]
+    assert test["strength"] == "confirmed"
+    assert (test["added"]["n"], test["addedBefore"]) == (new[1], {"passed": new[0], "n": new[0]})
+    shown = " ".join(workspace.run("diff").stdout.split())
+    assert f"then {new[0]}/{new[0]} added before and" in shown
+    assert workspace.run("verify").returncode == 0
+    again = workspace.run("settle", "--both", str(situation.old))
+    assert again.returncode == 1
+    assert "nothing was run" in again.stdout
+
+
+def test_a_folder_that_is_not_what_before_ran_is_refused(
+    workspace: Any, situation: Situation, tmp_path: Path
+) -> None:
+    asked = len(situation.old_server.requests), len(situation.new_server.requests)
+    wrong_one = workspace.run("settle", "--both", ".")
+    assert wrong_one.returncode == 1
+    assert f"Suite 'orders' is not what run {situation.before} ran" in wrong_one.stderr
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    nothing = workspace.run("settle", "--both", str(empty))
+    assert nothing.returncode == 1
+    assert f"Suite 'orders' is not what run {situation.before} ran" in nothing.stderr
+    planned = workspace.run("settle", "--both", str(situation.old), "--dry-run")
+    assert planned.returncode == 0
+    assert "At most 100 repeats" in planned.stdout
+    assert settled_runs(workspace) == []
+    now = len(situation.old_server.requests), len(situation.new_server.requests)
+    assert now == asked
+
+
+def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) -> None:
+    asked = len(situation.old_server.requests), len(situation.new_server.requests)
+    done = workspace.run("settle", "--both", str(situation.old), "--max-runs", "7")
+    assert done.returncode == 0
+    assert "Ended early: --max-runs 7 is used up." in done.stdout
+    new = (
+        len(situation.old_server.requests) - asked[0],
+        len(situation.new_server.requests) - asked[1],
+    )
+    assert new == (3, 3)
+
+
+def test_an_old_agent_out_of_reach_ends_it(workspace: Any, situation: Situation) -> None:
+    situation.old_server.use_faults([{"status": 400}])
+    done = workspace.run("settle", "--both", str(situation.old))
+    assert done.returncode == 1
+    assert "Ended early: " in done.stdout
+    assert "not decided" in done.stdout
+    assert "regression confirmed" not in done.stdout
