@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kindlm.normal_form import normal_form
 from kindlm.patterns import matches_in
 
 __all__ = ["DEFAULT_PATTERNS", "passes_luhn", "personal_data_in"]
@@ -22,9 +23,26 @@ DEFAULT_PATTERNS = (
 def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
     """Yield the ranges of a text that a pattern matches, in order and without overlaps.
 
-    Of the card pattern only what is a card counts. `deadline` is a time of the monotonic clock.
+    What only the normal form of the text shows counts, too. Of the card pattern only what is a
+    card counts. `deadline` is a time of the monotonic clock.
     Raises `PatternError` for a pattern that does not compile, or takes too long.
     """
+    form = normal_form(text)
+    if form is None:
+        yield from _matches_in(text, pattern, deadline)
+        return
+    found = [*_matches_in(text, pattern, deadline)]
+    found += (form.written(*place) for place in _matches_in(form.text, pattern, deadline))
+    whole = list[tuple[int, int]]()
+    for start, end in sorted(found):
+        if whole and start < whole[-1][1]:
+            whole[-1] = (whole[-1][0], max(end, whole[-1][1]))
+        else:
+            whole.append((start, end))
+    yield from whole
+
+
+def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
     is_card = pattern == _CARD_PATTERN
     last = 0
     # Overlapping, since a card may begin inside 16 digits that are none.

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from kindlm.checks.pii import redacted
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed
+from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.personal_data import passes_luhn
 from kindlm.suite import Expectation
@@ -81,8 +83,8 @@ def _is_long(_expectation: Expectation, transcript: Transcript) -> bool:
 
 @check("no_pii", slow=_is_long)
 def no_pii(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
-    """The text holds no personal data; what is found is shown redacted."""
-    found = list(find_personal_data(transcript.text))
+    """Neither the text nor its normal form holds personal data; matches are shown redacted."""
+    found = list(find_personal_data(transcript.text)) or _hidden_in(transcript.text)
     if not found:
         return [passed(expectation)]
     first = ", ".join(f"{one.name} {one.excerpt}" for one in found[:_MAX_LISTED])
@@ -98,6 +100,15 @@ def no_pii(expectation: Expectation, transcript: Transcript) -> list[CheckResult
             evidence=found[:_MAX_EVIDENCE],
         )
     ]
+
+
+def _hidden_in(text: str) -> list[Evidence]:
+    """Return what only the normal form of a text shows, as places of the text."""
+    form = normal_form(text)
+    if form is None:
+        return []
+    places = [(one, *form.written(one.start, one.end)) for one in find_personal_data(form.text)]
+    return [replace(one, start=start, end=end) for one, start, end in places]
 
 
 def find_personal_data(text: str) -> Iterator[Evidence]:

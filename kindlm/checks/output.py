@@ -7,7 +7,7 @@ from typing import Any
 from kindlm.checks.json_text import parse_json
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.substrings import find, occurs
+from kindlm.checks.substrings import HIDDEN, find, find_hidden, occurs
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.suite import Expectation
@@ -80,15 +80,17 @@ def contains(expectation: Expectation, transcript: Transcript) -> list[CheckResu
 
 @check("not_contains")
 def not_contains(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
-    """The text does not contain `text`, whatever its case."""
+    """The text does not contain `text`, whatever its case; nor does its normal form."""
     text: str = expectation.params["text"]
-    ranges = find(text, transcript.text, _MAX_EVIDENCE)
+    ranges, how = find(text, transcript.text, _MAX_EVIDENCE), ""
+    if not ranges:
+        ranges, how = find_hidden(text, transcript.text, _MAX_EVIDENCE), HIDDEN
     if not ranges:
         return [passed(expectation)]
     start = ranges[0][0]
     message = (
         f"Expected the output not to contain {shown(text)}, "
-        f"found it at character {start}: {shown(_around(transcript.text, *ranges[0]))}."
+        f"found it at character {start}: {shown(_around(transcript.text, *ranges[0]))}.{how}"
     )
     code = FailureCode.NOT_CONTAINS_FAILED
     evidence = [Evidence("output", *found) for found in ranges]

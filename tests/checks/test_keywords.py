@@ -52,3 +52,45 @@ def test_one_allowed_word_is_enough(
     if outcome is Outcome.FAILED:
         assert result.failure_code is FailureCode.KEYWORD_MISSING
         assert (result.expected, result.actual) == (["hello", "world"], "Bye")
+
+
+@pytest.mark.parametrize(
+    ("word", "output", "place"),
+    [
+        ("secret", "the se\u200bcret", (4, 11)),
+        ("not my problem", "not\u00a0my problem!", (0, 14)),
+        ("caf\u00e9", "Cafe\u0301 bar", (0, 5)),
+        ("cafe\u0301", "at the caf\u00e9", (7, 11)),
+        ("top secret", "TOP\u2003\uff33ECRET", (0, 10)),
+        ("\u200bsecret", "secret", (0, 6)),
+    ],
+)
+def test_a_denied_word_is_found_behind_look_alike_characters(
+    evaluate: Evaluate, said: Said, word: str, output: str, place: tuple[int, int]
+) -> None:
+    result = evaluate("keywords_deny", {"word": word}, said(output))
+
+    assert result.failure_code is FailureCode.KEYWORD_DENIED
+    assert result.evidence == (Evidence("output", *place),)
+    assert "look-alike or invisible characters" in result.message
+    banned = evaluate("not_contains", {"text": word}, said(output))
+    assert banned.failure_code is FailureCode.NOT_CONTAINS_FAILED
+    assert banned.evidence == result.evidence
+
+
+@pytest.mark.parametrize(("word", "output"), [("\u200b", "hidden"), ("\u00ad", "caf\u00e9")])
+def test_invisible_characters_alone_are_looked_for_as_they_are(
+    evaluate: Evaluate, said: Said, word: str, output: str
+) -> None:
+    assert evaluate("keywords_deny", {"word": word}, said(output)).outcome is Outcome.PASSED
+    found = evaluate("keywords_deny", {"word": word}, said(output + word))
+    assert found.outcome is Outcome.FAILED
+
+
+def test_an_allowed_word_is_found_behind_them_too_and_a_demanded_text_is_not(
+    evaluate: Evaluate, said: Said
+) -> None:
+    output = said("caf\u00e9")
+    allowed = evaluate("keywords_allow", {"words": ["cafe\u0301"]}, output)
+    demanded = evaluate("contains", {"text": "cafe\u0301"}, output)
+    assert (allowed.outcome, demanded.outcome) == (Outcome.PASSED, Outcome.FAILED)

@@ -1,0 +1,91 @@
+"""A second look at texts: as Unicode's NFKC has them, and without characters that nobody sees.
+
+So a full-width digit is a digit, a no-break space is a space, an accent is the same whether it is a
+part of its letter or follows it, and a zero-width character within a word hides nothing. What is
+forbidden is looked for in a text as it is written, and in this form of it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["NormalForm", "normal_form", "plain_name"]
+
+_INVISIBLE = re.compile(
+    # Controls that are no white space.
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
+    # Unicode's Default_Ignorable_Code_Point: zero-width characters, soft hyphens, marks of
+    # direction, variation selectors, fillers, tags.
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+_MOST_MARKS = 30
+"""Characters that are composed with one another, at most; as in Unicode's Stream-Safe Text Format.
+To put marks in order takes a time that is quadratic in their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """A text in normal form; `places` holds the range of the written text behind each character."""
+
+    text: str
+    places: tuple[tuple[int, int], ...]
+
+    def written(self, start: int, end: int) -> tuple[int, int]:
+        """Return the range of the written text that a range of this one, of any length, is of."""
+        if start == end:
+            at = self.places[start][0] if start < len(self.places) else self.places[-1][1]
+            return at, at
+        return self.places[start][0], self.places[end - 1][1]
+
+
+@lru_cache(maxsize=16)
+def normal_form(text: str) -> NormalForm | None:
+    """Return the normal form of a text, None if it is the text itself or empty.
+
+    Takes time linear in the length of the text.
+    """
+    if text.isascii() and _INVISIBLE.search(text) is None:
+        return None
+    pieces, places = list[str](), list[tuple[int, int]]()
+    for start, end in _clusters(text):
+        piece = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text[start:end]))
+        pieces.append(piece)
+        places += [(start, end)] * len(piece)
+    found = "".join(pieces)
+    return None if found in (text, "") else NormalForm(found, tuple(places))
+
+
+def plain_name(name: str) -> str:
+    """Return a name without what a reader may not notice: case, invisible characters, margins."""
+    form = normal_form(name)
+    text = form.text if form is not None else _INVISIBLE.sub("", name)
+    return text.casefold().strip()
+
+
+def _clusters(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a text that are composed apart: a character with the marks after it."""
+    start = 0
+    for index, char in enumerate(text):
+        if index > start and (index - start >= _MOST_MARKS or not _joins(char)):
+            yield start, index
+            start = index
+    if text:
+        yield start, len(text)
+
+
+def _joins(char: str) -> bool:
+    """Tell whether a character may be composed with the one before it."""
+    if char < "\u00ad":
+        return False
+    is_vowel_or_final = "\u1160" <= char <= "\u11ff"  # of a Korean syllable
+    return (
+        is_vowel_or_final
+        or unicodedata.category(char).startswith("M")
+        or _INVISIBLE.match(char) is not None
+    )
