@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kindlm.checks.call_wording import described, written_arguments
+from kindlm.checks.doubtful_calls import undecided_for_a_name
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.tool_names import normalised
-from kindlm.checks.unnamed_calls import undecided_for_a_name
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
@@ -21,7 +21,7 @@ _MAX_LISTED = 5
 def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone.
 
-    A call without a name may be one: nobody knows.
+    A call without a name may be one, and so may one whose name looks like it: nobody knows.
     """
     tool: str = expectation.params["tool"]
     wanted = normalised(tool)
@@ -31,8 +31,8 @@ def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[Che
         if normalised(use.call.name) == wanted
     ]
     if not calls:
-        unnamed = undecided_for_a_name(expectation, tool, transcript.tool_uses)
-        return [unnamed or passed(expectation)]
+        doubt = undecided_for_a_name(expectation, tool, transcript.tool_uses, spelling=normalised)
+        return [doubt or passed(expectation)]
     index, use = calls[0]
     message = (
         f"{shown(tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "

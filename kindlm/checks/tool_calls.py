@@ -9,10 +9,10 @@ from typing import Any
 
 from kindlm.checks.call_counts import CallCount
 from kindlm.checks.call_wording import arguments_match, described, differences, written_arguments
+from kindlm.checks.doubtful_calls import doubtful_calls, undecided_for_a_name
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.tool_names import spelling_hint
-from kindlm.checks.unnamed_calls import undecided_for_a_name, unnamed_calls
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.json_schema_keywords import one_budget
 from kindlm.matching import mismatches
@@ -83,7 +83,8 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     they happen. Without `min` there is at least one, and one of them at the right time; with
     `min: 0` none at all is as good.
 
-    A call without a name may be one of the tool that was to come later (`before`), or one too many.
+    A call without a name, or whose name only looks like that of a tool, may be one of the tool that
+    was to come later (`before`), or one too many.
     """
     params, uses = expectation.params, transcript.tool_uses
     bounds = None if params.get("count") is None else CallCount.read(params["count"])
@@ -111,7 +112,7 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
     """No call of `tool`; with `argsMatch`, none whose arguments match it.
 
     Where arguments are no JSON object, nobody knows whether they are those that must not be; nor
-    whether a call without a name is one of the tool.
+    whether a call without a name, or whose name only looks like that of the tool, is one of it.
     """
     tool: str = expectation.params["tool"]
     wanted = expectation.params.get("argsMatch")
@@ -122,7 +123,9 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
     ]
     if not calls:
         unread = _unread(expectation, transcript.tool_uses)
-        unread = unread or undecided_for_a_name(expectation, tool, transcript.tool_uses)
+        unread = unread or undecided_for_a_name(
+            expectation, tool, transcript.tool_uses, arguments=wanted
+        )
         return [unread or passed(expectation)]
     index, use = calls[0]
     which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
@@ -153,7 +156,7 @@ def _unread(expectation: Expectation, uses: Sequence[ToolUse]) -> CheckResult | 
 def _too_early(
     expectation: Expectation, call: _Candidate, uses: Sequence[ToolUse]
 ) -> CheckResult | None:
-    """Return that an earlier call without a name may be of the tool that was to come later."""
+    """Return that an earlier call may be of the tool that was to come later, by its name."""
     later = expectation.params.get("before")
     if later is None:
         return None
@@ -166,8 +169,9 @@ def _may_be_more(
     calls: Sequence[_Candidate],
     uses: Sequence[ToolUse],
 ) -> CheckResult | None:
-    """Return that calls without a name may be too many, or too early for the first as expected."""
-    number = sum(call.is_meant for call in calls) + len(unnamed_calls(uses))
+    """Return that doubtful calls may be too many, or too early for the first as expected."""
+    number = sum(call.is_meant for call in calls)
+    number += len(doubtful_calls(expectation.params["tool"], uses))
     if bounds.high is not None and number > bounds.high:
         unnamed = undecided_for_a_name(expectation, expectation.params["tool"], uses)
         if unnamed is not None:

@@ -10,10 +10,10 @@ from typing import Any
 from kindlm.alignment import Assignment, Bounds, in_any_order, in_sequence
 from kindlm.checks.call_counts import CallCount
 from kindlm.checks.call_wording import arguments_match, written_arguments
+from kindlm.checks.doubtful_calls import undecided_for_a_name
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.trajectory_diff import Difference, Entry, Trajectory, found_differences
-from kindlm.checks.unnamed_calls import undecided_for_a_name
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
@@ -69,7 +69,8 @@ def trajectory(expectation: Expectation, transcript: Transcript) -> list[CheckRe
 
     With a count, `min` is 1 if it is not written (0 in a subset), and there is no `max` if none is
     written. Where others may be made, `max` bounds all calls that are what the entry asks for:
-    otherwise one more would just be another call. There, nobody knows with a call without a name.
+    otherwise one more would just be another call. There, a call without a name, or
+    whose name only looks like that of the entry, leaves it undecided.
     """
     mode = _Mode(expectation.params["mode"])
     rule, uses = _RULES[mode], transcript.tool_uses
@@ -84,10 +85,13 @@ def trajectory(expectation: Expectation, transcript: Transcript) -> list[CheckRe
     differences = found_differences(found)
     if differences:
         return [_mismatch(expectation, uses, differences)]
-    limited = next((entry for entry in entries if entry.bounds.high is not None), None)
-    if rule.others_allowed and limited is not None:
-        return [undecided_for_a_name(expectation, limited.tool, uses) or passed(expectation)]
-    return [passed(expectation)]
+    limited = [entry for entry in entries if entry.bounds.high is not None]
+    doubts = (
+        undecided_for_a_name(expectation, entry.tool, uses, arguments=entry.arguments)
+        for entry in limited
+        if rule.others_allowed
+    )
+    return [next(filter(None, doubts), None) or passed(expectation)]
 
 
 def _mismatch(
