@@ -91,7 +91,7 @@ class AgentTarget:
     `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
     `timeout_ms` is the time for one answer, that of the suite by default. With `verbose`, what is
     sent to it and comes back is logged. `model` is the one it is known to run, whose price counts
-    where it names none itself.
+    where it names none itself. With `reports_tools`, it reports every tool call that it makes.
     """
 
     id: str
@@ -103,15 +103,20 @@ class AgentTarget:
     timeout_ms: int | None = None
     verbose: bool = False
     model: str | None = None
+    reports_tools: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program that is the agent under test: its words, and the folder it runs in."""
+    """A program that is the agent under test: its words, and the folder it runs in.
+
+    With `reports_tools`, it reports every tool call that it makes.
+    """
 
     words: tuple[str, ...]
     directory: str
     env: Mapping[str, str] = field(default_factory=dict)
+    reports_tools: bool = False
 
 
 @dataclass(frozen=True, slots=True)

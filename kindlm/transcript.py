@@ -187,7 +187,8 @@ class Step:
     """One answer of the target within a turn. Latency is in milliseconds, of the answer alone.
 
     `reported` are numbers that an agent tells of its answer, by name. `recorded` tells that the
-    answer is one of an earlier run, and was paid for then.
+    answer is one of an earlier run, and was paid for then. `reports_tools` is whether tool calls
+    would be here if there had been any: always for a model, for an agent if its answer shows it.
     """
 
     text: str
@@ -199,6 +200,7 @@ class Step:
     model: str | None = None
     recorded: bool = False
     reported: Mapping[str, float] = field(default_factory=dict)
+    reports_tools: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +218,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A conversation with the target under test."""
+    """A conversation with the target under test.
+
+    `reports_tools` is set if the suite says that the target reports its tool calls.
+    """
 
     system: str | None = None
     turns: tuple[Turn, ...] = ()
+    reports_tools: bool = False
 
     @property
     def text(self) -> str:
@@ -235,6 +241,16 @@ class Transcript:
     def tool_uses(self) -> tuple[ToolUse, ...]:
         """All tool calls with their answers, in the order they were made."""
         return tuple(use for step in self.steps for use in step.tool_uses)
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether a tool call that is not here was not made.
+
+        The suite says so, or one of the answers shows that the target reports its calls. Without
+        any answer there is nothing to report.
+        """
+        steps = list(self.steps)
+        return self.reports_tools or not steps or any(step.reports_tools for step in steps)
 
     @property
     def usage(self) -> Usage:

@@ -54,6 +54,11 @@ Piece: TypeAlias = Mapping[str, Any] | str
 
 _SILENT = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
 _WHOLE = frozenset({"final_message", "message_complete"})
+_OF_THIS_FORMAT = (
+    *("token", "final_message", "message_complete", "usage"),
+    *("tool_call", "tool_result", "step_start", "step_complete", "step_narration"),
+)
+"""Events that show that the agent speaks this format, in which it tells of tool calls, too."""
 _TEXTS = ("text", "message", "content", "data", "delta")
 _IDS = ("id", "tool_call_id", "call_id", "toolCallId")
 _NAMES = ("name", "tool", "tool_name", "toolName")
@@ -91,10 +96,12 @@ class _Draft:
     has_unpriced: bool = False
     model: str | None = None
     lost: int = 0
+    knows_events: bool = False
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
         """Take one event."""
         kind, said = event.get("type"), _said(event)
+        self.knows_events = self.knows_events or kind in _OF_THIS_FORMAT
         match kind:
             case "token":
                 self.texts.append(_text(said, ("token", "text", "content"), number) or "")
@@ -127,6 +134,7 @@ class _Draft:
             bounded(self.usage),
             None if self.has_unpriced else _finite(self.cost_usd),
             self.model,
+            reports_tools=self.knows_events or None,
         )
         return Heard(told, lost_answers(self.lost))
 

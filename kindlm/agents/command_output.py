@@ -57,6 +57,11 @@ class CommandOutput:
     has_unreadable: bool = False
 
     @property
+    def speaks_protocol(self) -> bool:
+        """Whether it reported something in the way in which it reports tool calls, too."""
+        return bool(self.tool_uses) or self.output_json is not ABSENT
+
+    @property
     def answer(self) -> str:
         """What checks look at: the JSON answer as text if there is one, else the text."""
         return self.text if self.output_json is ABSENT else compact_json(self.output_json)
@@ -102,6 +107,7 @@ def printed_reply(raw: str, latency_ms: float) -> AgentReply:
         latency_ms=latency_ms,
         tool_uses=uses,
         warnings=warnings,
+        reports_tools=output.speaks_protocol,
     )
 
 

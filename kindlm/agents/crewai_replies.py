@@ -75,7 +75,15 @@ def read_crew(text: str) -> Heard:
     uses = with_ids(uses_together(uses, others, by_id=False))
     counts = _counts(value)
     usage = _usage(counts)
-    told = Told(answer or "", uses, usage, _cost(value, counts, tasks), read_model(value))
+    told = Told(
+        answer or "",
+        uses,
+        usage,
+        _cost(value, counts, tasks),
+        read_model(value),
+        reports_tools=any("tool" in task or "messages" in task for task in tasks)
+        or any("tool_used" in execution for execution in executions),
+    )
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
     warnings = (_NO_PARTS,) if is_total else ()
     return Heard(told, (*warnings, *lost_answers(lost)))

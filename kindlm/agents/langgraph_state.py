@@ -32,7 +32,13 @@ from kindlm.agents.reply_reading import (
     read_usage,
 )
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import read_tool_use, reported_calls, together, tool_answer
+from kindlm.agents.tool_entries import (
+    may_list_calls,
+    read_tool_use,
+    reported_calls,
+    together,
+    tool_answer,
+)
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolUse, Usage
 
@@ -41,6 +47,8 @@ __all__ = ["GraphReply", "Sent"]
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
 _NODE_TEXTS = ("running_summary", *_TEXTS)
+_STEPS = ("steps", "intermediate_steps")
+"""Where a state tells of tool calls beside its messages."""
 _TOOLS = ("tool", "tool_name", "name")
 _ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
 _RESULTS = ("output", "result", "response", "observation", "content")
@@ -74,10 +82,12 @@ class GraphReply:
     text: str | None = None
     is_interrupted: bool = False
     read: int = 0
+    has_steps: bool = False
 
     def add_state(self, state: Mapping[str, Any]) -> None:
         """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
         self._check(state)
+        self.has_steps = self.has_steps or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
         self.merging.add_all(messages)
         self._hear(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
@@ -126,6 +136,7 @@ class GraphReply:
             said.usage if usage == Usage() else usage,
             read_cost(self.about, self.steps),
             model,
+            reports_tools=self.read > 0 or self.has_steps or None,
         )
         warnings = []
         if self.is_interrupted:

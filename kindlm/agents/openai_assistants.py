@@ -225,6 +225,7 @@ class AssistantsAgent:
             usage=usage,
             model=read_model(run),
             warnings=(*_warnings(request), *call_warnings(uses)),
+            reports_tools=True,
         )
 
     def _over(self, run: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from kindlm.agents.reported_numbers import read_numbers
 from kindlm.agents.tool_entries import (
     CALL_KEYS,
     call_warnings,
+    has_place_for_calls,
     parts_text,
     read_tool_uses,
     reported_calls,
@@ -88,6 +89,7 @@ class Told:
     """What a reply says.
 
     `numbers` are what else it tells of itself, by name; `notes` what may be in it and was not read.
+    `reports_tools` is that of `AgentReply`.
     """
 
     text: str
@@ -97,6 +99,7 @@ class Told:
     model: str | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    reports_tools: bool | None = None
 
 
 def read_reply(value: Any, reading: Reading) -> Told:
@@ -128,6 +131,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
         model=read_model(value),
         numbers=read_numbers(value),
         notes=() if reading.tool_calls_path else unread_calls(value),
+        reports_tools=has_place_for_calls(value, reading.tool_calls_path) or None,
     )
 
 
@@ -145,6 +149,7 @@ def agent_reply(
         model=told.model,
         warnings=(*warnings, *told.notes, *call_warnings(told.tool_uses)),
         reported=told.numbers,
+        reports_tools=told.reports_tools,
     )
 
 

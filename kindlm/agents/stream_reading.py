@@ -28,6 +28,7 @@ from kindlm.agents.tool_entries import (
     call_entries,
     completed_entry,
     entries_again,
+    has_place_for_calls,
     is_of_tool,
     read_tool_use,
     read_tool_uses,
@@ -74,6 +75,7 @@ class _Draft:
     model: str | None = None
     broken: UnreadableReply | None = None
     has_objects: bool = False
+    has_place_for_calls: bool = False
     ends_broken: bool = False
 
     def add(self, event: Event, number: int) -> None:
@@ -99,8 +101,14 @@ class _Draft:
         """
         if self.broken is not None and (self.has_objects or self.ends_broken):
             raise self.broken
-        uses = read_tool_uses(self._told())
-        return Told("".join(self.texts), uses, self.usage, self.cost_usd, self.model)
+        return Told(
+            "".join(self.texts),
+            read_tool_uses(self._told()),
+            self.usage,
+            self.cost_usd,
+            self.model,
+            reports_tools=self.has_place_for_calls or None,
+        )
 
     def _add_object(self, value: Mapping[str, Any]) -> None:
         self.texts.append(_piece(value, self.reading))
@@ -117,6 +125,8 @@ class _Draft:
 
     def _add_calls(self, value: Mapping[str, Any]) -> None:
         path = self.reading.tool_calls_path
+        if has_place_for_calls(value, path) or _is_of_known_api(value):
+            self.has_place_for_calls = True
         if path is None:
             whole = reported_calls(value, None)
         else:
@@ -176,6 +186,13 @@ class _Draft:
             piece = function.get(name) if isinstance(function, dict) else None
             if isinstance(piece, str):
                 call["function"][name] += piece
+
+
+def _is_of_known_api(event: Mapping[str, Any]) -> bool:
+    """Tell whether an event is one of OpenAI's API or of Anthropic's, which tell of tool calls."""
+    kind = event.get("type")
+    is_anthropic = isinstance(kind, str) and kind.startswith(("message_", "content_block_"))
+    return is_anthropic or isinstance(lookup(event, "choices[0].delta"), dict)
 
 
 def _piece(value: Mapping[str, Any], reading: Reading) -> str:

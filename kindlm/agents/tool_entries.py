@@ -29,7 +29,9 @@ __all__ = [
     "completed_entry",
     "entries_again",
     "failed_tool",
+    "has_place_for_calls",
     "is_of_tool",
+    "may_list_calls",
     "parts_text",
     "read_tool_use",
     "read_tool_uses",
@@ -68,6 +70,12 @@ _MAYBE = ("actions", "invocations", "calls", "tool_results", "toolResults")
 
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 """Where such lists stand besides the reply itself and the message of its first choice."""
+
+_SHOWING = frozenset({*_LISTS, *_USED, *_PAIRS})
+"""Names that show that an agent reports its tool calls, even if there are none."""
+
+_CHAT_MESSAGE = "choices[0].message"
+"""A message as OpenAI has it, which leaves out what it does not have."""
 
 _SINGLES = ("function_call", "functionCall", "tool_call", "toolCall")
 """One call, as OpenAI had it before there were lists of them."""
@@ -196,6 +204,29 @@ def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call of a part; tools of the provider are named by its type alone."""
     name = part.get("name") or str(part["type"]).removesuffix("_call")
     return {**part, "name": name, "id": part.get("call_id") or part.get("id")}
+
+
+def has_place_for_calls(value: Any, path: str | None) -> bool:
+    """Tell whether the form of a reply shows that it would list tool calls if there were any.
+
+    It does if the user says where they are (`path`), if one of the usual lists is there, even
+    empty, or if it is a reply of OpenAI's or Anthropic's API.
+    """
+    if path is not None:
+        return True
+    if not isinstance(value, dict):
+        return False
+    if may_list_calls(value.get(_STEPS)) or parts_text(value) is not None:
+        return True
+    if isinstance(lookup(value, _CHAT_MESSAGE), dict):
+        return True
+    parts = (value, *map(value.get, _HOLDERS))
+    return any(isinstance(part, dict) and not part.keys().isdisjoint(_SHOWING) for part in parts)
+
+
+def may_list_calls(steps: Any) -> bool:
+    """Tell whether steps are those of tools, as far as there are any: an agent may tell texts."""
+    return steps == [] or _may_be_calls(steps)
 
 
 def together(*lists: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

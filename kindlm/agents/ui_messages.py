@@ -111,7 +111,14 @@ class _Draft:
         uses = tuple(_use(call_id, call) for call_id, call in self.calls.items())
         usage = read_usage({"usage": self.about.get("totalUsage"), **self.about})
         text = "\n\n".join(filter(None, parts))
-        told = Told(text, uses, usage, read_cost(self.about), read_model(self.about))
+        told = Told(
+            text,
+            uses,
+            usage,
+            read_cost(self.about),
+            read_model(self.about),
+            reports_tools=True,
+        )
         unanswered = self.waits and any(call.response is None for call in self.calls.values())
         return Heard(told, (_WAITS,) if unanswered else ())
 

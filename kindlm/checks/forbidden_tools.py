@@ -17,7 +17,7 @@ __all__ = ["forbidden_tool"]
 _MAX_LISTED = 5
 
 
-@check("forbidden_tool")
+@check("forbidden_tool", about_tools=True)
 def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone.
 

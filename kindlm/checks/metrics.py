@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
+from kindlm.checks.unreported_calls import HOW_TO_REPORT
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript
@@ -49,6 +50,10 @@ def _latency(transcript: Transcript) -> float | None:
     return round(transcript.latency_ms, 3) if answered else None
 
 
+def _tool_calls(transcript: Transcript) -> float | None:
+    return len(transcript.tool_uses) if transcript.shows_tools else None
+
+
 KNOWN_METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         "latency": _latency,
@@ -56,9 +61,9 @@ KNOWN_METRICS: Mapping[str, Metric] = MappingProxyType(
         "tokens": _total("tokens", _tokens),
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
         "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
-        "tool_calls": lambda transcript: len(transcript.tool_uses),
+        "tool_calls": _tool_calls,
         # What EvalView calls a step is a call of a tool.
-        "steps": lambda transcript: len(transcript.tool_uses),
+        "steps": _tool_calls,
     }
 )
 """What is known of any execution: latency in milliseconds, cost in US dollars, and counts.
@@ -101,6 +106,8 @@ def _reported(name: str, transcript: Transcript) -> float | None:
 
 
 def _unknown(name: str, *, is_known: bool) -> str:
+    if KNOWN_METRICS.get(name) is _tool_calls:
+        return f"The metric {shown(name)} is not known. {HOW_TO_REPORT}."
     if is_known:
         return f"The metric {shown(name)} is not known: the target did not report it."
     names = ", ".join(KNOWN_METRICS)

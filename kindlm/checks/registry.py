@@ -35,28 +35,34 @@ Slow: TypeAlias = Callable[[Expectation, Transcript], bool]
 class Check:
     """A check and the kind of expectation it serves; exactly one of the functions is set.
 
-    `slow` says when the pure function can take long; None means never.
+    `slow` says when the pure function can take long; None means never. One that is `about_tools`
+    passes only where a tool call would have been seen.
     """
 
     kind: str
     pure: PureCheck | None = None
     asking: AskingCheck | None = None
     slow: Slow | None = None
+    about_tools: bool = False
 
 
-def check(kind: str, *, slow: Slow | None = None) -> Callable[[PureCheck | AskingCheck], Check]:
+def check(
+    kind: str, *, slow: Slow | None = None, about_tools: bool = False
+) -> Callable[[PureCheck | AskingCheck], Check]:
     """Make a function the check of all expectations of a kind.
 
     Args:
         kind: the kind of expectations.
         slow: says for which of them, and on which transcripts, a pure function can take so long
             that it has to run beside the event loop. It is then called in another thread.
+        about_tools: whether it demands something of the tool calls that were made. It is undecided
+            instead of passed if nothing shows that the target reports its calls.
     """
 
     def decorate(function: PureCheck | AskingCheck) -> Check:
         if inspect.iscoroutinefunction(function):
-            return Check(kind, asking=function)
-        return Check(kind, pure=cast(PureCheck, function), slow=slow)
+            return Check(kind, asking=function, about_tools=about_tools)
+        return Check(kind, pure=cast(PureCheck, function), slow=slow, about_tools=about_tools)
 
     return decorate
 

@@ -14,6 +14,7 @@ from kindlm.checks.registry import Check, discover
 from kindlm.checks.results import skipped, undecided
 from kindlm.checks.taken_out import undecided_for_a_secret
 from kindlm.checks.turn_evidence import in_conversation
+from kindlm.checks.unreported_calls import unless_unreported
 from kindlm.json_schema_keywords import Budget, one_budget
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
@@ -63,8 +64,7 @@ class CheckRunner:
             results = await self._results(check, expectation, seen, context)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             return [_crash(expectation, error)]
-        placed = in_conversation(results, expectation, transcript)
-        return placed or [_crashed(expectation, "The check gave no result.")]
+        return _placed(check, expectation, transcript, seen, results)
 
     def evaluate_now(
         self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
@@ -87,8 +87,7 @@ class CheckRunner:
             results = check.pure(expectation, seen)
         except Exception as error:  # noqa: BLE001 - as above
             return [_crash(expectation, error)]
-        placed = in_conversation(results, expectation, transcript)
-        return placed or [_crashed(expectation, "The check gave no result.")]
+        return _placed(check, expectation, transcript, seen, results)
 
     async def _results(
         self,
@@ -122,12 +121,29 @@ class CheckRunner:
             raise
 
 
+def _placed(
+    check: Check,
+    expectation: Expectation,
+    transcript: Transcript,
+    seen: Transcript,
+    results: Sequence[CheckResult],
+) -> list[CheckResult]:
+    """Return results as they count in the whole conversation; the check has `seen` some of it."""
+    if check.about_tools:
+        results = unless_unreported(expectation, seen, results)
+    placed = in_conversation(results, expectation, transcript)
+    return placed or [_crashed(expectation, "The check gave no result.")]
+
+
 def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
     """Return what an expectation looks at: all, all up to its turn, or that turn by itself."""
     if expectation.turn is None:
         return transcript
     seen = transcript.prefix(expectation.turn)
-    return replace(seen, turns=seen.turns[-1:]) if expectation.alone else seen
+    if not expectation.alone:
+        return seen
+    # What an earlier answer shows of the agent holds for this one.
+    return replace(seen, turns=seen.turns[-1:], reports_tools=seen.shows_tools)
 
 
 def _crash(expectation: Expectation, error: Exception) -> CheckResult:

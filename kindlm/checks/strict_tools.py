@@ -20,7 +20,7 @@ _CODES = {
 }
 
 
-@check("tool_strict")
+@check("tool_strict", about_tools=True)
 def tool_strict(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call had a problem; the code is that of the first one.
 

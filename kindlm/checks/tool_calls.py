@@ -66,7 +66,7 @@ def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
     return expectation.params.get("argsSchema") is not None
 
 
-@check("tool_called", slow=_has_schema)
+@check("tool_called", slow=_has_schema, about_tools=True)
 def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """Some call of `tool` satisfies all other parts together.
 
@@ -107,7 +107,7 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     return [_missing(expectation, params["tool"], uses)]
 
 
-@check("tool_not_called")
+@check("tool_not_called", about_tools=True)
 def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call of `tool`; with `argsMatch`, none whose arguments match it.
 

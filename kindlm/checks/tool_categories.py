@@ -12,7 +12,7 @@ from kindlm.wording import bounded, shown
 __all__ = ["tool_category"]
 
 
-@check("tool_category")
+@check("tool_category", about_tools=True)
 def tool_category(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """Some tool of a category was called.
 

@@ -41,7 +41,7 @@ class SequenceProgress:
     missing: str | None = None
 
 
-@check("tool_sequence")
+@check("tool_sequence", about_tools=True)
 def tool_sequence(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The tools were called in a sequence; the score is how much of it was.
 

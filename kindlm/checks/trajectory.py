@@ -53,7 +53,7 @@ _RULES = {
 }
 
 
-@check("trajectory")
+@check("trajectory", about_tools=True)
 def trajectory(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The calls of all tools agree with a list of expected ones.
 

@@ -64,6 +64,9 @@ class AgentConfig(Section):
     password or key in it belongs into the environment: it is refused where it is written out."""
     timeout_ms: Maybe[Milliseconds] = Field(default=None, examples=[120_000])
     """Milliseconds for one answer; those of `defaults.timeoutMs` by default."""
+    reports_tools: Maybe[bool] = Field(default=None, examples=[True])
+    """It reports every tool call that it makes. Checks of calls that were not made need this where
+    its answers do not show it: see [Agents](agents.md)."""
     verbose: bool = Field(default=False, examples=[True])
     """Write what is sent to it and what comes back into the log."""
     headers: dict[str, str] = Field(

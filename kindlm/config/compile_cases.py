@@ -102,7 +102,7 @@ class CaseCompiler:
             return None
         # Split first: a variable is one argument, or a part of one, whatever is in it.
         words = tuple(render(word, variables) for word in compile_words(test.command))
-        return Command(words, str(self.folder))
+        return Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
 
     def _prompt(self, test: TestConfig, variables: Mapping[str, str]) -> Prompt:
         if test.prompt is None:

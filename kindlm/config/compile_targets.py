@@ -72,6 +72,7 @@ def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
         options=options,
         timeout_ms=config.timeout_ms,
         verbose=config.verbose,
+        reports_tools=bool(config.reports_tools),
     )
 
 

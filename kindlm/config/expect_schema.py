@@ -43,7 +43,7 @@ class OutputConfig(Section):
     contains: list[str] = Field(default=[], examples=[["refund", "REF-5678"]])
     """Texts that must all be in the output; case does not matter."""
     not_contains: list[str] = Field(default=[], examples=[["error", "undefined"]])
-    """Texts of which none may be in the output; case does not matter."""
+    """Texts of which none may be in the output or in its normal form; case does not matter."""
     max_length: Maybe[Annotated[int, Field(gt=0), WHOLE]] = Field(default=None, examples=[500])
     """Most characters the output may have."""
 
@@ -138,7 +138,8 @@ class ToolCallConfig(Section):
     """Name of the tool."""
     should_not_call: bool = Field(default=False, examples=[True])
     """The tool must not be called; with `argsMatch`: not with such arguments. A call whose
-    arguments are no JSON object leaves that undecided."""
+    arguments are no JSON object leaves that undecided, and so does an agent that does not show that
+    it reports its tool calls."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that must be there; more are allowed, at every level."""
     args_schema: Maybe[Text] = Field(default=None, examples=["schemas/lookup.json"])
@@ -232,7 +233,8 @@ class ExpectConfig(Section):
     output: Maybe[OutputConfig] = Field(default=None, examples=[{"contains": ["refund"]}])
     """The final text."""
     guardrails: Maybe[GuardrailsConfig] = Field(default=None, examples=[{"pii": {}}])
-    """What must never happen."""
+    """What must never happen. Texts are looked at as they are written and in their normal form:
+    NFKC, without invisible characters."""
     judge: list[JudgeConfig] = Field(default=[])
     """Criteria that a model judges."""
     tool_calls: list[ToolCallConfig] = Field(default=[])

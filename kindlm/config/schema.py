@@ -132,7 +132,7 @@ class TestConfig(Section):
     name: Text = Field(examples=["refunds-a-double-charge"])
     """Name of the test; unique in the suite."""
     prompt: Maybe[Text] = Field(default=None, examples=["support"])
-    """A key of `prompts`. Required unless there is a `command`."""
+    """A key of `prompts`. Required, unless there is a `command`: then it is an error."""
     vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
     """Variables for the prompt, the conversation and the command."""
     vars_from: Maybe[Text] = Field(
@@ -152,6 +152,9 @@ class TestConfig(Section):
     `{"kindlm": "output_json", "value"}`; a line that is nearly one of these stays text, gets a
     warning, and may be a call that a test forbids: such a test is undecided. A call whose
     `arguments` are no object gets a warning and counts as a call."""
+    reports_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
+    """The `command` reports every tool call that it makes, so that one that it did not report was
+    not made. A line of its output that is a report shows that, too."""
     models: Maybe[list[str]] = Field(default=None, examples=[["gpt"]])
     """Ids of the models and agents it runs on. By default all agents, or all models if there are no
     agents."""

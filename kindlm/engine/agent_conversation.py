@@ -77,7 +77,7 @@ class AgentConversation:
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
-        self._transcript = Transcript(system_text(case))
+        self._transcript = Transcript(system_text(case), reports_tools=target.reports_tools)
         self._warnings: dict[str, None] = {}
         self._error: KindlmError | None = None
 
@@ -163,6 +163,7 @@ class AgentConversation:
             model=reply.model,
             recorded=reply.recorded is not None,
             reported=reply.reported,
+            reports_tools=bool(reply.reports_tools),
         )
         self._transcript = self._transcript.with_step(step)
         self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))
@@ -209,6 +210,7 @@ class AgentConversation:
                 **facts,
                 tool_calls=[_tool_call(placed) for placed in uses],
                 reported=json_text(reply.reported) if reply.reported else None,
+                reports_tools=reply.reports_tools,
             )
         )
         _log.debug(

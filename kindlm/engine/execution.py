@@ -59,7 +59,7 @@ from kindlm.ports import (
     SimulatorFactory,
     TranscriptSource,
 )
-from kindlm.suite import Script
+from kindlm.suite import AgentTarget, Command, Script
 from kindlm.transcript import Message, Transcript
 
 __all__ = ["Doers", "callee", "run_execution"]
@@ -111,7 +111,10 @@ async def run_execution(
     if isinstance(held, NothingHeld):
         return await skip_execution(execution, doers.recorder, attempt=attempt, reason=held.reason)
     if held is not None:
-        held = replace(held, transcript=held.transcript.from_record())
+        past, agent = held.transcript.from_record(), _agent(execution)
+        # What the suite says of the agent now counts: that is no answer of its own.
+        says_so = agent is not None and agent.reports_tools
+        held = replace(held, transcript=replace(past, reports_tools=says_so))
     name = execution.case.name
     with about_execution(subject(execution, attempt), name, execution.target), _guarded(execution):
         finished = await _Attempt(execution, doers, attempt, reserved, held).run(may_rerun)
@@ -140,6 +143,12 @@ def callee(execution: Execution) -> Callee | None:
     if model is not None:
         return suite.providers[model.provider]
     return execution.case.agent or suite.agents[target]
+
+
+def _agent(execution: Execution) -> AgentTarget | Command | None:
+    """Return the agent, or the program that is the agent, of an execution; None on a model."""
+    case = execution.case
+    return case.command or case.agent or execution.suite.suite.agents.get(execution.target)
 
 
 class _Attempt:
@@ -291,7 +300,8 @@ class _Attempt:
         case, doers = self._case, self._doers
         if case.fault is not None:
             return Err(case.fault)
-        target = case.command or case.agent or self._suite.agents[self._execution.target]
+        target = _agent(self._execution)
+        assert target is not None, "only agents are talked to"
         recorded = None if self._answers is None else self._answers.agent()
         agent = doers.agents(target) if recorded is None else Ok(recorded)
         if isinstance(agent, Err):

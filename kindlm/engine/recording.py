@@ -127,6 +127,8 @@ def as_recorded(reply: Reply) -> Reply:
     else:
         changes["raw"] = None if reply.raw is None else scrub(reply.raw)
         changes["reported"] = json_as_recorded(dict(reply.reported))
+        shown = reply.reports_tools
+        changes["reports_tools"] = bool(reply.tool_uses) if shown is None else shown
         changes["tool_uses"] = tuple(
             replace(
                 use,

@@ -62,7 +62,7 @@ class HeldVoice:
 
     def __init__(self, held: HeldConversation) -> None:
         self._held = held
-        self._said = Transcript(held.transcript.system)
+        self._said = replace(held.transcript, turns=())
         self._error: KindlmError | None = None
 
     @property
@@ -327,6 +327,7 @@ def _reply(step: Step, body: str | None, source: str) -> AgentReply:
         usage=step.usage,
         model=step.model,
         reported=step.reported,
+        reports_tools=step.reports_tools,
         recorded=Provenance(source, step.cost),
     )
 

@@ -159,6 +159,11 @@ class AgentReplied(CallAnswered):
     reported: Authored | None = Field(
         default=None, description="numbers that it told of its answer, by name, as JSON"
     )
+    reports_tools: bool | None = Field(
+        default=None,
+        description="whether the answer shows that the agent reports its tool calls: it holds one,"
+        " or its form has a place for them; null in events of earlier versions",
+    )
 
 
 class AgentFailed(CallFailed):

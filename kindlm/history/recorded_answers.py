@@ -30,7 +30,8 @@ __all__ = [
 _REPLY = """
 SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_reason,
        c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.cost_source,
-       c.recorded_in, c.cost_then_usd, c.warnings, c.reported_ref, n.body AS reported
+       c.recorded_in, c.cost_then_usd, c.warnings, c.reported_ref, n.body AS reported,
+       c.reports_tools
   FROM provider_calls c
   JOIN contents t ON t.ref = c.text_ref
   LEFT JOIN contents n ON n.ref = c.reported_ref
@@ -113,7 +114,10 @@ def read_agent_reply(db: sqlite3.Connection, key: CallKey) -> AgentReply | None:
         numbers = numbers_of(row)
     except PurgedError:
         return None
-    return AgentReply(raw=None, tool_uses=uses, reported=numbers, **_facts(row))
+    shows = bool(row["reports_tools"])
+    return AgentReply(
+        raw=None, tool_uses=uses, reported=numbers, reports_tools=shows, **_facts(row)
+    )
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:

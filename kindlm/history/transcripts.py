@@ -65,7 +65,7 @@ _CALLS = """
 SELECT c.call, c.try, c.purpose, c.status, c.messages, t.body AS text, c.tool_calls,
        c.finish_reason, c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms,
        c.cost_usd, c.cost_source, c.recorded_in, c.cost_then_usd, c.reported_ref,
-       n.body AS reported
+       n.body AS reported, c.reports_tools
   FROM provider_calls c
   LEFT JOIN contents t ON t.ref = c.text_ref
   LEFT JOIN contents n ON n.ref = c.reported_ref
@@ -231,6 +231,7 @@ def _step(
         model=call["reported_model"],
         recorded=call["recorded_in"] is not None,
         reported=numbers_of(call),
+        reports_tools=bool(call["reports_tools"]),
     )
 
 

@@ -39,6 +39,8 @@ class AgentReply:
 
     `reported` are numbers that it tells of its answer, by name. `recorded` is set if the answer is
     one of an earlier run; `raw` is then None unless a script may ask for it, and it is still kept.
+    `reports_tools` is whether the form of the answer has a place for tool calls, even if it is
+    empty. With None, an answer shows that by a call that it holds.
     """
 
     text: str
@@ -51,6 +53,7 @@ class AgentReply:
     warnings: tuple[str, ...] = ()
     recorded: Provenance | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
+    reports_tools: bool | None = None
 
 
 class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it

@@ -83,9 +83,21 @@ def _responded(event: RecordedEvent) -> Iterator[Operation]:
             "cost_then_usd": data.get("cost_then_usd"),
             "raw_ref": text_ref(data, "raw"),
             "reported_ref": text_ref(data, "reported"),
+            "reports_tools": _reports_tools(event),
             "warnings": json_column(data.get("warnings", [])),
         },
     )
+
+
+def _reports_tools(event: RecordedEvent) -> bool:
+    """Whether tool calls would be in the answer: always of a model, of an agent if that is shown.
+
+    Earlier versions did not record it: there, only a call shows it.
+    """
+    if event.type != "agent.replied":
+        return True
+    shown: bool | None = event.data.get("reports_tools")
+    return bool(event.data.get("tool_calls")) if shown is None else shown
 
 
 def _failed(event: RecordedEvent) -> Iterator[Operation]:
@@ -109,7 +121,7 @@ def _failed(event: RecordedEvent) -> Iterator[Operation]:
 
 PROVIDER_CALLS = Projection(
     name="provider_calls",
-    version=3,
+    version=4,
     tables=(
         Table(
             "provider_calls",
@@ -148,6 +160,7 @@ PROVIDER_CALLS = Projection(
                 "retry_in_ms": "REAL",
                 "raw_ref": "TEXT",
                 "reported_ref": "TEXT",
+                "reports_tools": "INTEGER",
                 "warnings": "TEXT",
             },
             primary_key=("execution", "attempt", "call"),

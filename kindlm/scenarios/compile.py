@@ -155,12 +155,15 @@ def _config_text(
 
 
 def _recordable(agent: AgentTarget) -> dict[str, Any]:
+    # Left out where nothing is said, so that earlier hashes hold.
+    declared = {"reportsTools": True} if agent.reports_tools else {}
     return {
         "name": agent.id,
         "type": agent.adapter,
         "url": agent.endpoint,
         "headers": hide_headers(agent.headers),
         "options": hide_in_options(agent.options),
+        **declared,
     }
 
 

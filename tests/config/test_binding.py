@@ -158,7 +158,7 @@ def test_the_published_schema_marks_extensions() -> None:
         for part in ("TestConfig", "ExpectConfig", "ToolAnswerConfig")
     )  # fmt: skip
     assert test == {
-        "varsFrom", "command", "conversation", "strictTools", "passRate", "maxTurns"
+        "varsFrom", "command", "reportsTools", "conversation", "strictTools", "passRate", "maxTurns"
     }  # fmt: skip
     assert expect == {"trajectory", "latency", "cost"}
     assert answer == {"fault", "setState", "delayMs", "whenState", "sequence"}

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kindlm.config.target_schema import ServeConfig
 from kindlm.config.values import refuse
-from kindlm.formats.evalview.expected_schema import EvalviewSection, Number, Positive
+from kindlm.formats.evalview.expected_schema import Boolean, EvalviewSection, Number, Positive
 from kindlm.formats.evalview.schema import HeadersConfig, ScoreWeights
 
 __all__ = ["PACE", "JudgeConfig", "ProjectConfig"]
@@ -102,6 +102,9 @@ class ProjectConfig(EvalviewSection):
     """The model that judges; without one nothing is judged."""
     tool_categories: dict[str, list[str]] | None = None
     """Categories of tools, beside those that are built in or instead of them."""
+    reports_tools: Boolean | None = None
+    """The agents report every tool call that they make: an extension. A case may say otherwise, in
+    its `adapter_config`."""
     serve: list[ServeConfig] | None = None
     """Programs that are started before the cases: an extension. Its keys are those of
     [`serve` in kindlm.yaml](configuration.md#serve)."""

@@ -218,6 +218,9 @@ class AdapterConfig(EvalviewSection):
     """`config` of a run of LangGraph's platform."""
     model: str | None = None
     """The model that is called."""
+    reports_tools: Boolean | None = None
+    """The agent reports every tool call that it makes: an extension. Checks of calls that were not
+    made need this where its answers do not show it."""
 
 
 class ChecksConfig(EvalviewSection):

@@ -101,6 +101,9 @@ def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> Agen
         timeout_ms=None if settings.timeout is None else max(1, round(settings.timeout * 1000)),
         verbose=bool(settings.verbose),
         model=_model_behind(case, config),
+        reports_tools=bool(
+            config.reports_tools if settings.reports_tools is None else settings.reports_tools
+        ),
     )
 
 

@@ -1,0 +1,114 @@
+"""Whether an answer shows that its agent reports tool calls, where it holds none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kindlm.agents.agent_events import hear
+from kindlm.agents.command_output import printed_reply
+from kindlm.agents.crewai_replies import read_crew
+from kindlm.agents.langgraph_replies import read_value
+from kindlm.agents.langgraph_state import Sent
+from kindlm.agents.reply_reading import Reading, read_reply
+from kindlm.agents.sse import parse_events
+from kindlm.agents.stream_reading import read_stream
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "shown"),
+    [
+        ("Done.", None, False),
+        ({"response": "Done."}, None, False),
+        ({"response": "Done.", "steps": ["thought", "wrote"]}, None, False),
+        ({"response": "Done.", "steps": 2}, None, False),
+        ({"response": "Done.", "tool_calls": []}, None, True),
+        ({"response": "Done.", "tool_calls": None}, None, True),
+        ({"response": "Done.", "tool_calls": [{"name": "lookup"}]}, None, True),
+        ({"response": "Done.", "steps": []}, None, True),
+        ({"choices": [{"message": {"role": "assistant", "content": "Done."}}]}, None, True),
+        ({"response": "Done.", "data": {}}, "data.calls", True),
+    ],
+)
+def test_json_shows_it_by_a_place_for_calls(value, path, shown):
+    told = read_reply(value, Reading(tool_calls_path=path))
+    assert bool(told.reports_tools or told.tool_uses) is shown
+
+
+@pytest.mark.parametrize(
+    ("events", "shown"),
+    [
+        (["Do", "ne."], False),
+        ([{"text": "Do"}, {"text": "ne."}], False),
+        ([{"text": "Done.", "tool_calls": []}], True),
+        ([{"choices": [{"delta": {"content": "Done."}}]}], True),
+        (
+            [
+                {"type": "content_block_delta", "index": 0, "delta": {"text": "Done."}},
+                {"type": "message_stop"},
+            ],
+            True,
+        ),
+    ],
+)
+def test_a_stream_shows_it_by_the_events_of_an_api_that_has_calls(events, shown):
+    frames = (event if isinstance(event, str) else json.dumps(event) for event in events)
+    text = "".join(f"data: {frame}\n\n" for frame in frames) + "data: [DONE]\n\n"
+    assert bool(read_stream(parse_events(text), Reading()).reports_tools) is shown
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["Done."], False),
+        ([{"text": "Done."}], False),
+        ([{"type": "reply", "text": "Done."}], False),
+        ([{"type": "token", "token": "Done."}], True),
+        ([{"type": "final_message", "text": "Done."}], True),
+    ],
+)
+def test_events_show_it_by_their_types(pieces, shown):
+    assert bool(hear(pieces).told.reports_tools) is shown
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"result": "Done."}, False),
+        ({"result": "Done.", "tasks_output": [{"raw": "Done."}]}, False),
+        ({"result": "Done.", "tasks_output": [{"raw": "Done.", "messages": []}]}, True),
+        ({"result": "Done.", "tasks": [{"tool": None, "output": "Done."}]}, True),
+        ({"result": "Done.", "agent_executions": [{"tool_used": "lookup"}]}, True),
+    ],
+)
+def test_a_crew_shows_it_by_tools_or_messages_of_its_tasks(answer, shown):
+    # That a task was done, which counts as the call of `crew_task`, says nothing of its tools.
+    assert read_crew(json.dumps(answer)).told.reports_tools is shown
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ({"output": "Done."}, False),
+        ({"output": "Done.", "steps": ["planned"]}, False),
+        ({"output": "Done.", "intermediate_steps": []}, True),
+        ({"messages": [{"type": "ai", "content": "Done."}]}, True),
+    ],
+)
+def test_a_graph_shows_it_by_messages_or_steps(state, shown):
+    heard = read_value(json.dumps(state), Sent("Refund A1."))
+    assert bool(heard.told.reports_tools) is shown
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("Done.", False),
+        ('{"kindlm": "tool_calls"}', False),
+        ('{"kindlm": "output_json", "value": null}', True),
+        ('Done.\n{"kindlm": "tool_call", "name": "lookup"}', True),
+    ],
+)
+def test_a_command_shows_it_by_a_report(printed, shown):
+    assert printed_reply(printed, 1.0).reports_tools is shown

@@ -1,0 +1,95 @@
+"""Checks of tool calls on agents that may have called tools that nobody saw."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kindlm.checks import CheckRunner
+from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.ports import CheckContext
+from kindlm.suite import Expectation
+from kindlm.transcript import Step, ToolUse, Transcript, Turn
+
+Evaluate = Callable[..., CheckResult]
+Used = Callable[..., ToolUse]
+
+SILENT = Transcript(turns=(Turn("Refund A1.", (Step("Done.", reports_tools=False),)),))
+SHOWN = Transcript(turns=(Turn("Refund A1.", (Step("Done.", reports_tools=True),)),))
+
+NOTHING_CALLED: list[tuple[str, dict[str, Any]]] = [
+    ("tool_not_called", {"tool": "refund"}),
+    ("tool_not_called", {"tool": "refund", "argsMatch": {"id": "A1"}}),
+    ("tool_called", {"tool": "refund", "count": {"min": 0, "max": 1}}),
+    ("tool_called", {"tool": "refund", "count": {"max": 0}}),
+    ("trajectory", {"mode": "subset", "calls": [{"tool": "lookup"}]}),
+    ("trajectory", {"mode": "unordered", "calls": []}),
+    ("trajectory", {"mode": "strict", "calls": []}),
+    ("trajectory", {"mode": "superset", "calls": [{"tool": "x", "count": {"min": 0, "max": 1}}]}),
+    ("forbidden_tool", {"tool": "refund"}),
+    ("tool_sequence", {"sequence": [], "mode": "exact"}),
+    ("tool_strict", {}),
+    ("metric", {"metric": "tool_calls", "value": 0, "tolerance": 0}),
+    ("metric", {"metric": "steps", "value": 0, "tolerance": 0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "params"), NOTHING_CALLED)
+def test_a_check_passes_for_want_of_calls_only_where_calls_would_be_seen(
+    evaluate: Evaluate, kind: str, params: dict[str, Any]
+) -> None:
+    assert evaluate(kind, params, SHOWN).outcome is Outcome.PASSED
+
+    result = evaluate(kind, params, SILENT)
+
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert result.failure_code is FailureCode.ASSERTION_EVAL_ERROR
+    for way_out in ("reportsTools: true", "tool_calls", "toolCallsPath"):
+        assert way_out in result.message
+
+
+@pytest.mark.parametrize(("kind", "params"), NOTHING_CALLED)
+def test_what_the_suite_says_of_the_agent_counts(
+    evaluate: Evaluate, kind: str, params: dict[str, Any]
+) -> None:
+    declared = replace(SILENT, reports_tools=True)
+    assert evaluate(kind, params, declared).outcome is Outcome.PASSED
+
+
+def test_a_demanded_call_that_nobody_saw_fails_and_says_that_none_may_be_seen(
+    evaluate: Evaluate,
+) -> None:
+    result = evaluate("tool_called", {"tool": "refund"}, SILENT)
+    assert (result.outcome, result.failure_code) == (Outcome.FAILED, FailureCode.TOOL_CALL_MISSING)
+    assert "reportsTools: true" in result.message
+    assert "reportsTools" not in evaluate("tool_called", {"tool": "refund"}, SHOWN).message
+
+
+def test_one_answer_that_shows_it_is_enough_for_those_after_it(used: Used) -> None:
+    silent = Step("Hello.", reports_tools=False)
+    called = Step("Found.", (used("lookup"),))
+    transcript = Transcript(
+        turns=(Turn("Hi", (silent,)), Turn("A1?", (called,)), Turn("Bye", (silent,)))
+    )
+    outcomes = []
+    for turn, alone in ((1, False), (1, True), (2, True), (3, False), (3, True)):
+        expectation = Expectation(
+            "tool_not_called", "refund", {"tool": "refund"}, turn=turn, alone=alone
+        )
+        (found,) = asyncio.run(
+            CheckRunner().evaluate(expectation, transcript, CheckContext(_nobody))
+        )
+        (now,) = CheckRunner().evaluate_now(expectation, transcript) or ()
+        assert now == found
+        outcomes.append(found.outcome)
+    # The first turn is looked at as if nothing came after it: so it is decided live, too.
+    undecided, passed = Outcome.INCONCLUSIVE, Outcome.PASSED
+    assert outcomes == [undecided, undecided, passed, passed, passed]
+
+
+async def _nobody(_question: object) -> Any:
+    raise AssertionError("these checks ask nobody")
