@@ -1,4 +1,4 @@
-"""Conversations that cannot take place: with commands, and with baselines on the way."""
+"""What cannot be said to a command, and baselines on the way of a conversation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ __all__ = ["check_conversations"]
 
 
 def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report messages to programs that read none, and comparisons that have nothing to compare."""
+    """Report what has no meaning for commands, and comparisons that have nothing to compare."""
     for path, test in items(raw, "tests"):
         if "command" in test:
             _check_command(path, test, reporter, files)
+        elif "reportsTools" in test:
+            reporter.error(
+                (*path, "reportsTools"),
+                "`reportsTools` of a test is about its `command`, and this one has none",
+                "Move it to the agent, in `agents`; models need none",
+                reason="schema",
+                at_key=True,
+            )
         for place, expect in expectations(test):
             if len(place) > 1 and section(expect, "baseline"):
                 reporter.error(
@@ -31,6 +39,14 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
 
 
 def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    if "prompt" in test:
+        reporter.error(
+            (*path, "prompt"),
+            "`prompt` and `command` exclude each other: a command is sent no prompt",
+            "Remove one of them; a variable of the test can be an argument of the command",
+            reason="schema",
+            at_key=True,
+        )
     if test.get("conversation"):
         reporter.error(
             (*path, "conversation"),
