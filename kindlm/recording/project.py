@@ -183,7 +183,7 @@ def _tool_table(folder: Path) -> Result[dict[str, Any]]:
         return Ok({})
     try:
         tool = tomllib.loads(text).get("tool", {})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Err(_unreadable(path, error)) if names_kindlm(text) else Ok({})
     return Ok(_section(tool, "kindlm") if isinstance(tool, dict) else {})
 
@@ -234,14 +234,15 @@ def _configuration(root: Path) -> Result[dict[str, Any]]:
         return _tool_table(root)
     try:
         return Ok(tomllib.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return Err(_unreadable(path, error))
 
 
 def _unreadable(path: Path, error: Exception) -> KindlmError:
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
-        f"{path.name} can not be read: {error}.",
+        f"{path.name} can not be read: {reason}.",
         "Mend the file: it is TOML, https://toml.io",
         where=SourceLocation(str(path)),
     )
