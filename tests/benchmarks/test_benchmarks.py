@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
-import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import loaded_kindlm
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -16,21 +22,21 @@ COMPARED_WITH = {"comparison"}
 """Measured only where another program is installed."""
 
 
-def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(f"benchmarks.{name}")
 
 
 def names() -> list[str]:
-    usage = re.search(r"one of: ([\w, \n]+)", benchmarks("--help").stdout)
-    assert usage
-    return [name.strip() for name in usage[1].split("\n\n")[0].split(",")]
+    return [benchmark.name for benchmark in module("registry").BENCHMARKS]
+
+
+def run(*arguments: str) -> None:
+    module("__main__").main(arguments)
 
 
 def test_the_page_says_what_each_benchmark_measures() -> None:
@@ -42,17 +48,61 @@ def test_the_page_says_what_each_benchmark_measures() -> None:
 
 
 def test_part_of_the_figures_is_no_table_for_the_docs() -> None:
-    done = benchmarks("overhead", "--write-docs")
-    assert done.returncode == 1
-    assert "leave the names out" in done.stderr
+    with pytest.raises(SystemExit, match="leave the names out"):
+        run("overhead", "--write-docs")
+
+
+def test_a_process_is_measured(tmp_path: Path) -> None:
+    processes = module("processes")
+    measured = processes.measure([sys.executable, "-c", "print('so')"], folder=tmp_path)
+    assert measured.output == "so\n"
+    assert measured.wall_s > 0
+    assert measured.peak_bytes > 0
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        processes.measure([sys.executable, "-c", "raise SystemExit(3)"], folder=tmp_path)
+
+
+def test_a_function_is_called_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert module("processes").in_process("store.bare_rate", tasks=2) > 0
+
+
+@pytest.fixture
+def _few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no Python for what is measured: what a start costs is not looked at here."""
+    processes = module("processes")
+    measure = processes.measure
+
+    def forked(command: Sequence[str], *, folder: Path, **environment: str) -> Any:
+        if list(command[1:3]) != ["-m", "kindlm"]:
+            return measure(command, folder=folder, **environment)
+        began = time.perf_counter()
+        done = loaded_kindlm.run(
+            command[3:], cwd=folder, env={"CI": "true", **environment}, timeout_s=120
+        )
+        assert done.returncode == 0, done.stderr
+        wall_s = time.perf_counter() - began
+        return processes.Measured(wall_s, wall_s, 1, 1, done.stdout)
+
+    def called(function: str, /, **arguments: Any) -> Any:
+        name, _, wanted = function.rpartition(".")
+        return getattr(module(name), wanted)(**arguments)
+
+    monkeypatch.setattr(processes, "measure", forked)
+    for found in pkgutil.iter_modules([str(ROOT / "benchmarks")]):
+        # What records the long history counts its events in its process.
+        if found.name not in {"comparison", "history"} and hasattr(
+            module(found.name), "in_process"
+        ):
+            monkeypatch.setattr(module(found.name), "in_process", called)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_few_starts")
 def test_all_benchmarks_run_and_write_their_table(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE.read_text("utf-8"), encoding="utf-8")
-    done = benchmarks("--small", "--write-docs", "--page", str(page))
-    assert done.returncode == 0, done.stderr
+    run("--small", "--write-docs", "--page", str(page))
     before, after = (file.read_text("utf-8").partition("<!-- figures:") for file in (PAGE, page))
     assert after[0] == before[0]
     assert "these figures say nothing" in after[2]
