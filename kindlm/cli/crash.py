@@ -10,12 +10,28 @@ from kindlm.errors import ErrorCode, KindlmError
 
 __all__ = ["report_crash", "report_ended"]
 
+_DAMAGE = {11, 26}
+"""SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
+
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
-    """Tell the user that kindlm itself failed; no secret of the environment is shown."""
+    """Tell the user that kindlm itself failed; no secret of the environment is shown.
+
+    Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm.
+    """
     from kindlm.recording.secrets import redactor
 
     redact = redactor(environ)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+        damaged = KindlmError(
+            ErrorCode.UNKNOWN_ERROR,
+            f"The history is damaged: {error}.",
+            "See where: kindlm verify. Take what can be read of it into a new history: kindlm merge"
+            " DAMAGED.db --db NEW.db",
+            trace=redact("".join(traceback.format_exception(error))),
+        )
+        console.show([damaged])
+        return
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
     trace = redact("".join(traceback.format_exception(error)))
     problem = KindlmError(

@@ -18,7 +18,7 @@ import typer
 from kindlm.cli.backup import remove_abandoned
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.disk import disk_full
-from kindlm.cli.history import or_fail
+from kindlm.cli.history import fail_to_open, or_fail
 from kindlm.cli.journal import open_journal
 from kindlm.cli.purge_matches import matcher, names_that_match
 from kindlm.cli.run_list import parse_since
@@ -32,6 +32,7 @@ from kindlm.recording.journal import author, new_journal
 from kindlm.wording import count, listed
 from kindlm_store import (
     Append,
+    CorruptDatabaseError,
     Erasable,
     Erased,
     EventLog,
@@ -91,6 +92,8 @@ def purge(
             fail([_unusable(selection.matching or "", error)])
         except LockHeldError as error:
             fail([_going_on(str(error))])
+        except CorruptDatabaseError as error:
+            fail_to_open(error)
         except OpenError as error:
             fail([disk_full(error.path, error.__cause__) or _unwritable(error)])
         _tell(log, found, erased, size)

@@ -17,7 +17,7 @@ from pathlib import Path
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunInterrupted, new_event
 from kindlm.recording.spool import StreamEnd, write_spool
-from kindlm_store import Append, EventLog, StoreError
+from kindlm_store import Append, EventLog, ForeignSchemaError, StoreError
 
 __all__ = ["COULD_NOT_BE_WRITTEN", "find_unwritten", "import_command", "keep_unwritten"]
 
@@ -185,7 +185,7 @@ def _kept(log: EventLog, events: str, file: Path, shown: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"{_failed(log, shown)} What it does not have, {events}, is in {file}.",
-        f"Nothing new was started. Make room on the disk, then: {command}",
+        f"Nothing new was started. {_mended(log)}, then: {command}",
     )
 
 
@@ -194,8 +194,18 @@ def _lost(log: EventLog, events: str, refused: Sequence[str], shown: str) -> Kin
         ErrorCode.UNKNOWN_ERROR,
         f"{_failed(log, shown)} What it does not have, {events}, is lost:"
         f" no file could be written in {' or '.join(refused)}.",
-        "Nothing new was started. Make room on the disk and run it again.",
+        f"Nothing new was started. {_mended(log)}, and run it again.",
     )
+
+
+def _mended(log: EventLog) -> str:
+    """Say what to do about the reason for which a history takes no more events."""
+    reason = getattr(log.failure, "__cause__", None)
+    if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+        return "Merge what can be read of it into a new history (kindlm merge DAMAGED --db NEW)"
+    if isinstance(reason, ForeignSchemaError):
+        return "See what is foreign in it and remove that (kindlm verify)"
+    return "Make room on the disk"
 
 
 def _failed(log: EventLog, shown: str) -> str:

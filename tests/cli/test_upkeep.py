@@ -269,3 +269,24 @@ tests: [{ name: delivered, prompt: ask, expect: { output: { contains: [delivered
     ignored.unlink()
     assert kindlm("test").code == 0
     assert not ignored.exists()
+
+
+@pytest.mark.parametrize("name", ["runs", "sqlite_autoindex_runs_1", "contents", "events"])
+def test_whatever_command_meets_the_damage_it_is_no_fault_of_kindlm(
+    kindlm: Any, recorded: Any, name: str
+) -> None:
+    recorded.close()
+    (first, *_) = pages_of(recorded.path, name)
+    data = bytearray(recorded.path.read_bytes())
+    data[(first - 1) * 4096 : first * 4096] = b"\xa5" * 4096
+    for command in (
+        ("label", "latest", "x"),
+        ("purge", "--matching", "Hi", "--yes"),
+        ("baseline", "set", "latest"),
+        ("review", "latest", "1", "pass"),
+    ):
+        recorded.path.write_bytes(data)
+        outcome = kindlm(*command, "--db", recorded.path)
+        assert "itself failed" not in outcome.err
+        assert "Make room" not in outcome.err
+        assert outcome.code == 0 or "kindlm merge" in outcome.err, outcome.err
