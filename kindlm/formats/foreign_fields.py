@@ -22,7 +22,7 @@ class ForeignModel(BaseModel):
 def _amount(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and 0 <= value <= _MOST else None
+    return float(value) if 0 <= value <= _MOST and math.isfinite(value) else None
 
 
 def _count(value: Any) -> int | None:
