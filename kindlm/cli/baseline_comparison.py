@@ -33,10 +33,11 @@ from kindlm.history.comparison import (
     results_of,
 )
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.diff.values import QualifiedName
+from kindlm.history.diff.values import QualifiedName, TestDiff
 from kindlm.history.evidence import Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
+from kindlm.reports.diff.parts import check_name, check_text
 from kindlm.reports.diff.text import attempts_text
 from kindlm.reports.figures import percent
 from kindlm.reports.page import Page, Part
@@ -127,7 +128,7 @@ class _Comparer:
             suite,
             baseline,
             tests=tuple(
-                JudgedTest(test, judged.get(QualifiedName(project, suite, *test.test)))
+                _judged(diff, test, judged.get(QualifiedName(project, suite, *test.test)))
                 for test in tests
             ),
             run_regressed=diff.evidence.run_regressed,
@@ -145,6 +146,13 @@ class _Comparer:
         if self._label is None:
             return active_baseline(self._db, project, suite)
         return labelled_baseline(self._db, project, suite, self._label)
+
+
+def _judged(diff: RunDiff, test: TestComparison, judged: TestDiff | None) -> JudgedTest:
+    if judged is None or not judged.evidence.dropped_checks:
+        return JudgedTest(test, judged)
+    checks = diff.details(judged).checks
+    return JudgedTest(test, judged, tuple(each for each in checks if each.evidence is not None))
 
 
 def _options_of_diff(database: Path | None) -> DiffOptions:
@@ -176,7 +184,7 @@ def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
 
 def _write(test: JudgedTest, page: Page) -> None:
     figures = test.figures
-    remarks = "".join(f", {remark}" for remark in _remarks(figures))
+    remarks = "".join(f", {remark}" for remark in _remarks(test))
     status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
     suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
     page.line(
@@ -201,11 +209,15 @@ def _figure(result: TestResult | None) -> str:
     return f"{result.status} {percent(result.pass_rate)} of {result.repeats}"
 
 
-def _remarks(test: TestComparison) -> Iterator[str]:
-    if test.new_failure_codes:
-        yield f"new: {', '.join(test.new_failure_codes)}"
-    if test.output_changed:
+def _remarks(test: JudgedTest) -> Iterator[str]:
+    for check in test.checks:
+        yield f"check {check_name(check)} {check_text(check)}"
+    if test.figures.new_failure_codes:
+        yield f"new: {', '.join(test.figures.new_failure_codes)}"
+    if test.figures.output_changed:
         yield "the output is another one"
+    for turn in test.judged.behaviour.turns if test.judged else ():
+        yield f"the answer of turn {turn} is another one"
 
 
 def _options(out: TextIO) -> ReportOptions:

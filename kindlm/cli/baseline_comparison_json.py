@@ -10,8 +10,9 @@ from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.comparison import Change, TestComparison, TestResult
-from kindlm.history.diff.values import TestDiff
+from kindlm.history.diff.values import CheckChange, TestDiff
 from kindlm.history.evidence import Strength
+from kindlm.reports.diff.json import check_evidence
 from kindlm.reports.printed_json import printed_json
 
 __all__ = ["JudgedTest", "SuiteComparison", "comparison_json"]
@@ -19,10 +20,14 @@ __all__ = ["JudgedTest", "SuiteComparison", "comparison_json"]
 
 @dataclass(frozen=True, slots=True)
 class JudgedTest:
-    """A test beside its baseline, and what `kindlm diff` makes of it where it ran in both."""
+    """A test beside its baseline, and what `kindlm diff` makes of it where it ran in both.
+
+    `checks` are those that pass less often.
+    """
 
     figures: TestComparison
     judged: TestDiff | None = None
+    checks: tuple[CheckChange, ...] = ()
 
     @property
     def change(self) -> Change:
@@ -107,6 +112,12 @@ def _test(test: JudgedTest) -> dict[str, Any]:
         "after": _result(figures.after),
         "newFailureCodes": figures.new_failure_codes,
         "outputChanged": figures.output_changed,
+        "turnsChanged": list(test.judged.behaviour.turns) if test.judged else [],
+        "droppedChecks": [
+            {"kind": check.kind, "label": check.label, **check_evidence(check.evidence)}
+            for check in test.checks
+            if check.evidence is not None
+        ],
     }
 
 

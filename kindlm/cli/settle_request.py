@@ -13,7 +13,7 @@ from kindlm.cli.request import TestOptions, make_request
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import TestPair
+from kindlm.history.evidence import CheckKey, TestPair
 from kindlm.history.resumption import RecordedSuite, Unfinished
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
@@ -56,7 +56,8 @@ class SettleOptions:
 class SettledPair:
     """Two runs, with all tests that both of them ran, and what the repeated one was asked for.
 
-    Of what was run again, `attempts` are those that count: in them, and in what is added.
+    Of what was run again, `attempts` are those that count: in them, and in what is added. `labels`
+    are the checks that passed less often, as they may be shown.
     """
 
     before: str
@@ -65,6 +66,7 @@ class SettledPair:
     tests: Mapping[QualifiedName, TestPair]
     threshold: float
     recorded: Unfinished
+    labels: Mapping[tuple[QualifiedName, CheckKey], str]
 
     @property
     def repeated(self) -> str:

@@ -33,6 +33,7 @@ from kindlm.recording.git import commit_of
 from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.session import new_run_id
+from kindlm.reports.diff.parts import check_name
 from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
 from kindlm_store import LockHeldError, StreamLock
 
@@ -67,6 +68,13 @@ def settle_runs(options: SettleOptions) -> int:
             diff.pairs,
             REGRESSION_THRESHOLD if threshold is None else threshold,
             read_unfinished(db, before if options.of_before else after),
+            {
+                (test.key, check.evidence.check): check_name(check)
+                for test in diff.tests
+                if test.evidence.dropped_checks
+                for check in diff.details(test).checks
+                if check.evidence is not None
+            },
         )
         found = wanted_suspects(db, pair, options)
         known = with_added(
@@ -80,14 +88,18 @@ def settle_runs(options: SettleOptions) -> int:
         return 0
     open_tests = [test.key for test in found if test.standing is Standing.OPEN]
     if not open_tests:
-        return 0 if options.of_before else _tell(Settled(before, after, found), options)
+        return (
+            0
+            if options.of_before
+            else _tell(Settled(before, after, found, labels=pair.labels), options)
+        )
     request = or_fail(request_repeats(pair, open_tests, project, options, console))
     if of_before is not None and not of_before.check(request.database):
         return 1
     if not options.of_before:
         note(_chances(known, open_tests, options), console)
     if options.dry_run:
-        return _tell_plan(Settled(before, after, found), options)
+        return _tell_plan(Settled(before, after, found, labels=pair.labels), options)
     return _settle(pair, request, options, console, of_before)
 
 
@@ -163,6 +175,7 @@ def _report(
             None if cost is None else cost + cost_before,
             view.info.reason or rounds.ended,
             repeats_before,
+            pair.labels,
         )
     by_budget = view.info.ended == "aborted" and options.max_cost_usd is not None
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget

@@ -1,8 +1,9 @@
 """Which tests of two runs are suspected, how each stands, and which want more repeats.
 
-Suspected is a test whose pass rate fell, or that counts as regressed by its scores. Repeats are
-added to AFTER, or to both sides, equally many. How a test stands is judged together with all
-others, however few of them are to be settled: any of them might have fallen by chance.
+Suspected is a test whose pass rate fell, or that of one of its checks, or that counts as regressed
+by its scores. Repeats are added to AFTER, or to both sides, equally many. How a test stands is
+judged together with all others, however few of them are to be settled: any of them might have
+fallen by chance.
 """
 
 from __future__ import annotations
@@ -10,14 +11,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from kindlm.history.comparison import Change
 from kindlm.history.diff.added import AddedRepeats
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import MOST_ADDED, Strength, TestEvidence, TestPair, judge_pair, settle
+from kindlm.history.evidence import (
+    MOST_ADDED,
+    CheckKey,
+    Strength,
+    TestEvidence,
+    TestPair,
+    judge_pair,
+    settle,
+)
 from kindlm.history.statistics import BLOCK, Counts, Settlement
 
-__all__ = ["Standing", "Suspect", "share_out", "share_out_both", "suspects", "with_added"]
+__all__ = [
+    "Standing",
+    "Suspect",
+    "SuspectCheck",
+    "share_out",
+    "share_out_both",
+    "suspects",
+    "with_added",
+]
 
 
 class Standing(StrEnum):
@@ -41,6 +59,16 @@ _STANDINGS = {
 }
 
 
+class SuspectCheck(NamedTuple):
+    """A check of a suspected test that passed less often in AFTER, with the repeats that count."""
+
+    check: CheckKey
+    before: Counts
+    after: Counts
+    added: Counts
+    added_before: Counts = Counts(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A suspected test: its repeats of both runs, and those that were added to AFTER.
@@ -56,6 +84,7 @@ class Suspect:
     standing: Standing
     repeats_to_settle: int | None = None
     added_before: Counts = Counts(0, 0)
+    checks: tuple[SuspectCheck, ...] = ()
 
     @property
     def room(self) -> int:
@@ -162,7 +191,14 @@ def _suspect(
     ):
         # A check that not every repeat decided may still want more.
         standing = Standing.EXHAUSTED
-    return Suspect(key, *pair.counts, added, standing, test.repeats_to_settle, added_before)
+    checks = tuple(
+        SuspectCheck(
+            check, known.before, known.after, _total(known.added), _total(known.added_before)
+        )
+        for check, known in pair.checks.items()
+        if known.after.passed * known.before.n < known.before.passed * known.after.n
+    )
+    return Suspect(key, *pair.counts, added, standing, test.repeats_to_settle, added_before, checks)
 
 
 def _total(added: Sequence[Counts]) -> Counts:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
-from kindlm.history.evidence import MOST_ADDED
-from kindlm.history.settling import Standing, Suspect
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.evidence import MOST_ADDED, CheckKey
+from kindlm.history.settling import Standing, Suspect, SuspectCheck
 from kindlm.history.statistics import Counts
 from kindlm.reports.figures import money
 from kindlm.reports.page import Page
@@ -27,6 +29,7 @@ class Settled(NamedTuple):
     """What was settled; `run` is None where nothing had to be run, `cost_usd` where unknown.
 
     `ended` says why it ended before all was decided. `repeats_before` were added to BEFORE.
+    `labels` are the checks as they may be shown.
     """
 
     before: str
@@ -37,6 +40,7 @@ class Settled(NamedTuple):
     cost_usd: float | None = None
     ended: str | None = None
     repeats_before: int = 0
+    labels: Mapping[tuple[QualifiedName, CheckKey], str] = MappingProxyType({})
 
     @property
     def confirmed(self) -> bool:
@@ -58,7 +62,7 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
         page.line(("! ", "yellow"), f"Ended early: {one_line(settled.ended)}", hang=2)
     page.blank()
     for found in settled.suspects:
-        _write_suspect(found, page)
+        _write_suspect(found, settled, page)
     page.blank()
     page.line((f"{_headline(settled)}.", "bold red" if settled.confirmed else "bold"))
     page.unbroken(("Next  ", "dim"), *_next_step(settled))
@@ -72,12 +76,13 @@ def write_planned(
     for found in settled.suspects:
         plan = f"up to {found.room} more repeats" if found.room else _verdict(found)
         _write_test(found, plan, page)
+        _write_checks(found, settled, page)
     page.line(f"At most {count(most, 'repeat')}, {at_a_time} of each test at a time.")
     page.line(("Nothing was run.", "dim"))
 
 
-def counts_text(found: Suspect) -> str:
-    """Return the repeats of a test that passed: `5/5 before, 3/5 after + 4/10 added`."""
+def counts_text(found: Suspect | SuspectCheck) -> str:
+    """Return the repeats of a test or a check that passed: `5/5 before, 3/5 after + 4/10 added`."""
     before, after = _of(found.before), _of(found.after)
     old, new = (
         f" + {_of(added)} added" if added.n else "" for added in (found.added_before, found.added)
@@ -92,8 +97,16 @@ def _write_test(found: Suspect, said: str, page: Page) -> None:
     page.line((sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (said, style), hang=2)
 
 
-def _write_suspect(found: Suspect, page: Page) -> None:
+def _write_checks(found: Suspect, settled: Settled, page: Page) -> None:
+    """Write the checks that passed less often, so far as their labels may be shown."""
+    for fell in found.checks:
+        if label := settled.labels.get((found.key, fell.check)):
+            page.line(f"check {label}  {counts_text(fell)}", indent=4, hang=2)
+
+
+def _write_suspect(found: Suspect, settled: Settled, page: Page) -> None:
     _write_test(found, _verdict(found), page)
+    _write_checks(found, settled, page)
     for line in _explained(found):
         page.line((line, "dim"), indent=4)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.history.diff.added import AddedRepeats
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import MOST_ADDED, Side, TestPair
+from kindlm.history.evidence import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
 from kindlm.history.settling import Standing, Suspect, share_out, suspects
 from kindlm.history.statistics import Counts
 
@@ -74,6 +76,26 @@ def test_repeats_that_fell_are_not_taken_back_by_later_ones() -> None:
     pairs = {"a": pair((10, 10), (2, 3))}
     assert standing(pairs, a="-" * 8) == {"a": Standing.CONFIRMED}
     assert standing(pairs, a="-" * 8 + "+" * 3) == {"a": Standing.CONFIRMED}
+
+
+def test_a_check_that_fell_is_settled_although_its_test_failed_before() -> None:
+    it, check = key("it"), CheckKey("contains", "refunded")
+    fell = CheckPair(Counts(10, 10), Counts(2, 3))
+    pairs = {it: replace(pair((0, 10), (0, 3)), checks={check: fell})}
+
+    def settled(signs: str) -> Suspect:
+        made = {"+": 1, "-": 0}
+        checks = tuple((f'[["contains","refunded",null,{made[sign]}]]', False) for sign in signs)
+        added = AddedRepeats((Counts(0, 1),) * len(signs), len(signs), checks)
+        (found,) = suspects(pairs, {it: added}, 0.05)
+        return found
+
+    assert settled("").standing is Standing.OPEN
+    assert settled("+" * 20).standing is Standing.CLEARED
+    confirmed = settled("-" * 20)
+    assert confirmed.standing is Standing.CONFIRMED
+    (shown,) = confirmed.checks
+    assert shown[:4] == (check, Counts(10, 10), Counts(2, 3), Counts(0, 20))
 
 
 suspect_lists = st.lists(

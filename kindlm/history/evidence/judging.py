@@ -292,6 +292,7 @@ def _dropped_checks(
                 Strength.CONFIRMED if sure else _unsure(pair),
                 _p_value(counts.before, counts.after) if chance else None,
                 rate_difference_interval(counts.all_before, last) if chance else None,
+                last.n - counts.after.n,
             )
         )
     return tuple(

@@ -194,7 +194,7 @@ def looks_of(after: Counts, added: Sequence[Counts]) -> tuple[Counts, ...]:
 class CheckEvidence(NamedTuple):
     """A check that passes less often than before, and how sure that is.
 
-    `after` holds added repeats, too. `p_value` is one-sided and without added repeats; it and the
+    `after` holds `added` repeats, too. `p_value` is one-sided and without added repeats; it and the
     95 % `interval` of the change are None for the same conversations.
     """
 
@@ -204,6 +204,7 @@ class CheckEvidence(NamedTuple):
     strength: Strength
     p_value: float | None
     interval: tuple[float, float] | None
+    added: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,9 @@ def check_text(check: CheckChange) -> str:
     found = check.evidence
     if found is None:
         return text
-    if found.p_value is not None and found.strength is not Strength.ONE_SAMPLE:
+    if found.added:
+        text += f", {found.after.passed}/{found.after.n} with added repeats"
+    elif found.p_value is not None and found.strength is not Strength.ONE_SAMPLE:
         text += f", {p_value(found.p_value)}"
     return f"{text}, {found.strength}"
 
