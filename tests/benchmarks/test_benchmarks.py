@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -86,8 +87,11 @@ def _few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def called(function: str, /, **arguments: Any) -> Any:
         name, _, wanted = function.rpartition(".")
-        return getattr(module(name), wanted)(**arguments)
+        with chdir(ROOT):
+            return getattr(module(name), wanted)(**arguments)
 
+    # For what is still called in a process of its own.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(processes, "measure", forked)
     for found in pkgutil.iter_modules([str(ROOT / "benchmarks")]):
         # What records the long history counts its events in its process.
