@@ -41,6 +41,15 @@ def done(folder: Path, *arguments: str | Path) -> str:
     return finished.stdout + finished.stderr
 
 
+def assert_sound_so_far(folder: Path, database: Path) -> None:
+    """A history whose creation was cut off holds nothing yet; any other one is as recorded."""
+    command = ["verify", "--db", str(database)]
+    finished = loaded_kindlm.run(command, cwd=folder, env=_ENVIRON, timeout_s=120.0)
+    nothing_yet = finished.returncode == 1 and "Nothing is recorded yet" in finished.stderr
+    assert nothing_yet or finished.returncode == 0, finished.stdout + finished.stderr
+    assert nothing_yet or "all as recorded" in finished.stdout
+
+
 def kill_in_the_midst(database: Path, seconds: float, *arguments: str | Path) -> bool:
     """Kill a process so long after it began to write; tell whether it was still at it."""
     before = last_written(database)
@@ -102,7 +111,7 @@ def test_a_merge_that_is_killed_is_finished_by_the_next_one(large: Path, tmp_pat
     hits = 0
     for moment in MOMENTS_S:
         hits += kill_in_the_midst(target, moment, "merge", large)
-        assert "all as recorded" in done(tmp_path, "verify", "--db", target)
+        assert_sound_so_far(tmp_path, target)
     assert hits
     done(tmp_path, "merge", large, "--db", target)
     assert facts(target) == facts(large)
@@ -116,8 +125,7 @@ def test_an_import_that_is_killed_leaves_all_or_nothing(large: Path, tmp_path: P
     hits = 0
     for moment in MOMENTS_S:
         hits += kill_in_the_midst(target, moment, "import", file)
-        told = done(tmp_path, "verify", "--db", target)
-        assert "0 events" in told or "all as recorded" in told
+        assert_sound_so_far(tmp_path, target)
     assert hits
     done(tmp_path, "import", file, "--db", target)
     assert "0 events imported" in done(tmp_path, "import", file, "--db", target)
