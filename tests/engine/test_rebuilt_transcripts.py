@@ -25,7 +25,7 @@ from kindlm_store import EventLog
 # Whatever characters models write: halves of surrogate pairs and NUL, too.
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()), max_size=12)
 NAMES = st.text(min_size=1, max_size=200)
-SAID = TEXTS.filter(bool)
+SAID = TEXTS.filter(str.strip)
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | TEXTS,
