@@ -9,15 +9,12 @@ long as no other server is configured. Nothing ambient is sent to one that is.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
-import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import httpx2
 import openai
 
 from kindlm.agents import failures
@@ -25,19 +22,26 @@ from kindlm.agents.failures import Who
 from kindlm.agents.http_exchange import MAX_BODY_BYTES
 from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.sdk_http import bounded_by, http_library, tls_context
 from kindlm.strict_json import parse_json
 
 __all__ = ["OPENAI_URL", "UNANSWERED", "AssistantsApi", "is_openai", "path"]
 
+_HTTP = http_library(openai)
+
 OPENAI_URL = "https://api.openai.com/v1"
 
 _BETA = {"OpenAI-Beta": "assistants=v2"}
+_NAMES = {
+    name.lower(): name
+    for name in ("Authorization", "OpenAI-Beta", "OpenAI-Organization", "OpenAI-Project")
+}
 _NO_KEY = "unused"
 _MAX_PAGES = 20
 _PAGE = 100
 
 # With OPENAI_LOG=debug the SDK prints keys in clear.
-for _name in ("openai", "httpx2"):
+for _name in ("openai", "httpx2", "httpx"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
 
@@ -63,14 +67,18 @@ class AssistantsApi:
         written = {name.lower(): name for name in said}
         for name in headers:
             said.pop(written.get(name.lower(), name), None)
-        self._headers = {**_BETA, **said, **headers}
+        # openai 2 sends a header twice whose name is written in another case than its own.
+        named = {_NAMES.get(name.lower(), name): value for name, value in headers.items()}
+        self._headers = {**_BETA, **said, **named}
         self._sdk = openai.AsyncOpenAI(
             api_key=key or _NO_KEY,
             base_url=base_url,
             max_retries=0,
             timeout=None,
             http_client=openai.DefaultAsyncHttpxClient(
-                verify=_tls_context(), follow_redirects=False, event_hooks={"response": [_bound]}
+                verify=tls_context(_HTTP),
+                follow_redirects=False,
+                event_hooks={"response": [bounded_by(_HTTP, MAX_BODY_BYTES, _TooLong)]},
             ),
         )
 
@@ -84,7 +92,7 @@ class AssistantsApi:
         Raises what `error_of` has the words for.
         """
         sent = self._sdk.post(
-            to, cast_to=httpx2.Response, body=body, options={"headers": self._headers}
+            to, cast_to=_HTTP.Response, body=body, options={"headers": self._headers}
         )
         return _object((await sent).text)
 
@@ -92,7 +100,7 @@ class AssistantsApi:
         """Return the object that is at a path; see `post`."""
         got = await self._sdk.get(
             at,
-            cast_to=httpx2.Response,
+            cast_to=_HTTP.Response,
             options={"headers": self._headers, "params": query},
         )
         return _object(got.text)
@@ -136,7 +144,7 @@ class _TooLong(Exception):  # noqa: N818 - it names what arrived
 
 
 UNANSWERED = (
-    *(openai.APIError, httpx2.HTTPError, httpx2.InvalidURL, OSError),
+    *(openai.APIError, _HTTP.HTTPError, _HTTP.InvalidURL, OSError),
     *(_TooLong, UnreadableReply),
 )
 """What requests raise."""
@@ -170,31 +178,3 @@ def _nothing_ambient() -> dict[str, Any]:
     lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
     names = [line.partition(":")[0].strip() for line in lines if ":" in line]
     return {name: openai.Omit() for name in (*names, "OpenAI-Project", "OpenAI-Organization")}
-
-
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """Load certificates once for all conversations; that takes 25 ms."""
-    return httpx2.create_ssl_context()
-
-
-async def _bound(response: httpx2.Response) -> None:
-    """Let what the SDK reads of an answer have an end."""
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _Bounded(response.stream)
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for piece in self._stream:
-            size += len(piece)
-            if size > MAX_BODY_BYTES:
-                raise _TooLong
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

@@ -71,8 +71,8 @@ def _others(db: sqlite3.Connection, run: str, label: str) -> str | None:
 
 def _beginning_of(db: sqlite3.Connection, label: str) -> str | None:
     """Return a run whose id begins like a label."""
-    query = "SELECT id FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id LIMIT 1"
-    row = db.execute(query, (label,)).fetchone()
+    query = "SELECT id FROM runs WHERE substr(id, 1, length(:label)) = :label ORDER BY id LIMIT 1"
+    row = db.execute(query, {"label": label}).fetchone()
     return row[0] if row else None
 
 

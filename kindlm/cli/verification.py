@@ -87,8 +87,8 @@ def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str
     """Return the streams with their lengths and head hashes, oldest first."""
     rows = connection.execute(
         "SELECT name, version, 'sha256:' || lower(substr(hex(head), 3)) FROM streams"
-        " WHERE ?1 IS NULL OR name = ?1 ORDER BY id",
-        (stream,),
+        " WHERE :stream IS NULL OR name = :stream ORDER BY id",
+        {"stream": stream},
     )
     return [(row[0], row[1], row[2]) for row in rows]
 

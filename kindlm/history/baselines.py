@@ -82,7 +82,9 @@ class Baseline:
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
     """Return all baselines that are set, or those of one suite, the active one of each first."""
-    rows = db.execute(f"{_LIST} AND (?1 IS NULL OR b.suite = ?1) {_ORDER}", (suite,))
+    rows = db.execute(
+        f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
+    )
     return [
         Baseline(
             project=row["project"],

@@ -26,24 +26,24 @@ __all__ = ["changed_tables"]
 _JOURNALS = ("run.labelled", "run.sealed", "review.recorded", "baseline.set", "baseline.removed")
 """What is told of a run in other streams than its own."""
 
-_SUITES = "suite IN (SELECT id FROM suites WHERE run = ?1)"
-_EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = ?1)"
+_SUITES = "suite IN (SELECT id FROM suites WHERE run = :run)"
+_EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = :run)"
 
 _ROWS_OF = {
-    "runs": "id = ?1",
-    "run_labels": "run = ?1",
-    "seals": "run = ?1",
-    "suites": "run = ?1",
+    "runs": "id = :run",
+    "run_labels": "run = :run",
+    "seals": "run = :run",
+    "suites": "run = :run",
     "suite_gates": _SUITES,
     "planned_tests": _SUITES,
-    "executions": "run = ?1",
+    "executions": "run = :run",
     "retried_attempts": _EXECUTIONS,
     "provider_calls": _EXECUTIONS,
     "tool_calls": _EXECUTIONS,
     "assertions": _EXECUTIONS,
-    "gates": "run = ?1",
-    "baselines": "?1 IS NOT NULL",
-    "reviews": f"run = ?1 OR {_EXECUTIONS}",
+    "gates": "run = :run",
+    "baselines": ":run IS NOT NULL",
+    "reviews": f"run = :run OR {_EXECUTIONS}",
 }
 """Which rows of each table are about a run, in SQL."""
 
@@ -73,7 +73,7 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
             for projection in PROJECTIONS:
                 for table in projection.tables:
                     where = _ROWS_OF[table.name]
-                    place = first_difference(stored, computed, table, where, (run,))
+                    place = first_difference(stored, computed, table, where, {"run": run})
                     if place is not None:
                         yield (
                             f"table {table.name} is not what the events of run {run} give,"

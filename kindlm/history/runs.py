@@ -109,8 +109,9 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     starting = [
         row[0]
         for row in db.execute(
-            "SELECT id FROM runs WHERE ?1 <> '' AND substr(id, 1, length(?1)) = ?1 LIMIT 6",
-            (wanted,),
+            "SELECT id FROM runs"
+            " WHERE :wanted <> '' AND substr(id, 1, length(:wanted)) = :wanted LIMIT 6",
+            {"wanted": wanted},
         )
     ]
     if len(starting) == 1:

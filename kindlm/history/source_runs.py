@@ -19,7 +19,7 @@ _RUN = "SELECT mode, ended, passed FROM runs WHERE id = ?"
 
 _SUITES = """
 SELECT id, project, name, path FROM suites
- WHERE run = ? AND error_code IS NULL AND (?2 IS NULL OR name = ?2)
+ WHERE run = :run AND error_code IS NULL AND (:name IS NULL OR name = :name)
  ORDER BY ordinal
 """
 
@@ -133,7 +133,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     if ended is None and is_held(file, f"run/{run}"):
         return Err(_error(f"Run {run} still goes on.", "Wait until it has ended."))
     is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
-    rows = db.execute(_SUITES, (run, suite)).fetchall()
+    rows = db.execute(_SUITES, {"run": run, "name": suite}).fetchall()
     suites = tuple(_suite(db, row, is_whole=is_whole) for row in rows)
     tests = [test for each in suites for test in each.tests.values()]
     if not any(test.has_run for test in tests):

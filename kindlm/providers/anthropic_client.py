@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import anthropic
-import httpx2
 
 from kindlm.providers.ambient import header_names
 from kindlm.providers.anthropic_wire import WIRE
 from kindlm.providers.client import WireClient
 from kindlm.providers.failures import Endpoint
-from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs, tls_context
+from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs
 from kindlm.suite import ProviderSettings
 
 __all__ = ["anthropic_client"]
@@ -36,7 +36,7 @@ def anthropic_client(
     base_url = settings.base_url or environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
     endpoint = Endpoint(settings.name, base_url, settings.api_key_env, key or "")
 
-    def connect(http_client: httpx2.AsyncClient) -> anthropic.AsyncAnthropic:
+    def connect(http_client: Any) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
             api_key=key or _NO_KEY,
             base_url=base_url,
@@ -45,9 +45,7 @@ def anthropic_client(
             http_client=http_client,
         )
 
-    http_client = anthropic.DefaultAioHttpClient(verify=tls_context(), follow_redirects=False)
-    headers = _headers(settings, key or _NO_KEY)
-    transport = SdkTransport(connect, http_client, headers, anthropic.APIError)
+    transport = SdkTransport(anthropic, connect, _headers(settings, key or _NO_KEY))
     return WireClient(endpoint, WIRE, transport)
 
 

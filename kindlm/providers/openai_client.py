@@ -8,14 +8,13 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import httpx2
 import openai
 
 from kindlm.providers.ambient import header_names
 from kindlm.providers.client import WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.openai_wire import WIRE
-from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs, tls_context
+from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs
 from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ProviderSettings
 
@@ -54,7 +53,7 @@ def _endpoint(settings: ProviderSettings, key: str | None, environ: Mapping[str,
 
 
 def _connect(settings: ProviderSettings, endpoint: Endpoint) -> SdkTransport:
-    def connect(http_client: httpx2.AsyncClient) -> openai.AsyncOpenAI:
+    def connect(http_client: Any) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(
             api_key=endpoint.key or _NO_KEY,
             organization=settings.organization,
@@ -64,9 +63,7 @@ def _connect(settings: ProviderSettings, endpoint: Endpoint) -> SdkTransport:
             http_client=http_client,
         )
 
-    http_client = openai.DefaultAioHttpClient(verify=tls_context(), follow_redirects=False)
-    headers = _headers(settings, endpoint.key or None)
-    return SdkTransport(connect, http_client, headers, openai.APIError)
+    return SdkTransport(openai, connect, _headers(settings, endpoint.key or None))
 
 
 def _vectors(body: Mapping[str, Any]) -> list[Any] | None:

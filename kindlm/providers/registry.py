@@ -75,8 +75,8 @@ def _is_http_url(url: str) -> bool:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             return False
-        # What the SDKs take for a URL is stricter; they are loaded next anyway.
-        from httpx2 import URL, InvalidURL
+        # What the SDKs take for a URL is stricter; they load httpx or its like next.
+        from httpx import URL, InvalidURL
     except ValueError:
         return False
     try:

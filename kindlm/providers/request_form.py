@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import httpx2
 from multidict import CIMultiDict
 from yarl import URL
+
+if TYPE_CHECKING:
+    import httpx2
 
 __all__ = ["RequestForm", "form_of"]
 

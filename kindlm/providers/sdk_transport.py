@@ -15,23 +15,29 @@ Redirects are not followed: they would take keys and conversations to where nobo
 from __future__ import annotations
 
 import asyncio
-import functools
+import inspect
+import json
 import logging
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
-import httpx2
+import httpx
 
 from kindlm.http_client import has_proxies
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer
 from kindlm.providers.request_form import RequestForm, form_of
+from kindlm.sdk_http import bounded_by, http_library, tls_context
 
-__all__ = ["AsyncSdk", "SdkTransport", "silence_sdk_logs", "tls_context"]
+if TYPE_CHECKING:
+    import httpx2
 
-_UNREACHABLE = (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, aiohttp.ClientError, OSError)
-"""What the HTTP stack raises when no answer comes, beside the SDKs' own errors.
+__all__ = ["AsyncSdk", "SdkTransport", "silence_sdk_logs"]
+
+_UNREACHABLE = (UnicodeError, aiohttp.ClientError, httpx.DecodingError, OSError)
+"""What is raised when no answer comes, beside the errors of the SDKs and their HTTP libraries.
 
 aiohttp's transport reports a refused or cut connection as a timeout. As the SDKs run without a
 timeout of theirs, whatever they raise without a response is a matter of the network.
@@ -47,10 +53,9 @@ _CHUNK_BYTES = 65_536
 class AsyncSdk(Protocol):
     """What is used of an SDK's client."""
 
-    async def post(
-        self, path: str, *, cast_to: type[httpx2.Response], content: bytes, options: Any
-    ) -> httpx2.Response:
-        """Post a body; return the answer, read to its end, or raise."""
+    @property
+    def post(self) -> Callable[..., Awaitable[Any]]:
+        """Post `content`, bytes, or `body`, JSON; return the answer, read to its end, or raise."""
         ...
 
     async def close(self) -> None:
@@ -62,25 +67,33 @@ class SdkTransport:
     """Implements `client.Transport`.
 
     Args:
+        module: the SDK. Its own client on aiohttp takes half the time of its usual one when many
+            calls run at once; it is used without redirects.
         connect: makes the SDK's client on an HTTP client.
-        http_client: the SDK's own on aiohttp, which takes half the time of its usual one when many
-            calls run at once; it follows no redirects.
         headers: what each request says beside what the SDK says.
-        failure: the base of the SDK's errors of requests.
     """
 
     def __init__(
         self,
-        connect: Callable[[httpx2.AsyncClient], AsyncSdk],
-        http_client: httpx2.AsyncClient,
+        module: ModuleType,
+        connect: Callable[[Any], AsyncSdk],
         headers: Mapping[str, Any],
-        failure: type[Exception],
     ) -> None:
+        self._http = http_library(module)
         self._connect = connect
-        http_client.event_hooks = {"response": [_bound]}
+        http_client = module.DefaultAioHttpClient(
+            verify=tls_context(self._http), follow_redirects=False
+        )
+        bound = bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
+        http_client.event_hooks = {"response": [bound]}
         self._sdk = connect(http_client)
         self._options = {"headers": headers}
-        self._failure = failure
+        # openai before 2.17 and anthropic before 0.77 do not.
+        self._takes_bytes = "content" in inspect.signature(module.AsyncClient.post).parameters
+        self._failures = (
+            *(module.APIError, self._http.HTTPError, self._http.InvalidURL),
+            *_UNREACHABLE,
+        )
         self._direct = not has_proxies()
         self._forms: dict[str, RequestForm | None] = {}
         self._asking = asyncio.Lock()
@@ -93,7 +106,7 @@ class SdkTransport:
             if form is not None:
                 return await self._send(form, body)
             return _http_answer(await self._post(self._sdk, path, body))
-        except (self._failure, *_UNREACHABLE) as error:
+        except self._failures as error:
             response = getattr(error, "response", None)
             if response is None and isinstance(error.__cause__, AnswerTooLong):
                 raise AnswerTooLong from error
@@ -108,7 +121,11 @@ class SdkTransport:
         await self._sdk.close()
 
     async def _post(self, sdk: AsyncSdk, path: str, body: bytes) -> httpx2.Response:
-        return await sdk.post(path, cast_to=httpx2.Response, content=body, options=self._options)
+        sent = {"content": body} if self._takes_bytes else {"body": json.loads(body)}
+        response: httpx2.Response = await sdk.post(
+            path, cast_to=self._http.Response, options=self._options, **sent
+        )
+        return response
 
     async def _form(self, path: str) -> RequestForm | None:
         """Return the form of what the SDK sends to a path, None if it has none."""
@@ -124,9 +141,11 @@ class SdkTransport:
 
         def answer(request: httpx2.Request) -> httpx2.Response:
             asked.append(request)
-            return httpx2.Response(200, json={})
+            response: httpx2.Response = self._http.Response(200, json={})
+            return response
 
-        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as nowhere:
+        transport = self._http.MockTransport(answer)
+        async with self._http.AsyncClient(transport=transport) as nowhere:
             sdk = self._connect(nowhere)
             for body in (b"{}", b'{"model":"m"}'):
                 await self._post(sdk, path, body)
@@ -135,7 +154,7 @@ class SdkTransport:
     async def _send(self, form: RequestForm, body: bytes) -> HttpAnswer:
         """Send a request as the SDK would."""
         if self._session is None:
-            self._session = _open_session()
+            self._session = _open_session(tls_context(self._http))
         async with self._session.post(
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:
@@ -153,16 +172,10 @@ def silence_sdk_logs() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-@functools.cache
-def tls_context() -> ssl.SSLContext:
-    """Load certificates once, as the SDKs would for each of their clients; that takes 25 ms."""
-    return httpx2.create_ssl_context()
-
-
-def _open_session() -> aiohttp.ClientSession:
+def _open_session(context: ssl.SSLContext) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            ssl=tls_context(), limit=_CONNECTIONS, keepalive_timeout=_KEPT_ALIVE_S
+            ssl=context, limit=_CONNECTIONS, keepalive_timeout=_KEPT_ALIVE_S
         ),
         # The SDKs send cookies back, too, also to hosts that have no name; gateways count on it.
         cookie_jar=aiohttp.CookieJar(unsafe=True, quote_cookie=False),
@@ -178,32 +191,13 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
         return content.decode("utf-8", "replace")
     # Unpacked piece by piece: a few bytes may stand for a thousand times as many.
     packed = (content[at : at + _CHUNK_BYTES] for at in range(0, len(content), _CHUNK_BYTES))
-    whole = httpx2.Response(response.status, headers=list(response.raw_headers), content=packed)
+    whole = httpx.Response(response.status, headers=list(response.raw_headers), content=packed)
     unpacked = bytearray()
     for piece in whole.iter_bytes():
         unpacked += piece
         if len(unpacked) > MAX_BODY_BYTES:
             raise AnswerTooLong
     return unpacked.decode(whole.encoding or "utf-8", "replace")
-
-
-async def _bound(response: httpx2.Response) -> None:
-    """Let what the SDK reads of an answer have an end."""
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _BoundedStream(response.stream)
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    """The body of an answer, as it is read by the SDK."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return _within_bounds(self._stream)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 async def _within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from kindlm_store.reading import select_of_stream
 from kindlm_store.upcasting import Upcasters
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from kindlm_store.projection import Projection, Table
 
@@ -72,7 +72,7 @@ def first_difference(
     computed: sqlite3.Connection,
     table: Table,
     where: str,
-    parameters: Sequence[Any],
+    parameters: Mapping[str, Any],
 ) -> str | None:
     """Return the key of the first row that two databases do not have alike; None if all are.
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 
@@ -21,8 +20,10 @@ from kindlm.ports import ModelClient
 from kindlm.providers.registry import make_client
 from kindlm.providers.request_form import form_of
 from kindlm.providers.sdk_transport import AsyncSdk, SdkTransport
+from kindlm.sdk_http import http_library
 from kindlm.suite import ProviderSettings
 
+HTTP = http_library(openai)
 KEY = "sk-planted-0123456789abcdef"
 # Nobody listens there: what reaches the test's server nevertheless was sent around it.
 PROXY = "http://127.0.0.1:9"
@@ -198,14 +199,12 @@ class Watched:
     posted: list[str]
     sign: itertools.count[int] | None = None
 
-    async def post(
-        self, path: str, *, cast_to: type[httpx2.Response], content: bytes, options: Any
-    ) -> httpx2.Response:
+    async def post(self, path: str, *, options: Any, **sent: Any) -> Any:
         self.posted.append(path)
         if self.sign is not None:
             headers = {**options["headers"], "X-Signature": str(next(self.sign))}
             options = {**options, "headers": headers}
-        return await self.sdk.post(path, cast_to=cast_to, content=content, options=options)
+        return await self.sdk.post(path, options=options, **sent)
 
     async def close(self) -> None:
         await self.sdk.close()
@@ -214,13 +213,13 @@ class Watched:
 def watched_transport(
     base_url: str, posted: list[str], sign: itertools.count[int] | None = None
 ) -> SdkTransport:
-    def connect(http_client: httpx2.AsyncClient) -> AsyncSdk:
+    def connect(http_client: Any) -> AsyncSdk:
         sdk = openai.AsyncOpenAI(
             api_key=KEY, base_url=base_url, max_retries=0, timeout=None, http_client=http_client
         )
         return Watched(sdk, posted, sign)
 
-    return SdkTransport(connect, openai.DefaultAioHttpClient(), {}, openai.APIError)
+    return SdkTransport(openai, connect, {})
 
 
 def test_the_sdk_is_asked_twice_for_each_path_and_not_again(http):
@@ -257,11 +256,11 @@ def test_requests_that_differ_from_one_another_stay_with_the_sdk(http):
 @pytest.mark.parametrize(
     ("request_sent", "has_form"),
     [
-        (httpx2.Request("POST", "https://a.test/v1", content=b"{}"), True),
-        (httpx2.Request("GET", "https://a.test/v1", content=b"{}"), False),
-        (httpx2.Request("POST", "https://ann:secret@a.test/v1", content=b"{}"), False),
+        (HTTP.Request("POST", "https://a.test/v1", content=b"{}"), True),
+        (HTTP.Request("GET", "https://a.test/v1", content=b"{}"), False),
+        (HTTP.Request("POST", "https://ann:secret@a.test/v1", content=b"{}"), False),
         (
-            httpx2.Request(
+            HTTP.Request(
                 "POST", "https://a_b.test/v1", content=b"{}", extensions={"sni_hostname": "a-b"}
             ),
             False,
