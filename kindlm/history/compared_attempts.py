@@ -88,7 +88,7 @@ def attempts_to_compare(
     `before` and `after` are the ids of the runs that are read as one on each side.
     """
     runs = list(dict.fromkeys([*before, *after]))
-    if not db.execute(among(_RETRIED_IN, runs), runs).fetchone()[0]:
+    if not db.execute(*among(_RETRIED_IN, runs)).fetchone()[0]:
         return None
-    from_last = db.execute(among(_FROM_LAST, runs), runs).fetchone()[0]
+    from_last = db.execute(*among(_FROM_LAST, runs)).fetchone()[0]
     return Attempts.LAST if from_last else Attempts.FIRST

@@ -55,7 +55,7 @@ def _suites_differ(
     db: sqlite3.Connection, runs: Mapping[str, str], ids: Sequence[str]
 ) -> str | None:
     suites: dict[str, dict[tuple[int, str], str | None]] = {run: {} for run in ids}
-    for run, ordinal, path, config_hash in db.execute(among(_SUITES, ids), ids):
+    for run, ordinal, path, config_hash in db.execute(*among(_SUITES, ids)):
         suites[run][ordinal, path] = config_hash
     first = next(iter(runs))
     known: dict[tuple[int, str], tuple[str, str]] = {}
@@ -77,8 +77,7 @@ def _options_differ(
 ) -> str | None:
     streams = [f"run/{run}" for run in ids]
     options = {
-        run: json.loads(text) if text else {}
-        for run, text in db.execute(among(_OPTIONS, streams), streams)
+        run: json.loads(text) if text else {} for run, text in db.execute(*among(_OPTIONS, streams))
     }
     first = next(iter(runs))
     for name in _SELECTING:
@@ -91,7 +90,7 @@ def _options_differ(
 
 
 def _overlap(db: sqlite3.Connection, runs: Mapping[str, str], ids: Sequence[str]) -> str | None:
-    found = db.execute(among(_SHARED, ids), ids).fetchone()
+    found = db.execute(*among(_SHARED, ids)).fetchone()
     if found is None:
         return None
     test, target, one, other = found

@@ -102,4 +102,4 @@ def _counts(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[StatusCounts,
 
 
 def _row(db: sqlite3.Connection, query: str, parts: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(db.execute(among(query, parts), parts).fetchone())
+    return tuple(db.execute(*among(query, parts)).fetchone())

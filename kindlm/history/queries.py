@@ -7,17 +7,20 @@ the runs or suites that are read as one: see `among`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kindlm.projections.naming import RUN_LABEL
 
 
-def among(query: str, ids: Sequence[str]) -> str:
-    """Return a query for these ids: `$ids` becomes the list of their numbered parameters.
+def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str, Any]]:
+    """Return a query for these ids, and its parameters: `$ids` becomes a list of them.
 
     They are parameters and no subquery, since SQLite hands only such terms down into views, and
-    asks for one of them as it does for `=`.
+    asks for one of them as it does for `=`. `values` are the query's other parameters.
     """
-    return query.replace("$ids", f"({', '.join(f'?{n}' for n in range(1, len(ids) + 1))})")
+    named = {f"id{number}": each for number, each in enumerate(ids)}
+    listed = ", ".join(f":{name}" for name in named)
+    return query.replace("$ids", f"({listed})"), {**named, **values}
 
 
 def of_suites(query: str) -> str:

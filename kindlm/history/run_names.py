@@ -178,7 +178,7 @@ def _earlier(search: _Search, other: _Side) -> Result[_Side]:
         found = run_before(db, other)
         return Ok(found) if found else Err(_nothing_before(f"run {other}", _suites(db, other)))
     runs = other.runs if isinstance(other, Group) else (other,)
-    at, newest = db.execute(among(_NEWEST_OF, runs), runs).fetchone()
+    at, newest = db.execute(*among(_NEWEST_OF, runs)).fetchone()
     for counted in _counted(search, runs[0], None):
         is_earlier = counted.at < at or (counted.at == at and counted.run > newest)
         is_itself = isinstance(other, Group) and counted.run in other.runs

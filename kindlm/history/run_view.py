@@ -389,4 +389,4 @@ class RunView:
             yield from self._over(query, parts)
 
     def _over(self, query: str, ids: Sequence[str]) -> sqlite3.Cursor:
-        return self._db.execute(queries.among(query, ids), ids)
+        return self._db.execute(*queries.among(query, ids))

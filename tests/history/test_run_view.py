@@ -122,7 +122,7 @@ def test_erased_texts_are_shown_as_such(history: Any, make: Any) -> None:
 def test_one_run_is_read_without_reading_the_whole_history(
     history: Any, query: str, ids: tuple[str, ...]
 ) -> None:
-    explained = f"EXPLAIN QUERY PLAN {queries.among(query, ids)}"
-    plan = [row[3] for row in history.reader().execute(explained, ids)]
+    asked, parameters = queries.among(query, ids)
+    plan = [row[3] for row in history.reader().execute(f"EXPLAIN QUERY PLAN {asked}", parameters)]
     large = re.compile(r"^SCAN (e|c|a|p|executions|provider_calls|assertions|planned_tests)\b")
     assert not [step for step in plan if large.search(step)]

@@ -87,7 +87,7 @@ def read_added(
     """
     found: dict[QualifiedName, AddedRepeats] = {}
     for project, suite, test, target, repeat, status, reached, checks in db.execute(
-        among(_added(attempts), runs), runs
+        *among(_added(attempts), runs)
     ):
         key = QualifiedName(project, suite, test, target)
         known = found.get(key, AddedRepeats())

@@ -245,7 +245,7 @@ class _Details:
 def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator[_Row]:
     cursor = db.cursor()
     cursor.row_factory = None
-    return cursor.execute(among(query, suites), suites)
+    return cursor.execute(*among(query, suites))
 
 
 def _sample(

@@ -20,7 +20,7 @@ SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NU
 
 _IN_FILES = """
 SELECT test, target FROM planned_tests
- WHERE suite IN $ids AND file IN (SELECT value FROM json_each(?))
+ WHERE suite IN $ids AND file IN (SELECT value FROM json_each(:files))
 """
 
 
@@ -43,7 +43,7 @@ class Suite(NamedTuple):
 
 def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
     """Return the suites of a run, or of several that are read as one, in order."""
-    rows = db.execute(among(_SUITES, runs), runs)
+    rows = db.execute(*among(_SUITES, runs))
     return tuple(_suite(list(parts)) for _, parts in groupby(rows, key=lambda row: row["ordinal"]))
 
 
@@ -69,5 +69,5 @@ def unread_tests(
     if before is None or after is None or not after.unread:
         return frozenset()
     files = json.dumps(sorted(after.unread))
-    rows = db.execute(among(_IN_FILES, before.parts), (*before.parts, files))
+    rows = db.execute(*among(_IN_FILES, before.parts, files=files))
     return frozenset((row["test"], row["target"]) for row in rows)

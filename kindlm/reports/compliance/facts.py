@@ -116,7 +116,7 @@ def read_facts(
         "verdict": str(verdict),
         "passed": verdict.passed,
         "notes": list(_notes(view, suite)),
-        "models": [dict(row) for row in db.execute(among(_MODELS, suite.parts), suite.parts)],
+        "models": [dict(row) for row in db.execute(*among(_MODELS, suite.parts))],
         "gates": read_gates(suite, checks),
         "tests": tests,
         "totals": [{"name": name, "value": value} for name, value in totals_of(view, suite)],
@@ -202,7 +202,7 @@ def _suite(suite: SuiteView) -> dict[str, Any]:
 
 def _planned(db: sqlite3.Connection, suite: SuiteView) -> dict[tuple[str, str], int]:
     """Return how often each test was to be run, by its name and target."""
-    rows = db.execute(among(_PLANNED, suite.parts), suite.parts)
+    rows = db.execute(*among(_PLANNED, suite.parts))
     return {(row["test"], row["target"]): row["repeat"] for row in rows}
 
 
@@ -247,7 +247,7 @@ def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
     """
     db = view.db
     file = _file(view)
-    sources = (row[0] for row in db.execute(among(_SOURCES, suite.parts), suite.parts))
+    sources = (row[0] for row in db.execute(*among(_SOURCES, suite.parts)))
     audit = []
     for run in dict.fromkeys((*view.runs, *sources)):
         stream = f"run/{run}"

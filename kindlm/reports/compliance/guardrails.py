@@ -41,7 +41,7 @@ _COUNTED = {
 
 def read_checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
     """Return the checks of a suite by kind; `title` says of a guardrail what it forbids."""
-    rows = db.execute(among(_CHECKS, suite.parts), suite.parts)
+    rows = db.execute(*among(_CHECKS, suite.parts))
     return [{**dict(row), "title": _TITLES.get(row["kind"])} for row in rows]
 
 

@@ -85,7 +85,7 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
         "project": suite.project or view.info.project,
         "suite": suite.name,
         # A group has shards that began after it did.
-        "until": view.db.execute(among(_BEGAN, view.runs), view.runs).fetchone()[0],
+        "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
     }
     rows = [dict(row) for row in view.db.execute(_HISTORY, wanted)]
     total: int = view.db.execute(_COUNT, wanted).fetchone()[0]

@@ -36,8 +36,8 @@ def read_reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
     Personal data that was found in a conversation is unreadable in the notes on it, as it is in
     other reports of the execution.
     """
-    rows = [dict(row) for row in view.db.execute(among(_REVIEWS, suite.parts), suite.parts)]
-    total: int = view.db.execute(among(_COUNT, suite.parts), suite.parts).fetchone()[0]
+    rows = [dict(row) for row in view.db.execute(*among(_REVIEWS, suite.parts))]
+    total: int = view.db.execute(*among(_COUNT, suite.parts)).fetchone()[0]
     for row in rows:
         row["passed"] = bool(row["passed"])
         if row["note"] is not None:
