@@ -19,6 +19,8 @@ A state machine with an injected clock; nothing here talks to a provider. Its ru
   time was named, until the minute is over that began with the first call, for then a limit per
   minute lets something through; then on doubling, up to a minute. One call alone tries whether it
   is over.
+- *Closing*: a provider that asks for more than five minutes is not waited for: everybody gets a
+  turn at once, and is to give it back without a call.
 - *Rate*: a server that allows so many calls a minute is not held by a number in flight. The first
   refusal ends a cycle: the calls answered in it, over the time from its first call to the end of
   the pause, are the rate that the server grants. From then on calls are spaced evenly. Calls that
@@ -51,7 +53,7 @@ from kindlm.engine.recovery import Cycle, Recovery, Refusal
 from kindlm.engine.remaining import Remaining
 from kindlm.ports import Clock, Quota
 
-__all__ = ["Pace", "PaceChange", "Turn"]
+__all__ = ["MAX_RETRY_AFTER_S", "Pace", "PaceChange", "Turn"]
 
 START_IN_FLIGHT = 6
 GROWTH = 1 / 4
@@ -69,6 +71,9 @@ LONGEST_PAUSE_S = 60.0
 
 FALL_IN_FLIGHT = 0.5
 """The part of the calls in flight that may go on to be."""
+
+MAX_RETRY_AFTER_S = 300.0
+"""The longest wait that a provider may ask for; who asks for more is not called any more."""
 
 GROWTH_A_ROUND = 1.5
 """How much faster than the call that was just answered the next ones may come."""
@@ -143,6 +148,7 @@ class Pace:
         # Calls up to this number are of an epoch that was dealt with; and those in flight since.
         self._epoch = self._since_epoch = 0
         self._pauses = 0
+        self._is_closed = False
         self._probing = False
         self._cycle: Cycle | None = None
         self._refusal: Refusal | None = None
@@ -156,7 +162,8 @@ class Pace:
     async def turn(self) -> Turn:
         """Wait until one more call may start, in order of arrival.
 
-        Every turn must be given back by exactly one of `answered`, `refused` and `ended`.
+        Every turn must be given back by exactly one of `answered`, `refused` and `ended`. Once the
+        pace is closed, nobody waits, and no call may be made.
         """
         arrived = self._clock.monotonic()
         try:
@@ -166,6 +173,11 @@ class Pace:
                 return self._start(arrived)
         finally:
             self._news.tell()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no call may be made any more."""
+        return self._is_closed
 
     @property
     def has_room(self) -> bool:
@@ -196,12 +208,14 @@ class Pace:
         now = self._clock.monotonic()
         paused_until = max(self._paused_until, now)
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
+        closes = not self._is_closed and (retry_after_s or 0.0) > MAX_RETRY_AFTER_S
+        self._is_closed = self._is_closed or closes
         if self._doubt is not None:
             self._doubt.bad += turn.number > self._doubt.first
             self._settle(self._doubt, turn)
         elif turn.number > self._epoch:
             self._congested(turn, now, retry_after_s)
-        elif self._paused_until > paused_until + LONGEST_PAUSE_S:
+        elif closes or self._paused_until > paused_until + LONGEST_PAUSE_S:
             self._tell("refused", self._paused_until - now)
         self._give_back(turn)
 
@@ -236,6 +250,8 @@ class Pace:
 
     def _delay(self) -> float:
         """Return for how many seconds no call may start; infinite if only an outcome helps."""
+        if self._is_closed:
+            return 0.0
         if not self._has_place:
             return math.inf
         now = self._clock.monotonic()

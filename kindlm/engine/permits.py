@@ -1,7 +1,8 @@
 """Permits: whether an execution that has started may go on, and its end where it may not.
 
-Two things end it before it is over. Where a limit of costs is passed, no further call is made: no
-turn, no retry, no judge. Where a run is asked to stop, nobody waits any longer for a turn or for
+Three things end it before it is over. Where a limit of costs is passed, no further call is made: no
+turn, no retry, no judge. Nor is one made to a provider or an agent that takes none for longer than
+is waited. Where a run is asked to stop, nobody waits any longer for a turn or for
 the next try, since what is worth its grace is only what is being done. Either way the execution
 has not finished: what it paid for is recorded, and a run that is resumed runs it again.
 """
@@ -73,9 +74,12 @@ class Permit:
         self._task = asyncio.current_task()
         self._is_cut_off = False
 
-    async def to_call(self) -> None:
-        """Return if one more call may be made; otherwise the execution is cut off."""
-        if self._is_cut_off or not self._permits.may_call(self.ordinal):
+    async def to_call(self, *, is_answered: bool = True) -> None:
+        """Return if one more call may be made; otherwise the execution is cut off.
+
+        `is_answered` tells whether who is to be called takes calls.
+        """
+        if self._is_cut_off or not is_answered or not self._permits.may_call(self.ordinal):
             self.cut_off()
             await asyncio.get_running_loop().create_future()  # until the cancellation arrives
 

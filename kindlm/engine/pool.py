@@ -94,6 +94,10 @@ class _Pool:
             reserved = await self._admit(execution, lane.pace)
             if self._is_closed():
                 return  # since this waited; nobody needs the place any more
+            if reserved is not None and reserved.pace.is_closed:
+                reserved.pace.ended(reserved.turn)
+                self._give_back_place(execution)
+                return  # who is called there is not waited for; other lanes go on
             group.create_task(self._do(execution, reserved))
             lane.advance()
 

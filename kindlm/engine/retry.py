@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import TypeVar
 
 from kindlm.engine.deadline import Deadline
+from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.permits import Permit
 from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -18,7 +19,6 @@ __all__ = [
     "BASE_DELAY_S",
     "MAX_DELAY_S",
     "MAX_RESENDS",
-    "MAX_RETRY_AFTER_S",
     "call_with_retries",
     "retry_delay",
 ]
@@ -27,9 +27,6 @@ T = TypeVar("T")
 
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
-MAX_RETRY_AFTER_S = 300.0
-"""The longest wait that a provider may ask for between two tries of a call."""
-
 MAX_RESENDS = 5
 """How often a call is made again at once because its client asks for it, which is no retry."""
 
@@ -87,7 +84,7 @@ async def call_with_retries(
             turn = await queue.turn()
         result: Result[T] | None = None
         try:
-            await permit.to_call()
+            await permit.to_call(is_answered=not queue.is_closed)
             number = started(retried + resent + 1)
             begun = clock.monotonic()
             try:

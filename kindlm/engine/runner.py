@@ -218,8 +218,10 @@ class _PlanRun:
         if budget.limit_exceeded(ordinal) is None:
             again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
             finished, attempt = await self._run(execution, doers, attempt, again, reserved)
-            if self._stop.is_winding_down or (finished is not None and not finished.retried):
-                return None if finished is None or finished.retried else finished
+            if finished is not None and not finished.retried:
+                return finished
+            if self._stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
+                return None
             attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
             status = Status.SKIPPED if finished is None else finished.status
         elif reserved is not None:

@@ -41,6 +41,11 @@ class Stop:
         if cut_off:
             self._requested.set()
 
+    def leave_undone(self, reason: str) -> None:
+        """Say why not everything will be run; whatever is not concerned by that goes on."""
+        if self.reason is None:
+            self.reason, self.aborted = reason, True
+
     @property
     def is_requested(self) -> bool:
         """Whether what is in flight has been asked to end, too."""

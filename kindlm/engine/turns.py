@@ -89,6 +89,11 @@ class Queue:
         self._turns = turns
         self._pace = pace
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody is called there any more."""
+        return self._pace is not None and self._pace.is_closed
+
     async def turn(self) -> Turn | None:
         """Wait until one more call may be made."""
         return None if self._pace is None else await self._turns.take(self._pace)

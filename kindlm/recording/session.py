@@ -23,7 +23,7 @@ from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.engine.clock import SystemClock
 from kindlm.engine.finishing import end_lost
-from kindlm.engine.retry import MAX_RETRY_AFTER_S
+from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, Result
@@ -264,10 +264,10 @@ class _Session:
         )
 
     def _held_up(self, callee: str, seconds: float) -> None:
-        """Tell that a provider wants to be left alone; stop if that is longer than one waits."""
+        """Tell that a provider wants to be left alone; go on without it if that is for too long."""
         self.watcher.tell(_held_up(callee, seconds))
         if seconds > MAX_RETRY_AFTER_S:
-            self.stop.abort(f"{shown(callee)} takes no calls for {seconds:,.0f} s", cut_off=True)
+            self.stop.leave_undone(f"{shown(callee)} takes no calls for {_written(seconds)}")
 
     async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
         """Run one round after the other, each planned from what is recorded of those before."""
@@ -328,12 +328,18 @@ def _too_slow(pattern: str) -> Diagnostic:
 def _held_up(callee: str, seconds: float) -> Diagnostic:
     error = KindlmError(
         ErrorCode.PROVIDER_RATE_LIMIT,
-        f"{shown(callee)} takes no calls for {seconds:,.0f} s; nothing is sent there until then.",
+        f"{shown(callee)} takes no calls for {_written(seconds)}; nothing is sent there meanwhile.",
         "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later."
         if seconds <= MAX_RETRY_AFTER_S
-        else "That is too long to wait for: the run stops. kindlm test --resume finishes it later.",
+        else "That is too long to wait for: what needs it is left out, and the others go on. "
+        "kindlm test --resume finishes the run later.",
     )
     return Diagnostic(error, "warning", "providers", None)
+
+
+def _written(seconds: float) -> str:
+    # A number of 300 digits is no help to anybody.
+    return f"{seconds:,.0f} s" if seconds < 1e9 else f"{seconds:.0e} s"
 
 
 def _unpriced(model: str) -> Diagnostic:

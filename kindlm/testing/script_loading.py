@@ -146,7 +146,7 @@ def _fault(node: Node) -> Fault:
     return Fault(
         latency_ms=node.optional("latencyMs", Node.number),
         status=node.optional("status", lambda value: value.integer(400, 599)),
-        retry_after_s=node.optional("retryAfter", Node.number),
+        retry_after_s=node.optional("retryAfter", lambda value: value.number(maximum=1e300)),
         retry_after_date=node.optional("retryAfterDate", Node.flag, default=False),
         cut=node.optional("cut", lambda value: value.choice("before", "headers", "body")),
         malformed=node.optional("malformed", Node.flag, default=False),

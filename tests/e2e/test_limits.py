@@ -9,7 +9,7 @@ from operator import add
 from typing import Any
 
 import pytest
-from orders import Silent, asked, hold, order, write_orders
+from orders import SCRIPT, Silent, asked, hold, order, write_orders
 from pages import one_line
 from workspace import Workspace
 
@@ -237,17 +237,64 @@ def test_a_call_that_takes_too_long_is_cut_off_and_its_connection_closed(
         assert workspace.query("SELECT error_code FROM executions") == [("PROVIDER_TIMEOUT",)]
 
 
-def test_a_provider_that_wants_to_be_left_alone_for_long_ends_the_run(
-    workspace: Workspace, server: LoopbackServer
+@pytest.mark.parametrize("seconds", ["86,400", "1e+300"])
+def test_a_provider_that_wants_to_be_left_alone_for_long_is_left_out(
+    workspace: Workspace, server: LoopbackServer, seconds: str
 ) -> None:
     write_orders(workspace, server, 6)
-    server.use_faults([{"status": 429, "retryAfter": 86_400, "contains": "<k1>", "next": 1}])
+    wait_s = float(seconds.replace(",", ""))
+    server.use_faults([{"status": 429, "retryAfter": wait_s, "contains": "<k1>", "next": 1}])
 
     done = workspace.run("test", "-j", "2")
 
     assert done.returncode == 1
-    assert "takes no calls for 86,400 s" in done.stdout
+    assert f"takes no calls for {seconds} s" in done.stdout
     assert "ABORTED" in done.stdout
     assert "kindlm test --resume" in done.stdout
     assert len(server.requests) < 12, "nobody is asked any more"
     assert workspace.report("--resume")["summary"]["executions"]["total"] == 6
+
+
+def test_what_needs_another_provider_goes_on_without_the_one_that_takes_no_calls(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    """Neither the tests of the other one nor a judge there wait for it, nor is it asked again."""
+    with LoopbackServer(SCRIPT) as closed:
+        closed.use_faults([{"status": 429, "retryAfter": 1e300}])
+        write_orders(
+            workspace,
+            server,
+            [
+                *(order(f"k{n}", judged=False, models=["gone"]) for n in range(6)),
+                *(order(f"k{n}", judged=False, models=["gpt"]) for n in range(6, 18)),
+                order("judged", models=["gpt"]),
+            ],
+            providers={
+                "openai": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"},
+                "anthropic": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": closed.url},
+            },
+            models=[
+                {"id": "gpt", "provider": "openai", "model": "gpt-4o"},
+                {"id": "gone", "provider": "anthropic", "model": "claude-sonnet-4-5"},
+            ],
+            defaults={"judgeModel": "gone"},
+        )
+
+        done = workspace.run("test", "-j", "2")
+
+        assert done.returncode == 1
+        assert '"anthropic" takes no calls for 1e+300 s' in one_line(done.stdout)
+        assert "ABORTED" in done.stdout
+        then = dict(workspace.query("SELECT test, status FROM executions WHERE status <> ''"))
+        refused = {test for test, status in then.items() if status == "errored"}
+        passed = {test for test, status in then.items() if status == "passed"}
+        assert passed == {f"k{number}" for number in range(6, 18)}
+        assert refused
+        assert set(then) == passed | refused
+        assert len(closed.requests) == len(refused) <= 2
+
+        closed.use_faults([])
+        assert workspace.run("test", "--resume").returncode == 1, "what was refused is errored"
+    ended = dict(workspace.query("SELECT test, status FROM executions"))
+    assert {test for test, status in ended.items() if status != "passed"} == refused
+    assert len(ended) == 19
