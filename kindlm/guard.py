@@ -263,10 +263,13 @@ class Guard:
         """Import a file of a user in this context."""
         self._notes.file = file
         self._report()
-        with self._kept():
-            yield
-        self._notes.file = None
-        self._report()
+        try:
+            with self._kept():
+                yield
+        finally:
+            # Also where the import failed: what ends the process later is not this file.
+            self._notes.file = None
+            self._report()
 
     @contextmanager
     def execution(self, number: str, name: str, timeout_s: float) -> Iterator[None]:
@@ -405,7 +408,7 @@ class Guard:
         return call
 
     def _is_called(self, name: str, arguments: tuple[Any, ...]) -> None:
-        first = repr(arguments[0]) if arguments else ""
+        first = repr(arguments[0])[:200] if arguments else ""
         how = f"os.{name}({first}){_place(sys._getframe(2))}"  # noqa: SLF001 - of the caller
         if self._memory is not None:
             self._notes.how = how

@@ -217,6 +217,18 @@ def test_a_file_that_ends_the_process_is_named_and_the_others_run(project: Proje
     assert "os._exit(0) at tests/test_exit.py" in checked.stdout + checked.stderr
 
 
+def test_a_file_whose_import_failed_is_not_blamed_for_what_ends_the_process(
+    project: Project,
+) -> None:
+    project.write("tests/test_it.py", HEAD + ASYNC.format(name="ends_it", way="os._exit(0)"))
+    project.write("tests/test_later.py", HEAD + "raise ValueError('not importable')\n")
+    statuses, printed = run_tests(project)
+    assert statuses["test_ends_it"] == "errored", printed
+    report = (project.root / "report.xml").read_text()
+    assert "not importable" in report
+    assert "while it was imported" not in printed + report
+
+
 def test_what_ends_a_run_that_is_not_resumed_is_named(project: Project) -> None:
     way = "os.environ.get('ENDS') and os._exit(0)"
     project.write("tests/test_it.py", HEAD + ASYNC.format(name="ends_it", way=way))
