@@ -147,10 +147,10 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
         UnreadableReply: what stands there is not a list of calls. It may be a forbidden call.
     """
     listed = message.get("tool_calls")
-    if listed is None and message.get("function_call") is not None:
-        listed = [{"function": message["function_call"]}]
     if listed is not None and not isinstance(listed, list):
         raise UnreadableReply("its `tool_calls` is not a list")
+    if not listed and message.get("function_call") is not None:
+        listed = [{"function": message["function_call"]}]
     calls = []
     for index, call in enumerate(listed or ()):
         function = call.get("function") if isinstance(call, dict) else None

@@ -260,7 +260,9 @@ def test_an_echo_of_a_decoded_call_is_what_came(make_request):
     assert echoed == {"id": "c1", "type": "function", "function": {"name": "a"}}
 
 
-def test_a_call_in_the_older_form_is_a_call(make_request):
-    message = {"content": None, "function_call": {"name": "refund", "arguments": '{"id": 1}'}}
+@pytest.mark.parametrize("beside", [{}, {"tool_calls": None}, {"tool_calls": []}])
+def test_a_call_in_the_older_form_is_a_call(make_request, beside):
+    function = {"name": "refund", "arguments": '{"id": 1}'}
+    message = {"content": None, "function_call": function, **beside}
     body = {"choices": [{"message": message, "finish_reason": "function_call"}]}
     assert decode(body, make_request()).tool_calls == (ToolCall("call_0", "refund", {"id": 1}),)
