@@ -128,7 +128,8 @@ class StreamEnd:
         if isinstance(kind, str):
             self.is_done = self.is_done or kind in _OWN_ENDS or name in _OWN_ENDS
             known = _END_TYPES.get(kind) or _known_type(kind)
-            if known is not None:
+            # Streams in the words of an agent's author end with `finish`, too.
+            if known is not None and (kind not in _OWN_ENDS or known in self.formats):
                 self._take(known, ends=kind in _END_TYPES)
         if isinstance(value, dict):
             self._see_object(value)

@@ -148,7 +148,8 @@ class _Draft:
         if not isinstance(index, int):
             return
         block = value.get("content_block")
-        if isinstance(block, dict) and block.get("type") == "tool_use":
+        # Also `server_tool_use` and `mcp_tool_use`, which the provider runs.
+        if isinstance(block, dict) and str(block.get("type")).endswith("tool_use"):
             self._add_delta(index, block, {"name": block.get("name")})
         partial = lookup(value, "delta.partial_json")
         if isinstance(partial, str):

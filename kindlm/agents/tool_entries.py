@@ -11,7 +11,7 @@ An answer counts where its key is there, so that 0, "" and false are answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, lookup, parent_of
@@ -71,9 +71,6 @@ _MAYBE = ("actions", "invocations", "calls", "tool_results", "toolResults")
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 """Where such lists stand besides the reply itself and the message of its first choice."""
 
-_SHOWING = frozenset({*_LISTS, *_USED, *_PAIRS})
-"""Names that show that an agent reports its tool calls, even if there are none."""
-
 _CHAT_MESSAGE = "choices[0].message"
 """A message as OpenAI has it, which leaves out what it does not have."""
 
@@ -82,6 +79,12 @@ _SINGLES = ("function_call", "functionCall", "tool_call", "toolCall")
 
 _PARTS = ("content", "output")
 """The parts of an answer as Anthropic and OpenAI's responses have them."""
+
+_BESIDE_CALL = ("result", "output", "approval", "list_tools")
+"""What is in the types of parts about tools that are no calls."""
+
+_CALLS_WITH_NAMES = frozenset({"function_call", "tool_call", "custom_tool_call", "mcp_call"})
+"""Parts whose type does not say which tool is called."""
 
 CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
 """The names under which a reply may hold tool calls."""
@@ -115,7 +118,7 @@ def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
     for holder in _HOLDERS:
         told += _listed(value.get(holder), f"{holder}.")
     if "choices" in value:
-        told += _listed(lookup(value, "choices[0].message"), "choices[0].message.")
+        told += _listed(lookup(value, _CHAT_MESSAGE), f"{_CHAT_MESSAGE}.")
     return together(*told)
 
 
@@ -169,15 +172,19 @@ def _listed(part: Any, place: str) -> Iterator[list[Mapping[str, Any]]]:
     for key in _SINGLES:
         yield single_call(part.get(key) or None, place + key)
     for key in _USED:
-        used = part.get(key)
-        if isinstance(used, list) and all(isinstance(name, str) and name for name in used):
-            used = [{"name": name} for name in used]
-        yield call_entries(used if isinstance(used, list | dict) else None, place + key)
+        yield call_entries(_used(part.get(key)), place + key)
     for key in (*_MAYBE, *_PAIRS):
         yield _entries_with_names(part.get(key)) or []
     for key in _PARTS:
         parts = part.get(key)
         yield [_of_part(it) for it in parts if _is_call(it)] if isinstance(parts, list) else []
+
+
+def _used(found: Any) -> Any:
+    """Return the calls of a list of tools, None if there is no list: a number names no tool."""
+    if isinstance(found, list) and all(isinstance(name, str) and name for name in found):
+        return [{"name": name} for name in found]
+    return found if isinstance(found, list | dict) else None
 
 
 def _entries_with_names(found: Any) -> list[Mapping[str, Any]] | None:
@@ -196,13 +203,17 @@ def _of_pair(pair: Sequence[Any]) -> Any:
 
 
 def _is_call(part: Any) -> bool:
-    kind = part["type"] if _is_part(part) else ""
-    return kind in ("tool_use", "server_tool_use") or kind.endswith("_call")
+    """Tell whether a part is a tool call, rather than the result of one or its approval."""
+    if not _is_part(part) or any(word in part["type"] for word in _BESIDE_CALL):
+        return False
+    return is_of_tool(part) or part["type"].endswith("_call")
 
 
 def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call of a part; tools of the provider are named by its type alone."""
-    name = part.get("name") or str(part["type"]).removesuffix("_call")
+    """Return the call of a part; a tool of the provider is named by the type alone."""
+    name, kind = read_tool_use(part).call.name, str(part["type"])
+    if name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
+        name = kind.removesuffix("_call")
     return {**part, "name": name, "id": part.get("call_id") or part.get("id")}
 
 
@@ -221,7 +232,20 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
     if isinstance(lookup(value, _CHAT_MESSAGE), dict):
         return True
     parts = (value, *map(value.get, _HOLDERS))
-    return any(isinstance(part, dict) and not part.keys().isdisjoint(_SHOWING) for part in parts)
+    return any(isinstance(part, dict) and _shows_calls(part) for part in parts)
+
+
+def _shows_calls(part: Mapping[str, Any]) -> bool:
+    """Tell whether one of the usual lists is there, and is empty or can be read."""
+    return (
+        not part.keys().isdisjoint(_LISTS)
+        or any(key in part and _reads(_used, part[key]) for key in _USED)
+        or any(key in part and _reads(_entries_with_names, part[key]) for key in _PAIRS)
+    )
+
+
+def _reads(read: Callable[[Any], Any], found: Any) -> bool:
+    return not found or read(found) is not None
 
 
 def may_list_calls(steps: Any) -> bool:

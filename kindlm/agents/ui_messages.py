@@ -13,6 +13,7 @@
 | `start`, `message-metadata`, `finish` | `messageMetadata`: tokens, cost, model |
 | `error` | `errorText`: the agent failed |
 | `abort` | `reason`: the agent was stopped |
+| any other about a tool | a call without a known name |
 | steps, reasoning, sources, files, `data-…` | nothing about text or tools |
 
 Text parts are told apart by an empty line, as the SDK shows them one below the other.
@@ -26,7 +27,7 @@ from typing import Any
 
 from kindlm.agents.agent_events import Heard, Piece
 from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
-from kindlm.agents.tool_entries import AGENT_RULE, failed_tool
+from kindlm.agents.tool_entries import AGENT_RULE, UNREAD, failed_tool, is_of_tool
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, UnreadableReply, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
@@ -85,6 +86,9 @@ class _Draft:
                 self.about.update(told if isinstance(told, dict) else {})
             case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
                 self._add_to_call(kind, event, number)
+            case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
+                # In words that are not known: it may be the call that a test forbids.
+                self.calls.setdefault(UNREAD, _Call())
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
         call = self.calls.setdefault(_text(event, "toolCallId", number), _Call())

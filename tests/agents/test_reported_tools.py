@@ -14,6 +14,7 @@ from kindlm.agents.langgraph_state import Sent
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.agents.sse import parse_events
 from kindlm.agents.stream_reading import read_stream
+from kindlm.transcript import UNNAMED
 
 
 @pytest.mark.parametrize(
@@ -29,11 +30,46 @@ from kindlm.agents.stream_reading import read_stream
         ({"response": "Done.", "steps": []}, None, True),
         ({"choices": [{"message": {"role": "assistant", "content": "Done."}}]}, None, True),
         ({"response": "Done.", "data": {}}, "data.calls", True),
+        ({"response": "Done.", "tools_used": []}, None, True),
+        ({"response": "Done.", "tools_used": 0}, None, True),
+        ({"response": "Done.", "tools_used": 2}, None, False),
+        ({"response": "Done.", "tools_used": "refund, lookup"}, None, False),
+        ({"response": "Done.", "intermediate_steps": []}, None, True),
+        ({"response": "Done.", "intermediate_steps": ["Action(tool='refund')"]}, None, False),
     ],
 )
 def test_json_shows_it_by_a_place_for_calls(value, path, shown):
     told = read_reply(value, Reading(tool_calls_path=path))
     assert bool(told.reports_tools or told.tool_uses) is shown
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ({"type": "tool_use", "name": "refund"}, "refund"),
+        ({"type": "mcp_tool_use", "name": "refund"}, "refund"),
+        ({"type": "tool-call", "toolName": "refund"}, "refund"),
+        ({"type": "web_search_call"}, "web_search"),
+        ({"type": "tool_search_call"}, "tool_search"),
+        ({"type": "function_call"}, UNNAMED),
+        ({"type": "tool-refund"}, UNNAMED),
+        ({"type": "tool_result"}, None),
+        ({"type": "function_call_output"}, None),
+        ({"type": "mcp_list_tools"}, None),
+    ],
+)
+def test_a_part_about_a_tool_is_a_call_unless_it_is_a_result(part, name):
+    told = read_reply({"content": [{"type": "text", "text": "Done."}, part]}, Reading())
+    assert told.text == "Done."
+    assert [use.call.name for use in told.tool_uses] == ([] if name is None else [name])
+
+
+@pytest.mark.parametrize("kind", ["tool_use", "server_tool_use", "mcp_tool_use"])
+def test_a_stream_holds_calls_of_tools_that_the_provider_runs(kind):
+    block = {"type": kind, "id": "c1", "name": "refund"}
+    event = {"type": "content_block_start", "index": 0, "content_block": block}
+    told = read_stream(parse_events(f"data: {json.dumps(event)}\n\n"), Reading())
+    assert [use.call.name for use in told.tool_uses] == ["refund"]
 
 
 @pytest.mark.parametrize(

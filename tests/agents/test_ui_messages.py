@@ -101,6 +101,21 @@ def test_a_result_of_a_call_that_was_not_told_is_of_an_unknown_tool(hear, succes
     assert use.call.name == "unknown"
 
 
+def test_an_event_about_a_tool_in_unknown_words_is_a_call_of_an_unknown_tool(hear, success):
+    told = {"type": "tool-call", "toolName": "refund", "args": {}}
+    (use,) = success(hear(text("ok"), told, {"type": "finish"})).tool_uses
+    assert use.call.name == "unknown"
+
+
+def test_data_of_the_agents_own_is_no_call(hear, success):
+    told = {"type": "data-tool-progress", "data": 0.5}
+    assert success(hear(text("ok"), told, {"type": "finish"})).tool_uses == ()
+
+
+def test_another_stream_that_ends_with_finish_is_read_as_before(hear, success):
+    assert success(hear({"type": "token", "text": "ok"}, {"type": "finish"})).text == "ok"
+
+
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
