@@ -21,6 +21,9 @@ __all__ = ["back_up", "remove_abandoned"]
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 """The name of a backup that is not complete."""
 
+_SQLITE = b"SQLite format 3\0"
+"""How a database begins; one into which nothing was copied yet is empty."""
+
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 _BESIDE = ("", "-wal", "-shm", "-journal")
@@ -67,14 +70,17 @@ def back_up(database: Path | None, file: Path) -> Verification:
 def remove_abandoned(folder: Path) -> None:
     """Remove what backups left in a folder that were killed: they hold all texts of a history.
 
-    Whoever still writes one holds it.
+    Whoever still writes one holds it. A file of another program that has such a name stays.
     """
     for part in folder.glob(".*.part"):
         if not _PART.fullmatch(part.name):
             continue
         with suppress(OSError):
-            descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(part, flags)
             try:
+                if os.read(descriptor, len(_SQLITE)) not in (b"", _SQLITE):
+                    continue
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for end in _BESIDE:
                     _beside(part, end).unlink(missing_ok=True)

@@ -114,12 +114,14 @@ def test_what_killed_backups_left_is_removed_and_what_is_written_stays(
 ) -> None:
     names = [f".{name}.db.{number:08x}.part" for number, name in enumerate(("copy", "other"))]
     for name in names:
-        (here / name).write_bytes(b"all texts")
+        (here / name).write_bytes(b"SQLite format 3\0 and all texts")
         (here / f"{name}-wal").touch()
     mine = [here / "notes.part", here / ".notes.part", here / ".copy.db.00000009.party"]
-    written = here / ".copy.db.0000000a.part"
+    other, written = here / ".film.mkv.0000000b.part", here / ".copy.db.0000000a.part"
     for file in (*mine, written):
         file.touch()
+    other.write_bytes(b"half of a download")
+    mine.append(other)
     with written.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert kindlm("backup", here / "copy.db", "--db", recorded.path).code == 0
