@@ -9,10 +9,11 @@ marked with a noncharacter that no loaded text can hold, so that a variable whos
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-__all__ = ["DEFERRED_PREFIXES", "MARK", "bind", "bound_names", "insert", "is_deferred", "names_in",
-           "render"]  # fmt: skip
+__all__ = ["DEFERRED_PREFIXES", "MARK", "bind", "bound_names", "counts_in", "insert",
+           "is_deferred", "names_in", "render"]  # fmt: skip
 
 MARK = "\ufdd0"
 
@@ -30,7 +31,12 @@ def is_deferred(name: str) -> bool:
 
 def names_in(template: str) -> list[str]:
     """Return the names of all placeholders, each once, in the order of the text."""
-    return list(dict.fromkeys(_PLACEHOLDER.findall(template)))
+    return list(counts_in(template))
+
+
+def counts_in(template: str) -> Counter[str]:
+    """Return how often each placeholder is there, in the order of the text."""
+    return Counter(_PLACEHOLDER.findall(template))
 
 
 def render(template: str, variables: Mapping[str, str]) -> str:

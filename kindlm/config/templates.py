@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kindlm.config.agent_rules import OPTION_NAMES
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.file_references import SYSTEM_FILE_KEYS
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.interpolation import is_deferred, names_in
+from kindlm.config.interpolation import counts_in, is_deferred, names_in
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items, section, texts
 from kindlm.config.variables import check_variables
@@ -17,6 +17,9 @@ from kindlm.errors import Ok
 from kindlm.suggestions import hint_for
 
 __all__ = ["all_templates", "check_deferred", "check_templates"]
+
+MAX_FILLED_IN = 500_000_000
+"""How many characters the templates of a suite may come to with the variables of all tests."""
 
 _ENV = re.compile(r"env\.\w+")
 _PORT = re.compile(r"serve\.(\w+)\.port")
@@ -42,16 +45,41 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         started = services[: index + 1]
         for place, text in _service_texts(path, service):
             check_deferred(place, text, started, reporter, only_deferred=True)
+    filled_in = 0
     for path, test in items(raw, "tests"):
         own = dict(_own_templates(path, test))
         for place, template in own.items():
             check_deferred(place, template, services, reporter, only_deferred=False)
         prompt = test.get("prompt")
         templates = prompts.get(prompt, {}) if isinstance(prompt, str) else {}
-        needed = dict.fromkeys(
-            name for text in (*templates.values(), *own.values()) for name in names_in(text)
-        )
+        used = (*templates.values(), *own.values())
+        needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
+        before = filled_in
+        filled_in += _length_filled_in(test, used, files)
+        if before <= MAX_FILLED_IN < filled_in:
+            reporter.error(
+                (*path, "name"),
+                f"With their variables, the texts up to this test come to {filled_in:,} characters;"
+                f" a suite may have {MAX_FILLED_IN:,}",
+                "Insert long values less often, or split the suite",
+                reason="limit",
+            )
+
+
+def _length_filled_in(test: Raw, templates: Sequence[str], files: ReferencedFiles) -> int:
+    """Return how many characters the templates of a test come to, for all of its rows."""
+    file = test.get("varsFrom")
+    found = files.rows(file) if isinstance(file, str) and file else None
+    rows = [row.values for row in found.value.rows] if isinstance(found, Ok) else [{}]
+    variables = section(test, "vars")
+    total = 0
+    for template in templates:
+        total += len(template) * len(rows)
+        for name, times in counts_in(template).items():
+            own = len(str(variables.get(name, "")))
+            total += times * sum(len(row[name]) if name in row else own for row in rows)
+    return total
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:

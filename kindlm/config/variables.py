@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.file_references import report_file
@@ -17,6 +17,9 @@ __all__ = ["check_rows", "check_variables", "row_name"]
 
 MAX_SHOWN_ROWS = 10
 """Rows without a variable that are told one by one."""
+
+MAX_SHOWN_NAMES = 20
+"""Variables without a value that are told one by one."""
 
 
 def row_name(test: str, row_id: str) -> str:
@@ -91,7 +94,7 @@ def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporte
         f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
         + (f' of the prompt "{prompt}"' if is_of_prompt else ""),
         "Add to its `vars:` "
-        + ", ".join(f"`{name}:`" for name in missing)
+        + _first(f"`{name}:`" for name in missing)
         + (", or to its rows as columns" if "varsFrom" in test else ""),
         reason="missing_variables",
         at_key=True,
@@ -117,7 +120,13 @@ def _report_gaps(
 
 
 def _placeholders(names: list[str]) -> str:
-    return ", ".join(f"{{{{{name}}}}}" for name in names)
+    return _first(f"{{{{{name}}}}}" for name in names)
+
+
+def _first(names: Iterable[str]) -> str:
+    every = list(names)
+    more = len(every) - MAX_SHOWN_NAMES
+    return ", ".join(every[:MAX_SHOWN_NAMES]) + (f", and {more:,} more" if more > 0 else "")
 
 
 def _files(raw: Raw) -> Iterator[tuple[Path, Raw, str]]:
