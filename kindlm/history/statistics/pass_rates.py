@@ -89,7 +89,7 @@ class Looks(NamedTuple):
 
 def pass_rate_drop(looks: Looks) -> float:
     """Return the one-sided p-value of one test for a drop, however one came to stop looking."""
-    return _worst_chance(looks.smallest_p, looks.design)
+    return worst_chance(looks.smallest_p, looks.design)
 
 
 def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
@@ -108,7 +108,7 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
     """
     kinds = [_Kind(looks.smallest_p, looks.design, looks.pooled) for looks in tests]
     counted = Counter(kinds)
-    convincing = {kind for kind in counted if _worst_chance(kind.p, kind.design) <= level}
+    convincing = {kind for kind in counted if worst_chance(kind.p, kind.design) <= level}
     believed = -1.0
     for p in sorted({kind.p for kind in convincing}):
         smallest = {kind for kind in convincing if kind.p <= p}
@@ -116,7 +116,7 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
         for kind, count in counted.items():
             chance = _expected(p, kind.design, kind.pooled)
             if kind in smallest:
-                chance = min(chance, _worst_chance(p, kind.design))
+                chance = min(chance, worst_chance(p, kind.design))
             expected += count * chance
         if expected <= level * sum(counted[kind] for kind in smallest):
             believed = p
@@ -172,7 +172,7 @@ def _chance(p: float, design: Design, rate: float) -> float:
 
 
 @lru_cache(maxsize=8192)
-def _worst_chance(p: float, design: Design) -> float:
+def worst_chance(p: float, design: Design) -> float:
     """Return the probability, at the worst rate, that Fisher's p gets so small at any look."""
     best = max(range(1, _GRID), key=lambda step: _chance(p, design, step / _GRID))
     finer = ((best - 1) / _GRID + step / _GRID**2 for step in range(1, 2 * _GRID))
@@ -230,11 +230,6 @@ def _most_passes(p: float, before: Counts, n: int, known: int) -> int:
     return limit
 
 
-def worst_chance(p: float, design: Design) -> float:
-    """Return the probability, at the worst rate, that Fisher's p gets so small at any look."""
-    return _worst_chance(p, design)
-
-
 def crossings(
     p: float,
     design: Design,
@@ -279,7 +274,7 @@ def _spread(chances: Sequence[float], ways: Sequence[float]) -> list[float]:
     return spread
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16384)
 def binomial(n: int, rate: float) -> tuple[float, ...]:
     """Return the chance of each number of passes of n."""
     return tuple(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1))

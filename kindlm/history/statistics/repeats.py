@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import ceil, comb, sqrt
 from statistics import NormalDist, fmean, variance
 
+from kindlm.history.statistics.pass_rates import binomial
 from kindlm.history.statistics.tables import Counts, fisher_mid_p
 
 __all__ = [
@@ -79,11 +80,11 @@ def _rough_power(n: int, before: float, after: float, level: float) -> float:
     Quicker than `power`, which is exact: it goes by the mid-p of Fisher's test, which is close to
     the p-value of `pass_rate_drop`. Computed over all outcomes.
     """
-    chances = _binomial(n, after)
+    chances = binomial(n, after)
     below = 0.0
     seen = 0.0
     counted = 0
-    for passed, chance in enumerate(_binomial(n, before)):
+    for passed, chance in enumerate(binomial(n, before)):
         limit = _limits(n, level)[passed]
         while counted <= limit:
             below += chances[counted]
@@ -148,8 +149,3 @@ def _limits(n: int, level: float) -> tuple[int, ...]:
 
 def _shows(before: Counts, after: Counts, level: float) -> bool:
     return fisher_mid_p(before, after) <= level
-
-
-@lru_cache(maxsize=16384)
-def _binomial(n: int, rate: float) -> list[float]:
-    return [comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1)]
