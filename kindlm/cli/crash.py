@@ -13,11 +13,15 @@ __all__ = ["report_crash", "report_ended"]
 _DAMAGE = {11, 26}
 """SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
 
+_READERS = ("kindlm.history.", "kindlm.reports.", "kindlm.cli.run_list", "kindlm.cli.trend_list")
+"""Modules that take the tables of a history for what kindlm wrote there."""
+
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     """Tell the user that kindlm itself failed; no secret of the environment is shown.
 
-    Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm.
+    Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm. Nor
+    is a value in a table that kindlm never writes there; what reads it fails in any way.
     """
     from kindlm.recording.secrets import redactor
 
@@ -34,13 +38,21 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         return
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
     trace = redact("".join(traceback.format_exception(error)))
-    problem = KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"kindlm itself failed: {reason}",
-        None if console.is_verbose() else "Run it again with --verbose to see where.",
-        trace=trace,
-    )
+    hint = "" if console.is_verbose() else "Run it again with --verbose to see where."
+    message = f"kindlm itself failed: {reason}"
+    if _was_reading(error):
+        message = f"What the history holds could not be read: {reason}"
+        hint = (
+            "If another program changed its tables, kindlm rebuild computes them anew from what was"
+            f" recorded. {hint}"
+        )
+    problem = KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint.rstrip() or None, trace=trace)
     console.show([problem])
+
+
+def _was_reading(error: BaseException) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith(_READERS) for frame, _ in frames)
 
 
 def report_ended(message: str) -> None:
