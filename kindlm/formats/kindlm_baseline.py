@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -21,6 +21,7 @@ __all__ = ["is_baseline", "read_baseline"]
 
 _VERSION = "1"
 _MOST_REPEATS = 1_000
+_LONGEST_NAME = 10_000
 _ROUNDING = 0.001
 _KEYS = {"suiteName", "results", "latestFile"}
 
@@ -35,9 +36,10 @@ class _Entry(ForeignModel):
 
 
 class _Baseline(ForeignModel):
-    suite: str = Field(alias="suiteName")
+    # A limit makes the model look at the characters: half of a surrogate pair is none.
+    suite: str = Field(alias="suiteName", max_length=_LONGEST_NAME)
     created_at: str | None = Field(default=None, alias="createdAt")
-    results: dict[str, _Entry]
+    results: dict[Annotated[str, Field(max_length=_LONGEST_NAME)], _Entry]
 
 
 def is_baseline(value: Any) -> bool:

@@ -263,3 +263,24 @@ def test_whatever_is_in_the_fields_is_read_or_refused(
         {**GOLDEN, "trace": {**TRACE, **trace}},
     ):
         assert isinstance(read_results(written(tmp_path, value)), Ok | Err)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {**BASELINE, "suiteName": "\ud800"},
+        {**BASELINE, "results": {"\ud800::gpt": ENTRY}},
+        {**GOLDEN, "metadata": {"test_name": "\ud800"}},
+    ],
+)
+def test_a_name_that_is_no_text_is_refused(kindlm: Any, here: Path, value: Any) -> None:
+    outcome = kindlm("import", written(here, value), "--db", here / "h.db")
+    assert outcome.code == 1
+    assert "itself failed" not in outcome.err
+    assert "can not be read" in outcome.err
+
+
+def test_a_number_of_400_digits_is_imported_as_none(bring_in: Any) -> None:
+    entry = {**ENTRY, "latencyAvgMs": 10**400, "costUsd": 10**400, "runCount": 10**400}
+    (test,) = bring_in({**BASELINE, "results": {"greets::gpt": entry}})["tests"]
+    assert [e["costUsd"] for e in test["executions"]] == [None]
