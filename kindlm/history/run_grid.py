@@ -49,7 +49,9 @@ SELECT {_COLUMNS} FROM executions e
 
 _DEAREST = f"""
 SELECT {_COLUMNS} FROM executions e
- WHERE e.run IN $ids AND cost_usd > 0 ORDER BY cost_usd DESC, e.number LIMIT $top
+ WHERE e.run IN $ids AND e.cost_usd > 0
+   AND EXISTS (SELECT * FROM provider_calls c WHERE c.execution = e.id AND c.cost_usd > 0)
+ ORDER BY cost_usd DESC, e.number LIMIT $top
 """  # noqa: S608 (constants of this module)
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)

@@ -284,3 +284,12 @@ def test_a_number_of_400_digits_is_imported_as_none(bring_in: Any) -> None:
     entry = {**ENTRY, "latencyAvgMs": 10**400, "costUsd": 10**400, "runCount": 10**400}
     (test,) = bring_in({**BASELINE, "results": {"greets::gpt": entry}})["tests"]
     assert [e["costUsd"] for e in test["executions"]] == [None]
+
+
+def test_what_a_skipped_test_cost_is_no_matter_of_the_page(kindlm: Any, here: Path) -> None:
+    """Nobody knows what it cost: it is not among the most expensive."""
+    skipped = {**BASELINE, "results": {"greets::gpt": {**ENTRY, "passRate": None}}}
+    assert kindlm("import", written(here, skipped), "--db", here / "h.db").code == 0
+    page = kindlm("report", "latest", "--format", "html", "--db", here / "h.db")
+    assert page.code == 0, page.err
+    assert "Most expensive" not in page.out
