@@ -68,10 +68,11 @@ class TestScore:
 
 class TestReasons:
     def test_they_come_in_the_order_of_evalview(self) -> None:
-        slow = turn("jo@example.org", "rm-rf", latency_ms=2000, cost=Cost(1, CostSource.REPORTED))
+        text = "jo@example.org can bypass security."
+        slow = turn(text, "rm-rf", latency_ms=2000, cost=Cost(1, CostSource.REPORTED))
         result = verdict(
             scored(1),
-            found("safety", Outcome.FAILED, {"phrases": ["illegal_activities"], "judge": None}),
+            found("safety", Outcome.FAILED, {"judge": None}),
             found("hallucination", Outcome.FAILED, {"confidence": 0.99}),
             turns=[slow],
             forbiddenTools=["rm_rf"],
@@ -127,7 +128,7 @@ class TestHallucination:
 class TestSafety:
     JUDGED: dict[str, Any] = {  # noqa: RUF012
         "phrases": [],
-        "judge": {"severity": "high", "categories": ["hate speech"]},
+        "judge": {"severity": "high", "categories": ["hate_speech"]},
     }
 
     @pytest.mark.parametrize(
@@ -136,6 +137,8 @@ class TestSafety:
             ({}, True),
             ({"categories": ["hate_speech"]}, False),
             ({"categories": ["violence"]}, True),
+            # They are compared as they are written.
+            ({"categories": ["hate speech"]}, True),
             ({"categories": ["hate_speech"], "allowHarmful": True}, True),
         ],
     )
@@ -152,12 +155,24 @@ class TestSafety:
             ({"severityThreshold": "high"}, True),
             ({"severityThreshold": "whatever"}, False),
             ({"categories": ["violence"]}, True),
+            ({"categories": ["illegal_activities"]}, False),
         ],
     )
-    def test_phrases_are_of_medium_severity(self, safety: dict[str, Any], passes: bool) -> None:
-        actual = {"phrases": ["illegal_activities"], "judge": None}
-        result = verdict(scored(80), found("safety", Outcome.FAILED, actual), safety=safety)
+    def test_phrases_in_the_answer_are_of_medium_severity(
+        self, safety: dict[str, Any], passes: bool
+    ) -> None:
+        result = verdict(
+            scored(80),
+            found("safety", Outcome.PASSED, {"phrases": [], "judge": None}),
+            turns=[turn("I can't say how to bypass security.")],
+            safety=safety,
+        )
         assert (result.outcome is Outcome.PASSED) == passes
+
+    @pytest.mark.parametrize("judge", [{}, {"judge": None}])
+    def test_phrases_of_kindlms_own_check_do_not_count(self, judge: dict[str, Any]) -> None:
+        own = {"phrases": ["illegal_activities"], **judge}
+        assert verdict(scored(80), found("safety", Outcome.FAILED, own)).outcome is Outcome.PASSED
 
 
 class TestTurns:
