@@ -168,7 +168,7 @@ def test_settling_needs_far_fewer_repeats_than_a_new_run() -> None:
     first = [judge_pair(_runs(dice, before, after, (5, 5))) for _ in range(200)]
     found = [_settle(dice, before, after, 5) for _ in range(200)]
     assert sum(0 in _confirmed(run) for run in first) / 200 < 0.6
-    assert sum(0 in run.confirmed for run in found) / 200 > 0.8
+    assert sum(0 in run.confirmed for run in found) / 200 > 0.7
     # Five more repeats of all tests would be 100.
     assert sum(run.calls for run in found) / 200 < 15
 
