@@ -147,7 +147,6 @@ class Guard:
         self._memory: _Memory | None = None
         self._notes = _Notes()
         self._pid = 0
-        self._running = 0
         self._signals = 0
         self._relayed = 0
         self._strays = 0
@@ -280,7 +279,6 @@ class Guard:
         """
         self._notes.going[number] = (name[:200], timeout_s)
         self._report()
-        self._running += 1
         token = _current.set(number)
         try:
             yield
@@ -291,7 +289,6 @@ class Guard:
             self._notes.going.pop(number, None)
         finally:
             _current.reset(token)
-            self._running -= 1
             self._report()
 
     @contextmanager
@@ -310,12 +307,12 @@ class Guard:
                 os.write(2, b"kindlm: a process that a scenario forked came back from it: ended.\n")
             self._exit(1)
 
-    def watch_exits(self, explain: Callable[[str], None]) -> None:
-        """Let no scenario end this process with success, where it is not ours to go on in another.
+    def watch_exits(self, explain: Callable[[str], None] | None) -> None:
+        """Let nothing end this process with success, where it is not ours to go on in another.
 
-        `explain` shows the user what ended it.
+        `explain` shows the user what ended it; None ends the watch.
         """
-        if self._explain is None and self._memory is None:
+        if not self._pid and self._memory is None:
             self._pid = os.getpid()
             self._watch_exits()
         self._explain = explain
@@ -396,7 +393,9 @@ class Guard:
     def _watch_exits(self) -> None:
         """See calls that end or replace the process without any trace."""
         for name in ("_exit", "abort", "execv", "execve"):
-            setattr(os, name, self._seen(name, getattr(os, name)))
+            seen = self._seen(name, getattr(os, name))
+            for module in (os, sys.modules[os.name]):  # `posix` has the same functions
+                setattr(module, name, seen)
 
     def _seen(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
@@ -415,7 +414,7 @@ class Guard:
             if (current := _current.get()) in self._notes.going:
                 self._notes.going = {current: self._notes.going[current]}
             self._report()
-        elif self._running and self._explain is not None:
+        elif self._explain is not None:
             self._explain(how)
             code = arguments[0] if name == "_exit" and arguments else 1
             self._exit(code if isinstance(code, int) and code % 256 else 1)

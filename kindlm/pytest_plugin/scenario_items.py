@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import pytest
 
 from kindlm.config import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.guard import guard
 from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.collected import Test, collect, test_of, trial_argument
@@ -105,7 +102,6 @@ class ScenarioItems:
         except Exception as error:
             message = f"kindlm can not record in {self._asked.database}: {error}"
             raise pytest.UsageError(message) from error
-        guard.watch_exits(partial(_explain_exit, session.config))
         self._tests, self._chosen, self._live = chosen, len(chosen), live
 
     @pytest.hookimpl(tryfirst=True)
@@ -229,12 +225,3 @@ def _why_ended(session: pytest.Session) -> str:
 
 def _error(problem: KindlmError | Diagnostic) -> KindlmError:
     return problem.error if isinstance(problem, Diagnostic) else problem
-
-
-def _explain_exit(config: pytest.Config, how: str) -> None:
-    """Print what a scenario ends pytest by, past what captures output until a test has ended."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if capture is not None:
-        capture.suspend_global_capture(in_=True)
-    sys.stderr.write(f"\nkindlm: a scenario ends pytest by {how}. It has failed.\n")
-    sys.stderr.flush()

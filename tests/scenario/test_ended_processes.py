@@ -7,6 +7,7 @@ for, and loses no other test.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -262,9 +263,46 @@ def test_a_scenario_that_blocks_the_event_loop_for_ever_is_ended(project: Projec
     assert "blocked the event loop" in printed
 
 
-@pytest.mark.parametrize("way", ["os._exit(0)", "os.execv('/bin/true', ['true'])"])
+@pytest.mark.parametrize(
+    "way", ["os._exit(0)", "os.execv('/bin/true', ['true'])", "__import__('posix')._exit(0)"]
+)
 def test_a_scenario_does_not_end_pytest_with_success(project: Project, way: str) -> None:
     project.write("tests/test_it.py", HEAD + SYNC.format(name="ends_it", way=way))
     done = run_pytest(project.root, "--kindlm", "tests")
     assert done.returncode not in (0, None)
-    assert f"ends pytest by {way[:-1].partition('[')[0].rstrip(', ')}" in done.stdout + done.stderr
+    assert re.search(r"pytest is ended by os\._?ex\w+\(", done.stdout + done.stderr)
+
+
+FIXTURE = """
+import pytest
+
+@pytest.fixture
+def resource():
+    {before}
+    yield
+    {after}
+
+@scenario("passes")
+def test_passes(t, resource):
+    t.check(t.agent.send("hi")).contains("hi")
+
+@scenario("fails")
+def test_fails(t):
+    t.check(t.agent.send("hi")).contains("zzz")
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os._exit(0)\n",
+        FIXTURE.format(before="os._exit(0)", after=""),
+        FIXTURE.format(before="", after="os._exit(0)"),
+    ],
+    ids=["import", "fixture", "teardown"],
+)
+def test_pytest_is_not_ended_with_success_beside_its_scenarios(project: Project, text: str) -> None:
+    project.write("tests/test_it.py", HEAD + text)
+    done = run_pytest(project.root, "--kindlm", "tests")
+    assert done.returncode == 1
+    assert "pytest is ended by os._exit(0) at tests/test_it.py:" in done.stdout + done.stderr
