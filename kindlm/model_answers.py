@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
 __all__ = ["object_in", "why_unread"]
@@ -54,7 +54,7 @@ def _whole(text: str) -> Any:
     """Return the value that a text is, a code fence around it allowed."""
     body = text.strip()
     fence = _FENCED.fullmatch(body) if body[:1] in {"`", "~"} else None
-    return parse_json(fence[2] if fence else body, _unique)
+    return parse_json(fence[2] if fence else body, unique_keys)
 
 
 def _among_words(text: str) -> Any:
@@ -64,17 +64,10 @@ def _among_words(text: str) -> Any:
         return None
     try:
         # Two objects with words between them are none.
-        return parse_json(text[len(before) : text.rfind("}") + 1], _unique)
+        return parse_json(text[len(before) : text.rfind("}") + 1], unique_keys)
     except ValueError:
         return None
 
 
 def _told(text: str, error: ValueError) -> ValueError:
     return error if text.strip() else ValueError("it is empty")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return value

@@ -22,8 +22,14 @@ _INVISIBLE = re.compile(
     # direction, variation selectors, fillers, tags.
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff]"
+    "\U000e0000-\U000e0fff"
+    # The other format characters, and the Braille pattern without a dot.
+    "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u2800\ufff9-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f]"
 )
+_BREAKS = re.compile("[\t-\r\x85]")
+"""Controls that are white space: they are part of a text, but not of a name."""
+
 _MOST_MARKS = 30
 """Characters that are composed with one another, at most; as in Unicode's Stream-Safe Text Format.
 To put marks in order takes a time that is quadratic in their number."""
@@ -62,10 +68,10 @@ def normal_form(text: str) -> NormalForm | None:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without what a reader may not notice: case, invisible characters, margins."""
+    """Return a name without what a reader may not notice: case, controls, blanks around it."""
     form = normal_form(name)
     text = form.text if form is not None else _INVISIBLE.sub("", name)
-    return text.casefold().strip()
+    return _BREAKS.sub("", text).casefold().strip()
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["NotJsonError", "parse_json", "parse_json_at"]
+__all__ = ["KeyTwiceError", "NotJsonError", "parse_json", "parse_json_at", "unique_keys"]
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 """Makes an object of its members, which may have a name twice."""
@@ -27,6 +27,10 @@ _WORDS = (
     ("Unexpected UTF-8 BOM", "it begins with a byte order mark"),
 )
 """What the parser of Python says is wrong, as it begins, and what is said of it here."""
+
+
+class KeyTwiceError(ValueError):
+    """An object has a key twice. Which of the values counts, RFC 8259 leaves open."""
 
 
 class NotJsonError(ValueError):
@@ -49,6 +53,17 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
         )
     except (RecursionError, ValueError) as error:
         raise _explained(error) from None
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of some members; raise `KeyTwiceError` if a key occurs twice.
+
+    To be given to `parse_json` where a value that another hides may be the one that matters.
+    """
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise KeyTwiceError("a key occurs twice")
+    return value
 
 
 def parse_json_at(text: str, start: int) -> Any:

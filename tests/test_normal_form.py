@@ -75,5 +75,7 @@ def test_marks_without_end_are_put_in_order_a_few_at_a_time() -> None:
 
 def test_names_are_compared_without_what_is_not_noticed() -> None:
     assert plain_name(" Re\u200bFUND\u00a0") == plain_name("refund") == "refund"
+    assert plain_name("ref\u2800und") == plain_name("re\tfund\x00") == "refund"
+    assert plain_name("\u2800refund") == plain_name("re\u06ddfund\ufffb") == "refund"
     assert plain_name("Straße") == plain_name("STRASSE")
     assert plain_name("\u200b") == plain_name("  ") == ""

@@ -23,7 +23,7 @@ from kindlm.agents.json_values import ABSENT, compact_json
 from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
 from kindlm.agents.unreadable import UnreadableReply
 from kindlm.ports import AgentReply
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
 __all__ = ["REPORTS_HINT", "CommandOutput", "printed_reply", "read_output"]
@@ -118,7 +118,7 @@ def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
         begun = "".join(line.split())
         return {} if is_last and len(begun) > 1 and _BEGINNING.startswith(begun) else None
     try:
-        value = parse_json(line)
+        value = parse_json(line, unique_keys)
     except ValueError:
         return {}
     return value if isinstance(value, dict) and "kindlm" in value else {}

@@ -35,7 +35,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.reported_errors import error_text
 from kindlm.agents.tool_entries import AGENT_RULE, read_tool_uses, reported_calls, tool_answer
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
 __all__ = ["read_crew"]
@@ -58,7 +58,7 @@ _NO_PARTS = (
 def read_crew(text: str) -> Heard:
     """Read the JSON of a crew; raise `AgentFailed` or `UnreadableReply` if it is no answer."""
     try:
-        value = parse_json(text)
+        value = parse_json(text, unique_keys)
     except ValueError as error:
         raise UnreadableReply(f"no JSON: {error}") from None
     if not isinstance(value, dict):

@@ -13,7 +13,7 @@ from typing import Any
 from kindlm.agents.agent_events import Piece
 from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.agents.sse import DONE, Event, parse_events
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 
 __all__ = [
     "bare_text",
@@ -101,11 +101,12 @@ def json_value(text: str, place: str) -> Any:
     """Return the JSON value of a text, None if it is bare.
 
     Raises:
-        UnreadableReply: it begins as an object and is none; `place` tells where it stands.
+        UnreadableReply: it begins as an object and is none, or has a key twice; `place` tells
+            where it stands.
     """
     try:
-        return parse_json(text)
+        return parse_json(text, unique_keys)
     except ValueError as error:
-        if _OBJECT.match(text):
+        if _OBJECT.match(text) or isinstance(error, KeyTwiceError):
             raise UnreadableReply(f"{place} is no JSON: {error}") from None
         return None

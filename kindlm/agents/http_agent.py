@@ -27,7 +27,7 @@ from kindlm.agents.tool_entries import reported_calls
 from kindlm.agents.web_pages import is_page
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.suite import AgentTarget
 
 __all__ = ["HttpAgent", "http_agent"]
@@ -97,10 +97,10 @@ def _value(answer: HttpReply) -> Any:
     """
     is_json, is_text = answer.kind.endswith("json"), answer.kind.startswith("text/")
     try:
-        value = parse_json(answer.text)
+        value = parse_json(answer.text, unique_keys)
     except ValueError as error:
         may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
-        if is_json or may_be_cut:
+        if is_json or may_be_cut or isinstance(error, KeyTwiceError):
             raise UnreadableReply(f"no JSON: {error}") from None
         return answer.text
     as_told = dict | list if is_text else dict | list | str

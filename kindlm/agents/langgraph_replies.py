@@ -26,7 +26,7 @@ from kindlm.agents.reply_reading import AgentFailed
 from kindlm.agents.reported_errors import error_text
 from kindlm.agents.sse import DONE, Event, parse_events
 from kindlm.agents.unreadable import MAX_EVENTS, UnreadableReply, refuse_more
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 
 __all__ = ["read_run", "read_stream", "read_value"]
 
@@ -36,7 +36,7 @@ _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
 def read_value(text: str, sent: Sent) -> Heard:
     """Read a state that is a JSON object, or is inside one; raise as `GraphReply.finished`."""
     try:
-        value = parse_json(text)
+        value = parse_json(text, unique_keys)
     except ValueError as error:
         raise UnreadableReply(f"no JSON: {error}") from None
     if isinstance(value, list):

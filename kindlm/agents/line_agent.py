@@ -38,7 +38,7 @@ from kindlm.agents.sandbox import SandboxError, StartedProgram
 from kindlm.agents.subprocess_options import ProgramSettings
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 
 __all__ = ["LineAgent"]
 
@@ -155,7 +155,7 @@ class LineAgent:
     def _read(self, raw: str) -> Told:
         """Return what an answer says."""
         try:
-            value = parse_json(raw.removeprefix("\ufeff"))
+            value = parse_json(raw.removeprefix("\ufeff"), unique_keys)
         except ValueError as error:
             raise UnreadableReply(f"no JSON: {error}") from None
         if not isinstance(value, dict):

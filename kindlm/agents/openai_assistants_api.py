@@ -23,7 +23,7 @@ from kindlm.agents.http_exchange import MAX_BODY_BYTES
 from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.sdk_http import bounded_by, http_library, tls_context
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 
 __all__ = ["OPENAI_URL", "UNANSWERED", "AssistantsApi", "is_openai", "path"]
 
@@ -165,7 +165,7 @@ def is_openai(endpoint: str) -> bool:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        value = parse_json(text)
+        value = parse_json(text, unique_keys)
     except ValueError as error:
         raise UnreadableReply(f"no JSON: {error}") from None
     if not isinstance(value, dict):

@@ -32,7 +32,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.web_pages import is_page
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 
 __all__ = ["StreamingAgent", "streaming_agent"]
@@ -117,7 +117,7 @@ def _heard(answer: HttpReply) -> Heard:
 
 def _read(answer: HttpReply) -> Heard:
     try:
-        value = parse_json(answer.text)
+        value = parse_json(answer.text, unique_keys)
     except ValueError as error:
         raise UnreadableReply(f"no JSON: {error}") from None
     return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS, may_lack_text=True)))

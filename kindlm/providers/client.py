@@ -17,7 +17,7 @@ from kindlm.providers.failures import Endpoint
 from kindlm.providers.quota import quotas
 from kindlm.providers.refusals import WRITTEN_AS, refused_parameters
 from kindlm.providers.wire import UnreadableReply, Wire, WireRequest
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
 __all__ = [
@@ -121,7 +121,7 @@ class WireClient:
         self, request: ModelRequest, sent: WireRequest, answer: HttpAnswer, latency_ms: float
     ) -> Result[ModelReply]:
         try:
-            body = parse_json(answer.text)
+            body = parse_json(answer.text, unique_keys)
         except ValueError as error:
             return self._unreadable(answer, f"no JSON: {error}")
         if not isinstance(body, dict):

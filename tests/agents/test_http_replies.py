@@ -342,9 +342,9 @@ def test_steps_come_before_tool_calls(reply):
 def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, success, monkeypatch):
     read_in = []
 
-    def parse(text):
+    def parse(text, pairs):
         read_in.append(threading.current_thread())
-        return parse_json(text)
+        return parse_json(text, pairs)
 
     monkeypatch.setattr("kindlm.agents.http_agent.parse_json", parse)
 
