@@ -24,6 +24,7 @@ from kindlm.recording.json_lines import (
     numbered_lines,
     require_format,
 )
+from kindlm.wording import count
 from kindlm_store import Erasures, Source, StoredEvent, StoredStream, StoredText
 from kindlm_store.canonical import SHA256_TAG, canonical_json, hash_text
 
@@ -172,7 +173,8 @@ def read_export(file: BinaryIO) -> ExportedStreams:
         else:
             raise LineError(number, "is neither an event nor a text")
     if missing := sum(left.values()):
-        raise LineError(number, f"is the last one, and {missing:,} events are missing")
+        are = "is" if missing == 1 else "are"
+        raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
     return streams
 
 

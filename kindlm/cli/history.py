@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
 __all__ = [
+    "RESTORE",
     "existing_history",
     "fail_to_open",
     "mending_hint",
@@ -32,6 +33,10 @@ __all__ = [
     "require_read_models",
     "salvage_hint",
 ]
+
+RESTORE = "Restore it from a backup; kindlm backup makes them."
+
+_NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
@@ -115,7 +120,9 @@ def fail_to_open(error: Exception) -> NoReturn:
         ForeignSchemaError,
         NewerDatabaseError,
         NotAnEventLogError,
+        NotSqliteError,
         OpenError,
+        has_tables,
     )
 
     assert isinstance(error, OpenError)
@@ -127,15 +134,19 @@ def fail_to_open(error: Exception) -> NoReturn:
         fail([_foreign(error)])
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
-        CorruptDatabaseError: salvage_hint(error.path),
-        NotAnEventLogError: "Name a history of kindlm with --db, or one that is not there yet.",
+        CorruptDatabaseError: RESTORE,
+        NotAnEventLogError: _NAME_ANOTHER,
+        NotSqliteError: _NAME_ANOTHER,
     }
+    hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
+    if isinstance(error, (CorruptDatabaseError, NotSqliteError)) and has_tables(error.path):
+        hint = salvage_hint(error.path)
     fail(
         [
             KindlmError(
                 ErrorCode.UNKNOWN_ERROR,
                 f"The history can not be opened: it {error.reason}.",
-                hints.get(type(error), "Check the permissions of the file and of its folder."),
+                hint,
                 where=SourceLocation(str(error.path)),
             )
         ]

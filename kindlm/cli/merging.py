@@ -10,10 +10,11 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import NamedTuple
 
 from kindlm.cli.console import warn
 from kindlm.cli.foreign_events import require_known_form
-from kindlm.cli.history import fail_to_open
+from kindlm.cli.history import RESTORE, fail_to_open
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.recording.secrets import secret_values
@@ -25,18 +26,45 @@ from kindlm_store import (
     EventLog,
     LogSource,
     NewerDatabaseError,
+    NotSqliteError,
     OpenError,
     Refusal,
     Taken,
     is_damaged,
     open_reader,
     salvage,
+    salvage_file,
 )
 
-__all__ = ["Merged", "explained", "merge_histories", "withheld"]
+__all__ = ["Merged", "merge_histories", "problems_of", "still_going_on", "withheld"]
 
-Merged = tuple[Path, Taken]
-"""A history, and what was taken of it."""
+_LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
+
+_BACKUP = "If there is a backup of it, merge that one, too: kindlm merge BACKUP.db"
+
+
+class Merged(NamedTuple):
+    """A history, and what was taken of it.
+
+    Attributes:
+        file: The history.
+        taken: What was taken.
+        is_damaged: Whether only what could be read of it was taken.
+        lost: Number of its events that could be read, but not of which run or journal they are.
+    """
+
+    file: Path
+    taken: Taken
+    is_damaged: bool = False
+    lost: int = 0
+
+
+class _Opened(NamedTuple):
+    """An open history; `reader` is None if it is empty. `is_salvaged`: what is left of it."""
+
+    file: Path
+    reader: sqlite3.Connection | None
+    is_salvaged: bool = False
 
 
 def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged]]:
@@ -46,36 +74,60 @@ def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged
     ends the command.
     """
     with ExitStack() as opened:
-        sources: list[tuple[Path, sqlite3.Connection | None]] = []
+        sources: list[_Opened] = []
         for file in files:
             if file.exists() and database.exists() and file.samefile(database):
                 return Err(_itself(file))
-            try:
-                sources.append((file, opened.enter_context(closing(open_reader(file)))))
-            except EmptyFileError:
-                sources.append((file, None))
-            except OpenError as error:
-                return Err(_unreadable(error))
+            source = _open(file)
+            if isinstance(source, Err):
+                return source
+            sources.append(source.value)
+            if source.value.reader is not None:
+                opened.enter_context(closing(source.value.reader))
         try:
             with open_log(database, secret_values(os.environ, ())) as log:
-                merged = [
-                    (file, Taken() if reader is None else _take(log, reader, file))
-                    for file, reader in sources
-                ]
-            return Ok(merged)
+                return Ok([_take(log, source) for source in sources])
         except OpenError as error:
             if error.path in files:
                 return Err(_unreadable(error))
             fail_to_open(error)
 
 
-def _take(log: EventLog, reader: sqlite3.Connection, file: Path) -> Taken:
+def _open(file: Path) -> Result[_Opened]:
+    """Open a history; of one that SQLite can not open, what is left of it."""
+    try:
+        return Ok(_Opened(file, open_reader(file)))
+    except EmptyFileError:
+        return Ok(_Opened(file, None))
+    except (CorruptDatabaseError, NotSqliteError) as error:
+        copy = salvage_file(file)
+        if copy is not None:
+            return Ok(_Opened(file, copy, is_salvaged=True))
+        return Err(_unreadable(error))
+    except OpenError as error:
+        return Err(_unreadable(error))
+
+
+def _take(log: EventLog, opened: _Opened) -> Merged:
     """Take a history; of one that is damaged, what can be read of it."""
+    file, reader, is_salvaged = opened
 
     def taken_of(source: LogSource) -> Taken:
         with source:
             return log.take(source, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES)
 
+    def left_of(copy: sqlite3.Connection, first: Taken) -> Merged:
+        warn(f"{file} is damaged: it is read row by row.")
+        taken = taken_of(LogSource(copy, file, salvaged=True))
+        taken.known -= first.added
+        taken.streams.update(first.streams)
+        return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
+
+    if reader is None:
+        return Merged(file, Taken())
+    if is_salvaged:
+        return left_of(reader, Taken())
+    taken = Taken()
     try:
         taken = taken_of(LogSource(reader, file))
     except CorruptDatabaseError as error:
@@ -83,27 +135,63 @@ def _take(log: EventLog, reader: sqlite3.Connection, file: Path) -> Taken:
             raise
     else:
         if all(refusal.kind != "unsound" for refusal in taken.refused) or not is_damaged(reader):
-            return taken
-    warn(f"{file} is damaged: it is read row by row.")
+            return Merged(file, taken)
     with closing(salvage(reader)) as copy:
-        return taken_of(LogSource(copy, file, salvaged=True))
+        return left_of(copy, taken)
 
 
-def explained(file: Path, refusal: Refusal) -> KindlmError:
+def problems_of(merged: Merged) -> list[KindlmError]:
+    """Return what could not be taken of a history and is no matter of waiting, for its user."""
+    problems = [
+        _explained(merged, refusal)
+        for refusal in merged.taken.refused
+        if refusal.kind != "going on"
+    ]
+    taken = merged.taken
+    if merged.lost or (merged.is_damaged and not (taken.added or taken.known or taken.refused)):
+        problems.append(_lost(merged))
+    return problems
+
+
+def still_going_on(merged: Merged) -> list[KindlmError]:
+    """Return the runs of a history that a process was still writing, so that they were left out."""
+    return [
+        _explained(merged, refusal)
+        for refusal in merged.taken.refused
+        if refusal.kind == "going on"
+    ]
+
+
+def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
     """Return the error that a stream could not be taken, in words for whoever merges."""
+    file = merged.file
     name = refusal.stream.replace("/", " ", 1)
     hints = {
         "going on": "Merge it again when it has ended.",
         "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
         f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
-        "unsound": "All that is not named here was merged. Check that history:"
-        f" kindlm verify --db {file}",
+        "unsound": "All that is not named here was merged. "
+        + (_BACKUP if merged.is_damaged else f"Check that history: kindlm verify --db {file}"),
     }
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"Nothing of {name} was merged: {refusal.reason}.",
         hints[refusal.kind],
         where=SourceLocation(str(file)),
+    )
+
+
+def _lost(merged: Merged) -> KindlmError:
+    said = (
+        f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
+        if merged.lost
+        else "Nothing that was recorded in it can be read"
+    )
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"{said}: the history is damaged there.",
+        _BACKUP,
+        where=SourceLocation(str(merged.file)),
     )
 
 
@@ -124,13 +212,16 @@ def _itself(file: Path) -> KindlmError:
 
 
 def _unreadable(error: OpenError) -> KindlmError:
-    newer = isinstance(error, NewerDatabaseError)
+    hints = {
+        NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
+        CorruptDatabaseError: f"Nothing of it can be read. {RESTORE}",
+    }
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR if error.path.exists() else ErrorCode.CONFIG_NOT_FOUND,
         f"{error.path} can not be merged: it {error.reason}."
         if error.path.exists()
         else f"There is no file {error.path}.",
-        "Update kindlm; a newer version recorded this history."
-        if newer
-        else "Name the file of a history, such as .kindlm/kindlm.db of another machine.",
+        hints.get(
+            type(error), "Name the file of a history, such as .kindlm/kindlm.db of another machine."
+        ),
     )

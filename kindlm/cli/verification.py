@@ -66,7 +66,7 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 erasures=PURGES,
             )
             sound = _tell_file(connection, path, out)
-            _tell(found, _heads(connection, stream), out, stream)
+            _tell(found, _heads(connection, stream), out, stream, sound=sound)
         changed = _tell_tables(path, stream, out)
     except OpenError as error:
         fail_to_open(error)
@@ -94,7 +94,12 @@ def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str
 
 
 def _tell(
-    found: Verification, streams: list[tuple[str, int, str]], out: TextIO, only: str | None = None
+    found: Verification,
+    streams: list[tuple[str, int, str]],
+    out: TextIO,
+    only: str | None = None,
+    *,
+    sound: bool,
 ) -> None:
     color = wants_color(out)
     problems: dict[str | None, list[Problem]] = {}
@@ -115,6 +120,9 @@ def _tell(
         if number
     ]
     verdict = "all as recorded" if found.ok else count(len(found.problems), "problem")
+    if not sound:
+        events = "events and texts as recorded" if found.ok else verdict
+        verdict = f"{events}, and something is wrong with the file"
     beyond = _BEYOND if only is None else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{''.join(gone)}"

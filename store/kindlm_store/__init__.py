@@ -11,6 +11,7 @@ from kindlm_store.errors import (
     LockHeldError,
     NewerDatabaseError,
     NotAnEventLogError,
+    NotSqliteError,
     OpenError,
     ProjectionError,
     SealedError,
@@ -43,7 +44,7 @@ from kindlm_store.projection import (
 from kindlm_store.projector import behind_the_log, projection_errors
 from kindlm_store.recomputing import changed_views, first_difference, recomputed
 from kindlm_store.redaction import REDACTED, Redactor
-from kindlm_store.salvage import is_damaged, salvage
+from kindlm_store.salvage import has_tables, is_damaged, salvage, salvage_file
 from kindlm_store.schema_check import SchemaProblem, schema_problems
 from kindlm_store.taking import Refusal, RefusedError, Taken
 from kindlm_store.tickets import Ticket
@@ -72,6 +73,7 @@ __all__ = [
     "NewEvent",
     "NewerDatabaseError",
     "NotAnEventLogError",
+    "NotSqliteError",
     "OpenError",
     "Operation",
     "Problem",
@@ -103,6 +105,7 @@ __all__ = [
     "behind_the_log",
     "changed_views",
     "first_difference",
+    "has_tables",
     "holder",
     "is_damaged",
     "is_held",
@@ -110,6 +113,7 @@ __all__ = [
     "projection_errors",
     "recomputed",
     "salvage",
+    "salvage_file",
     "schema_problems",
     "unreadable_wal",
     "utc_now",

@@ -20,6 +20,7 @@ from kindlm_store.errors import (
     EmptyFileError,
     NewerDatabaseError,
     NotAnEventLogError,
+    NotSqliteError,
     OpenError,
 )
 from kindlm_store.locks import setup_lock
@@ -259,7 +260,7 @@ def translated(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
-            raise NotAnEventLogError(path, "is not an SQLite database") from error
+            raise NotSqliteError(path, "is not an SQLite database") from error
         if code == sqlite3.SQLITE_CORRUPT:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error

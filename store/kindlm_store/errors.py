@@ -3,6 +3,7 @@
     StoreError
     ├── OpenError                 the file cannot be opened as an event log
     │   ├── NotAnEventLogError    it is something else
+    │   │   ├── NotSqliteError    ... no SQLite database, or one whose first bytes are damaged
     │   │   └── EmptyFileError    ... nothing at all, or set up halfway: no event was ever in it
     │   ├── NewerDatabaseError    a newer version of this package wrote it
     │   ├── ForeignSchemaError    something in it may change what is written
@@ -49,6 +50,10 @@ class OpenError(StoreError):
 
 class NotAnEventLogError(OpenError):
     """The file is something else: no SQLite database, or one of another application."""
+
+
+class NotSqliteError(NotAnEventLogError):
+    """The file does not begin as an SQLite database does: it is none, or that is damaged."""
 
 
 class EmptyFileError(NotAnEventLogError):

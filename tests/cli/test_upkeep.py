@@ -47,6 +47,16 @@ def test_an_untouched_history_is_as_recorded(kindlm: Any, recorded: Any) -> None
     assert "all as recorded" in outcome.out
 
 
+def test_where_the_file_is_at_fault_the_last_line_says_so(kindlm: Any, recorded: Any) -> None:
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER events_update")
+    outcome = kindlm("verify", "--db", recorded.path)
+    assert outcome.code == 1
+    last = outcome.out.splitlines()[-1]
+    assert "all as recorded" not in last
+    assert "something is wrong with the file" in last
+
+
 def test_a_changed_event_is_found_and_its_place_is_told(kindlm: Any, recorded: Any) -> None:
     with tampering(recorded.path) as connection:
         connection.execute(
@@ -232,6 +242,68 @@ def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
     assert (verified.code, "all as recorded" in verified.out) == (0, True)
     listed = kindlm("runs", "--db", here / "new.db").out
     assert [f"aaaa222{run + 2}" in listed for run in range(3)] == [True] * 3
+
+
+def schema_pages(path: Path) -> list[int]:
+    return [1, *pages_of(path, "sqlite_schema")]
+
+
+def damage(path: Path, page: int) -> None:
+    """Write other bytes over the beginning of a page."""
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xa5\x0b" * 32)
+
+
+def test_a_history_whose_list_of_tables_is_damaged_comes_into_a_new_one(
+    kindlm: Any, recorded: Any, here: Path
+) -> None:
+    kindlm("backup", here / "whole.db", "--db", recorded.path)
+    whole = (here / "whole.db").read_bytes()
+    for page in schema_pages(here / "whole.db"):
+        damaged, new = here / f"damaged{page}.db", here / f"new{page}.db"
+        damaged.write_bytes(whole)
+        damage(damaged, page)
+        verified = kindlm("verify", "--db", damaged)
+        assert verified.code == 1
+        assert f"kindlm merge {damaged.name} --db NEW.db" in verified.err
+        outcome = kindlm("merge", damaged, "--db", new)
+        assert outcome.code == 0, outcome.err
+        assert "is damaged" in outcome.err
+        verified = kindlm("verify", "--db", new)
+        assert (verified.code, "all as recorded" in verified.out) == (0, True)
+        assert "k3f9x2ab" in kindlm("runs", "--db", new).out
+
+
+def test_where_nothing_can_be_read_no_merge_is_advised(
+    kindlm: Any, recorded: Any, here: Path
+) -> None:
+    recorded.close()
+    data = bytearray(recorded.path.read_bytes())
+    data[100:] = b"\xa5" * (len(data) - 100)
+    recorded.path.write_bytes(data)
+    for command in (("verify", "--db", recorded.path), ("merge", recorded.path, "--db", "new.db")):
+        outcome = kindlm(*command)
+        assert outcome.code == 1
+        assert "kindlm merge" not in outcome.err
+        assert "kindlm backup" in outcome.err
+    assert not (here / "new.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [("streams", "not of which run they are"), ("events", "kindlm merge BACKUP.db")],
+)
+def test_what_a_merge_can_not_read_of_a_damaged_history_is_said(
+    kindlm: Any, recorded: Any, here: Path, table: str, said: str
+) -> None:
+    kindlm("backup", here / "damaged.db", "--db", recorded.path)
+    for page in pages_of(here / "damaged.db", table):
+        damage(here / "damaged.db", page)
+    outcome = kindlm("merge", here / "damaged.db", "--db", here / "new.db")
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert "kindlm verify" not in outcome.err
 
 
 def test_a_write_ahead_log_that_is_none_is_told(kindlm: Any, recorded: Any) -> None:

@@ -24,32 +24,31 @@ def merge_command(
 
     from kindlm.cli.console import make_console, note, show, warn
     from kindlm.cli.history import or_fail
-    from kindlm.cli.merging import explained, merge_histories, withheld
+    from kindlm.cli.merging import merge_histories, problems_of, still_going_on, withheld
     from kindlm.cli.search_index import forget_erased
     from kindlm.cli.shown_path import db_option
+    from kindlm.errors import KindlmError
     from kindlm.recording.project import find_project
     from kindlm.wording import count
 
     del verbose
     project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
-    refused = []
+    refused: list[KindlmError] = []
     console = make_console()
     merged = or_fail(merge_histories(files, project.database))
-    if any(taken.erased or taken.filled for _, taken in merged):
+    if any(one.taken.erased or one.taken.filled for one in merged):
         forget_erased(project.database)
-    for file, taken in merged:
+    for one in merged:
+        file, taken = one.file, one.taken
         known = f"; {taken.known:,} were there already" if taken.known else ""
         erased = f"; {count(taken.erased, 'text')} erased, as there" if taken.erased else ""
         filled = f"; {count(taken.filled, 'withheld text')} filled in" if taken.filled else ""
         note(f"{file}: {count(taken.added, 'event')} merged{known}{erased}{filled}.", console)
         if taken.withheld:
             warn(*withheld(taken.withheld, file), console=console)
-        for refusal in taken.refused:
-            problem = explained(file, refusal)
-            if refusal.kind == "going on":
-                warn(problem.message, problem.hint, console)
-            else:
-                refused.append(problem)
+        for problem in still_going_on(one):
+            warn(problem.message, problem.hint, console)
+        refused += problems_of(one)
     if refused:
         show(refused, console)
         raise typer.Exit(1)
