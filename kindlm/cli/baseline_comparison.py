@@ -38,7 +38,12 @@ from kindlm.history.evidence import Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.parts import check_name, check_text
-from kindlm.reports.diff.text import attempts_text
+from kindlm.reports.diff.text import (
+    attempts_text,
+    completing_command,
+    lacking_text,
+    not_comparable_text,
+)
 from kindlm.reports.figures import percent
 from kindlm.reports.page import Page, Part
 from kindlm.reports.registry import ReportOptions
@@ -68,18 +73,22 @@ def compare_with_baseline(
     with open_history(database) as db:
         run = or_fail(named_run(db, wanted, suite))
         view = RunView(db, run)
-        if view.info.ended != "finished":
-            warn(f"The run {run} is {view.status}: what it did not come to counts as not run.")
+        whole = view.is_whole(suite)
+        if not whole:
+            warn(
+                f"INCOMPLETE: {lacking_text(view)}. What it did not come to counts as not run,"
+                f" and the comparison fails. Next: {completing_command(view)}"
+            )
         unloaded = _tell_unloaded(view, suite)
         suites = or_fail(suites_of(db, run, suite))
         comparer = _Comparer(db, view, label, _options_of_diff(database))
         compared = [comparer.compare(*key) for key in suites]
     if all(one.baseline is None for one in compared):
         fail(no_baseline(name) for _, name in suites)
-    fails = bool(unloaded) or any(one.fails for one in compared)
+    fails = not whole or bool(unloaded) or any(one.fails for one in compared)
     show([one.problem for one in compared if one.problem is not None])
     if form is ListFormat.JSON:
-        out.write(comparison_json(run, compared, unloaded, fails=fails))
+        out.write(comparison_json(run, compared, unloaded, complete=whole, fails=fails))
     else:
         page = Page(out, _options(out))
         for one in compared:
@@ -132,6 +141,7 @@ class _Comparer:
                 for test in tests
             ),
             run_regressed=diff.evidence.run_regressed,
+            not_comparable=not_comparable_text(diff),
             attempts=diff.attempts,
         )
 
@@ -173,6 +183,8 @@ def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
         page.line("The run is the baseline itself.", indent=2)
     if compared.attempts is not None:
         page.line(attempts_text(compared.attempts), indent=2)
+    if compared.not_comparable is not None:
+        page.line((compared.not_comparable, "yellow"), indent=2)
     for test in compared.tests:
         _write(test, page)
     counts = Counter(test.change for test in compared.tests)

@@ -50,7 +50,8 @@ class SuiteComparison:
     """A suite of a run beside its baseline; no tests where there is none, or it is unusable.
 
     `run_regressed`: the run as a whole passes less often than the baseline, for certain.
-    `attempts`: by which executions count that were run again; None if none was.
+    `attempts`: by which executions count that were run again; None if none was. `not_comparable`
+    says how many tests the baseline has no result of, since its run did not come to its end.
     """
 
     suite: str
@@ -59,6 +60,7 @@ class SuiteComparison:
     tests: tuple[JudgedTest, ...] = ()
     run_regressed: bool = False
     attempts: Attempts | None = None
+    not_comparable: str | None = None
 
     @property
     def fails(self) -> bool:
@@ -68,13 +70,19 @@ class SuiteComparison:
 
 
 def comparison_json(
-    run: str, compared: Sequence[SuiteComparison], unloaded: Sequence[str], *, fails: bool
+    run: str,
+    compared: Sequence[SuiteComparison],
+    unloaded: Sequence[str],
+    *,
+    complete: bool,
+    fails: bool,
 ) -> str:
-    """Return the comparison for programs."""
+    """Return the comparison for programs. `complete`: the run came to its end."""
     report = {
         "schemaVersion": 1,
         "run": run,
         "fails": fails,
+        "complete": complete,
         "suites": [_suite(one) for one in compared],
         "unloadedSuites": list(unloaded),
     }

@@ -34,6 +34,7 @@ from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.session import new_run_id
 from kindlm.reports.diff.parts import check_name
+from kindlm.reports.diff.text import not_comparable_text
 from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
 from kindlm_store import LockHeldError, StreamLock
 
@@ -82,7 +83,10 @@ def settle_runs(options: SettleOptions) -> int:
             read_added(db, [after], pair.attempts),
             read_added(db, [before], pair.attempts),
         )
+        unseen = not_comparable_text(diff)
         of_before = None if options.both is None else RepeatsOfBefore(db, pair, options)
+    if unseen is not None:
+        note(f"{unseen}.", console)
     if not found:
         note(_nothing_suspected(pair, options.tests), console)
         return 0

@@ -155,6 +155,15 @@ class RunView:
         """Whether every planned execution has ended."""
         return self.missing == 0
 
+    def is_whole(self, suite: str | None = None) -> bool:
+        """Whether it came to its end, so that no result is missing: of the run, or of one suite.
+
+        A group is whole if all of its shards are.
+        """
+        if suite is None or self.group is not None:
+            return self.info.ended == "finished" and self.complete
+        return not any(self.missing_of(each) for each in self.suites if each.name == suite)
+
     @property
     def passed(self) -> bool:
         """Whether the run finished and its verdict, by today's rules, is that it passes."""

@@ -466,9 +466,12 @@ class TestCompare:
 
         outcome = baseline("compare", "run2")
 
-        assert outcome.code == 0
-        assert "interrupted" in outcome.err
+        assert outcome.code == 1
+        assert "INCOMPLETE: run run2 was interrupted" in outcome.err
+        assert "kindlm test --resume run2" in outcome.err
         assert "1 unchanged, 1 not run" in outcome.out
+        report = json.loads(baseline("compare", "run2", "--format", "json").out)
+        assert (report["complete"], report["fails"]) == (False, True)
 
     def test_programs_get_json(self, baseline: Any, history: Any, make: Any) -> None:
         record(history, make, "run1", tests=("greets", "waves")).finish()

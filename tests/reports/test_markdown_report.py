@@ -167,6 +167,6 @@ def test_a_run_that_was_cut_off_has_passed_nothing_and_is_not_unchanged(
             writer.execution("greets", repeat=repeat, assertions=(Make.passed(),))
         view = writer.finish() if run == "aaaa1111" else writer.leave()
     text = write(view, "markdown")
-    assert "⚠️ UNCHANGED SO FAR" in text
+    assert "❌ INCOMPLETE" in text
     assert re.search(r"<summary>\d gates? would pass so far</summary>", text)
     assert "| ⏳ | `support` | passRateMin |" in text

@@ -43,6 +43,7 @@ from kindlm.history.evidence import (
     Side,
     TestEvidence,
     TestPair,
+    Verdict,
     judge_pair,
 )
 from kindlm.history.groups import Group
@@ -196,12 +197,39 @@ class RunDiff:
         """How many tests ran on both sides."""
         return sum(test.compared for test in self.tests)
 
+    @cached_property
+    def lacks_results(self) -> bool:
+        """Whether AFTER did not come to its end, or a shard of it is missing."""
+        return not self.after.is_whole(self.options.suite)
+
+    @cached_property
+    def not_comparable(self) -> int:
+        """How many tests ran in AFTER, and not in BEFORE, which did not come to its end."""
+        if self.before.is_whole(self.options.suite):
+            return 0
+        return sum(
+            test.change is Change.NOT_RUN
+            and test.after is not None
+            and test.after.counts.tested > 0
+            for test in self.tests
+        )
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What to say of the two runs, in every form: never more than was seen of them."""
+        lacking = self.lacks_results or bool(self.unloaded)
+        if not self.compared:
+            return Verdict.INCOMPLETE if lacking else Verdict.NOTHING_COMPARED
+        found = self.evidence.verdict
+        return Verdict.INCOMPLETE if lacking and found is not Verdict.REGRESSED else found
+
     @property
     def fails(self) -> bool:
-        """Whether the exit code is 1, by what was asked for; also if nothing could be compared."""
+        """Whether the exit code is 1, by what was asked for; also if AFTER is incomplete."""
         if self.options.fail_on is FailOn.NEVER:
             return False
-        return self.evidence.fails or bool(self.unloaded) or not self.compared
+        unseen = (Verdict.INCOMPLETE, Verdict.NOTHING_COMPARED)
+        return self.evidence.fails or self.verdict in unseen
 
     @cached_property
     def has_several_suites(self) -> bool:

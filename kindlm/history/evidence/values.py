@@ -61,9 +61,15 @@ class FailOn(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What to say of the two runs. Regressed is what fails by default."""
+    """What to say of the two runs. Regressed is what fails by default.
+
+    Incomplete: what there is did not get worse for certain, but a part of AFTER is missing, or a
+    suite of it could not be loaded. Neither that nor nothing compared comes of the evidence alone.
+    """
 
     REGRESSED = "regressed"
+    INCOMPLETE = "incomplete"
+    NOTHING_COMPARED = "nothing compared"
     SUSPECTED = "suspected"
     IMPROVED = "improved"
     UNCHANGED = "unchanged"

@@ -68,7 +68,7 @@ def _head(diff: RunDiff) -> dict[str, Any]:
         "before": _run(diff.before),
         "after": _run(diff.after),
         "verdict": {
-            "verdict": str(diff.evidence.verdict),
+            "verdict": str(diff.verdict),
             "headline": str(headline),
             "fails": diff.fails,
             "failOn": str(diff.options.fail_on),

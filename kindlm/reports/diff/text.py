@@ -22,7 +22,7 @@ from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
-from kindlm.reports.verdict_text import show_command, show_run
+from kindlm.reports.verdict_text import next_command, show_command, show_run
 from kindlm.wording import count
 
 __all__ = [
@@ -31,11 +31,14 @@ __all__ = [
     "Look",
     "NextStep",
     "attempts_text",
+    "completing_command",
     "fail_on_text",
     "figure_text",
     "headline_of",
+    "lacking_text",
     "needs_text",
     "next_step",
+    "not_comparable_text",
     "notes_of",
     "outcome_text",
     "rate_text",
@@ -80,6 +83,8 @@ _ENOUGH_TESTS = 5
 
 _WORDS = {
     Verdict.REGRESSED: ("REGRESSED", False),
+    Verdict.INCOMPLETE: ("INCOMPLETE", False),
+    Verdict.NOTHING_COMPARED: ("NOTHING COMPARED", False),
     Verdict.SUSPECTED: ("SUSPECTED", None),
     Verdict.IMPROVED: ("IMPROVED", True),
     Verdict.UNCHANGED: ("UNCHANGED", True),
@@ -88,25 +93,18 @@ _WORDS = {
 
 def headline_of(diff: RunDiff) -> Headline:
     """Return the verdict of the comparison."""
-    if not diff.compared:
-        return Headline("NOTHING COMPARED", ("no test ran in both runs",), good=False)
-    word, good = ("INCOMPLETE", False) if diff.unloaded else _WORDS[diff.evidence.verdict]
-    if (
-        good is not False
-        and diff.evidence.verdict is Verdict.UNCHANGED
-        and any(
-            test.behaviour.erased
-            for kind in (Kind.ERASED, Kind.OTHER_CHECKS)
-            for test in diff.kinds.get(kind, ())
-        )
+    word, good = _WORDS[diff.verdict]
+    if diff.verdict is Verdict.NOTHING_COMPARED:
+        return Headline(word, ("no test ran in both runs",), good)
+    if diff.verdict is Verdict.UNCHANGED and any(
+        test.behaviour.erased
+        for kind in (Kind.ERASED, Kind.OTHER_CHECKS)
+        for test in diff.kinds.get(kind, ())
     ):
         # Whether it does the same can not be told any more.
         word, good = "SAME RESULTS", None
-    if good and diff.after.missing:
-        # What did not end may still come out otherwise.
-        word, good = f"{word} SO FAR", None
-    if good and diff.kinds.get(Kind.NEW_FAILING):
-        # Nothing got worse, and not all is well.
+    if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.not_comparable):
+        # Nothing got worse, and not all is well or known.
         good = None
     return Headline(word, tuple(_reasons(diff)), good)
 
@@ -116,6 +114,8 @@ def next_step(diff: RunDiff) -> NextStep:
     before, after = diff.before.id, diff.after.id
     if diff.unloaded:
         return NextStep("kindlm validate", "a suite could not be loaded")
+    if diff.verdict is Verdict.INCOMPLETE:
+        return NextStep(completing_command(diff.after), "then compare again")
     if not diff.compared:
         return NextStep("kindlm runs", "choose two runs of the same suite")
     kinds = diff.kinds
@@ -130,7 +130,7 @@ def next_step(diff: RunDiff) -> NextStep:
     for kind in (Kind.NEW_FAILING, Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS):
         if other := kinds.get(kind):
             return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
-    if single and diff.evidence.verdict is Verdict.IMPROVED and diff.after.passed:
+    if single and diff.verdict is Verdict.IMPROVED and diff.after.passed:
         return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
     sides = f"{shlex.quote(one_line(before))} {shlex.quote(one_line(after))}"
     return NextStep(f"kindlm diff {sides} --format html -o diff.html", "to send it around")
@@ -347,6 +347,8 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
         yield f"{count(len(improved), 'test')} improved ({_how_sure(improved)})"
     if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):
         yield f"{same:,} as before"
+    if unseen := not_comparable_text(diff):
+        yield unseen
 
 
 def _bad_news(diff: RunDiff) -> Iterator[str]:
@@ -373,6 +375,32 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
         yield f"the {whole} as a whole passes less often, by {change} of its executions"
     if diff.unloaded:
         yield f"{count(len(diff.unloaded), 'suite')} could not be loaded"
+    if diff.lacks_results:
+        yield lacking_text(diff.after)
+
+
+def lacking_text(view: RunView) -> str:
+    """Return what is missing of a run or a group that did not come to its end."""
+    if view.group is not None:
+        return view.info.reason or f"{one_line(view.id)} is {view.status}"
+    ended = "has not finished" if view.status == "running" else f"was {view.status}"
+    if view.info.ended == "finished":
+        ended = "was made of an incomplete run"
+    missing = f"{view.missing:,} of {count(view.info.planned, 'execution')}"
+    return f"run {view.id} {ended}, {missing} missing" if view.missing else f"run {view.id} {ended}"
+
+
+def not_comparable_text(diff: RunDiff) -> str | None:
+    """Return how many tests an incomplete BEFORE has no result of; None if none."""
+    if not diff.not_comparable:
+        return None
+    tests = count(diff.not_comparable, "test")
+    return f"{tests} could not be compared: before, {lacking_text(diff.before)}"
+
+
+def completing_command(view: RunView) -> str:
+    """Return what completes a run or a group, or shows it where nothing can yet."""
+    return show_run(view) if view.status in ("running", "failed") else next_command(view)
 
 
 def _confirmed(tests: tuple[TestDiff, ...]) -> int:

@@ -13,7 +13,7 @@ from recorded_history import History, Make
 from kindlm.history.comparison import Change
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.evidence import FailOn, Strength
+from kindlm.history.evidence import FailOn, Strength, Verdict
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import measures
 from kindlm.reports.diff.text import headline_of, needs_text, next_step, rate_text
@@ -340,6 +340,36 @@ def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
     figures = {figure.name: figure for figure in compared(history).figures}
     # Each test counts once, however often it was repeated.
     assert (figures["latency"].before, figures["latency"].after) == (200, 350)
+
+
+@pytest.mark.parametrize("fail_on", FailOn)
+def test_a_run_that_was_stopped_is_never_unchanged(history: History, fail_on: FailOn) -> None:
+    record_run(history, "before", {"a": "+++", "b": "+++"})
+    record_run(history, "after", {"a": "+++", "b": ""}, finish=False).interrupt()
+    diff = compared(history, fail_on=fail_on)
+    assert (diff.verdict, headline_of(diff).word) == (Verdict.INCOMPLETE, "INCOMPLETE")
+    assert "run after was interrupted" in headline_of(diff).reasons[0]
+    assert next_step(diff).command == "kindlm test --resume after"
+    assert diff.fails is (fail_on is not FailOn.NEVER)
+
+
+def test_what_got_worse_in_a_run_that_was_stopped_is_said_first(history: History) -> None:
+    record_run(history, "before", {"a": "+++++", "b": "+++"})
+    record_run(history, "after", {"a": "-----", "b": ""}, finish=False).interrupt()
+    diff = compared(history)
+    assert diff.verdict is Verdict.REGRESSED
+    assert "run after was interrupted" in headline_of(diff).reasons[1]
+
+
+def test_what_a_stopped_run_before_has_no_result_of_is_counted_and_does_not_fail(
+    history: History,
+) -> None:
+    record_run(history, "before", {"a": "+++", "b": ""}, finish=False).interrupt()
+    record_run(history, "after", {"a": "+++", "b": "+++"})
+    diff = compared(history)
+    headline = headline_of(diff)
+    assert (diff.verdict, headline.good, diff.fails) == (Verdict.UNCHANGED, None, False)
+    assert "1 test could not be compared: before, run before was interr" in headline.reasons[-1]
 
 
 def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) -> None:
