@@ -29,7 +29,7 @@ from kindlm.agents.tool_entries import (
     together,
 )
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
-from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 
 __all__ = [
     "ChatMessage",
@@ -183,8 +183,11 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
         for call in message.calls:
             calls.add(call.name, call.id or None, call.malformed or call.arguments)
             ids.append(call.id)
-        if message.speaker is Speaker.TOOL:
-            lost += not _answered(calls, message)
+        if message.speaker is Speaker.TOOL and not _answered(calls, message):
+            # What answered was called, whatever the messages leave out.
+            lost += 1
+            calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
+            ids.append(message.answers or "")
         usage = message.usage
         for counts, told in zip(tokens, (usage.input_tokens, usage.output_tokens), strict=True):
             counts.extend([] if told is None else [told])

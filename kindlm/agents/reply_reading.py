@@ -9,10 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kindlm.agents.json_values import ABSENT, compact_json, lookup
-from kindlm.agents.reported_errors import error_text, tells_failure
+from kindlm.agents.reported_errors import (
+    CALLS_MISSING,
+    calls_tools,
+    end_notes,
+    end_reasons,
+    error_text,
+    tells_failure,
+)
 from kindlm.agents.reported_numbers import read_numbers
 from kindlm.agents.tool_entries import (
     CALL_KEYS,
+    UNREAD,
     call_warnings,
     has_place_for_calls,
     parts_text,
@@ -23,6 +31,7 @@ from kindlm.agents.tool_entries import (
 from kindlm.agents.unreadable import NoTextKnown, UnreadableReply
 from kindlm.ports import AgentReply
 from kindlm.transcript import ToolUse, Usage
+from kindlm.wording import shown
 
 __all__ = [
     "MAX_TOKENS",
@@ -123,6 +132,12 @@ def read_reply(value: Any, reading: Reading) -> Told:
         entries and (reading.may_lack_text or _has_calls_alone(value, reading))
     ):
         raise NoTextKnown(_NO_TEXT)
+    reasons = end_reasons(value)
+    if calls_tools(reasons) and not entries:
+        if not text:
+            raise UnreadableReply(CALLS_MISSING)
+        entries = [{"id": UNREAD}]
+    notes = () if reading.tool_calls_path else unread_calls(value)
     return Told(
         text=text or "",
         tool_uses=read_tool_uses(entries),
@@ -130,7 +145,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
         cost_usd=read_cost(value, entries),
         model=read_model(value),
         numbers=read_numbers(value),
-        notes=() if reading.tool_calls_path else unread_calls(value),
+        notes=(*notes, *end_notes(reasons), *_doubts(value, reading)),
         reports_tools=has_place_for_calls(value, reading.tool_calls_path) or None,
     )
 
@@ -241,6 +256,20 @@ def _failure(value: Any) -> str | None:
     """Return what a reply says of an error, None if it tells of none."""
     error = value.get("error") if isinstance(value, dict) else None
     return error_text(value) if error else None
+
+
+def _doubts(value: Any, reading: Reading) -> tuple[str, ...]:
+    """Return the warning of an answer that says of itself that it is no success."""
+    if not isinstance(value, dict) or reading.response_path is not None:
+        return ()
+    if tells_failure(value):
+        return (f"the agent tells of an error beside its answer: {shown(error_text(value))}",)
+    if value.get("success") is False:
+        return ("the agent says of its answer: `success: false`",)
+    status = value.get("status")
+    if isinstance(status, str) and status.lower() in ("failed", "error", "incomplete"):
+        return (f"the agent says of its answer: `status: {status}`",)
+    return ()
 
 
 def _of_answers(value: Any, reading: Reading) -> Reading:

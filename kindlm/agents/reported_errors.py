@@ -1,12 +1,45 @@
-"""What agents say of their own failure, wherever they say it."""
+"""What agents say of their own failure, and of what ended their answer, wherever they say it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kindlm.agents.json_values import compact_json, lookup
 
-__all__ = ["error_text", "tells_failure"]
+__all__ = [
+    "CALLS_MISSING",
+    "calls_tools",
+    "end_notes",
+    "end_reasons",
+    "error_text",
+    "tells_failure",
+]
+
+CALLS_MISSING = "it ends to call tools and holds no tool call"
+_REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")
+_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"})
+
+
+def end_reasons(value: Any) -> tuple[str, ...]:
+    """Return what an answer or an event says ended it, in the spelling of OpenAI's API."""
+    choices = lookup(value, "choices")
+    parts = [value, lookup(value, "delta"), lookup(value, "message")]
+    parts += choices if isinstance(choices, list) else []
+    found = (part.get(key) for part in parts if isinstance(part, dict) for key in _REASONS)
+    return tuple(it.lower().replace("-", "_") for it in found if isinstance(it, str))
+
+
+def calls_tools(reasons: Iterable[str]) -> bool:
+    """Tell whether an answer ended for its tool calls, so that there has to be one."""
+    return not _CALLS.isdisjoint(reasons)
+
+
+def end_notes(reasons: Iterable[str]) -> tuple[str, ...]:
+    """Return the warning of an answer that was cut off, if one of the reasons says so."""
+    cut = next((reason for reason in reasons if reason in _CUT), None)
+    return () if cut is None else (f"The answer was cut off: the agent says `{cut}`.",)
 
 
 def error_text(*parts: Any) -> str:

@@ -21,7 +21,13 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.reported_errors import error_text
+from kindlm.agents.reported_errors import (
+    CALLS_MISSING,
+    calls_tools,
+    end_notes,
+    end_reasons,
+    error_text,
+)
 from kindlm.agents.sse import DONE, Event
 from kindlm.agents.tool_entries import (
     UNREAD,
@@ -77,6 +83,7 @@ class _Draft:
     has_objects: bool = False
     has_place_for_calls: bool = False
     ends_broken: bool = False
+    reasons: list[str] = field(default_factory=list)
 
     def add(self, event: Event, number: int) -> None:
         """Take one event."""
@@ -101,18 +108,24 @@ class _Draft:
         """
         if self.broken is not None and (self.has_objects or self.ends_broken):
             raise self.broken
+        if calls_tools(self.reasons) and not self.calls:
+            if not any(self.texts):
+                raise UnreadableReply(CALLS_MISSING)
+            self._add_whole({"id": UNREAD})
         return Told(
             "".join(self.texts),
             read_tool_uses(self._told()),
             self.usage,
             self.cost_usd,
             self.model,
+            notes=end_notes(self.reasons),
             reports_tools=self.has_place_for_calls or None,
         )
 
     def _add_object(self, value: Mapping[str, Any]) -> None:
         self.texts.append(_piece(value, self.reading))
         self._add_calls(value)
+        self.reasons += end_reasons(value)
         inner = value.get("message")
         for part in (value, inner if isinstance(inner, dict) else {}):
             usage = read_usage(part)

@@ -27,6 +27,7 @@ from typing import Any
 
 from kindlm.agents.agent_events import Heard, Piece
 from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
+from kindlm.agents.reported_errors import calls_tools, end_notes, end_reasons
 from kindlm.agents.tool_entries import AGENT_RULE, UNREAD, failed_tool, is_of_tool
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, UnreadableReply, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
@@ -70,6 +71,7 @@ class _Draft:
     calls: dict[str, _Call] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     waits: bool = False
+    reasons: list[str] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
         """Take one event."""
@@ -82,6 +84,7 @@ class _Draft:
             case "abort":
                 raise AgentFailed(_failure(event, "reason", "the agent was stopped"))
             case "start" | "message-metadata" | "finish":
+                self.reasons += end_reasons(event)
                 told = event.get("messageMetadata")
                 self.about.update(told if isinstance(told, dict) else {})
             case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
@@ -111,6 +114,8 @@ class _Draft:
 
     def finished(self) -> Heard:
         """Return the whole."""
+        if calls_tools(self.reasons) and not self.calls:
+            self.calls[UNREAD] = _Call()
         parts = ("".join(pieces) for pieces in self.texts.values())
         uses = tuple(_use(call_id, call) for call_id, call in self.calls.items())
         usage = read_usage({"usage": self.about.get("totalUsage"), **self.about})
@@ -121,6 +126,7 @@ class _Draft:
             usage,
             read_cost(self.about),
             read_model(self.about),
+            notes=end_notes(self.reasons),
             reports_tools=True,
         )
         unanswered = self.waits and any(call.response is None for call in self.calls.values())
