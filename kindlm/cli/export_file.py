@@ -7,7 +7,7 @@ nothing was changed since it was recorded; nothing else in it is taken on trust.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, BinaryIO, Literal, NoReturn
 from uuid import UUID
 
@@ -111,9 +111,9 @@ class ExportedStreams:
         """The texts of some references."""
         yield from (self._texts[ref] for ref in refs if ref in self._texts)
 
-    def erased(self, erasures: Erasures) -> frozenset[str]:
+    def erased(self, erasures: Erasures, streams: Collection[str]) -> frozenset[str]:
         """None: of a text that is not in it, a file does not say why."""
-        del erasures
+        del erasures, streams
         return frozenset()
 
 

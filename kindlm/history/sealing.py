@@ -20,13 +20,21 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
 
 
 def _purge(event: RecordedEvent) -> Erasure:
-    runs = {f"run/{run}" for run in event.data.get("runs", ())}
+    refs, names = event.data.get("refs"), event.data.get("runs", [])
+    if not (_are_names(names) and (refs is None or _are_names(refs))):
+        # Not of kindlm: what cannot be understood erases nothing.
+        return Erasure((), frozenset[str]().__contains__)
+    runs = {f"run/{run}" for run in names}
 
     def covers(stream: str) -> bool:
         # The notes on runs, in journals, were erased with them.
         return not runs or stream in runs or stream.startswith("journal/")
 
-    return Erasure(event.data.get("refs"), covers)
+    return Erasure(refs, covers)
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 PURGES: Erasures = {"contents.purged": _purge}

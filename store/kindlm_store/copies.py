@@ -81,8 +81,8 @@ class Source(Protocol):
         """The texts of some references, also those without a body; absent is what it lost."""
         ...
 
-    def erased(self, erasures: Erasures) -> Collection[str]:
-        """The references of the texts that were erased there, as its own events say."""
+    def erased(self, erasures: Erasures, streams: Collection[str]) -> Collection[str]:
+        """The references of the texts that were erased there, as events of some streams say."""
         ...
 
 
@@ -148,11 +148,11 @@ class LogSource:
                 lost = set(asked).difference(text.ref for text in found)
                 yield from (StoredText(ref, None, None) for ref in sorted(lost))
 
-    def erased(self, erasures: Erasures) -> Collection[str]:
-        """The references of the texts that were erased, as the events of the log say."""
+    def erased(self, erasures: Erasures, streams: Collection[str]) -> Collection[str]:
+        """The references of the texts that were erased, as events of some streams say."""
         empty = {row[0] for row in self._rows(EMPTY_ROWS)}
         with translated(self._path):
-            return erased_by_log(self._connection, erasures, empty)
+            return erased_by_log(self._connection, erasures, empty, streams)
 
     def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
         with translated(self._path):

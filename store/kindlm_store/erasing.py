@@ -145,7 +145,10 @@ def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]
 
 
 def erased_by_log(
-    connection: sqlite3.Connection, erasures: Erasures, empty: Collection[str]
+    connection: sqlite3.Connection,
+    erasures: Erasures,
+    empty: Collection[str],
+    only: Collection[str] | None = None,
 ) -> set[str]:
     """Those of some texts with empty rows that the events of the log say were erased.
 
@@ -153,12 +156,15 @@ def erased_by_log(
         connection: Any connection to the log.
         erasures: Which events say so.
         empty: References of texts whose rows are empty.
+        only: Names of the streams whose events count; None: all.
     """
     if not (empty and erasures):
         return set()
     named: set[str] = set()
     older = []
     for event in select_of_types(connection, erasures):
+        if only is not None and event.stream not in only:
+            continue
         refs, covers = erasures[event.type](event)
         if refs is None:
             older.append(covers)

@@ -33,7 +33,7 @@ from kindlm_store.reading import last_position
 from kindlm_store.stored_form import is_name, read_data, require_form
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from kindlm_store.copies import Source, StoredText
@@ -105,7 +105,6 @@ class Taken:
         self.known += part.known
         self.erased += part.erased
         self.filled += part.filled
-        self.withheld += part.withheld
         if part.known < stream.version:
             self.streams[stream.name] = stream.version - part.known
 
@@ -114,13 +113,14 @@ class Taken:
 class _Part:
     """What was taken of one stream: how many of its events were known, and of texts as in `Taken`.
 
-    Every event that is named as erased adds to `erased` what it emptied.
+    `absent` are the texts that were in neither log. Every event that is named as erased adds to
+    `erased` what it emptied.
     """
 
     known: int
     erased: int = 0
     filled: int = 0
-    withheld: int = 0
+    absent: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,13 @@ class Taking:
         self._projector = projector
         self._terms = terms
         self._claimed: list[tuple[str, str, str]] = []
-        self._gone_there: Collection[str] = frozenset()
+        self._whole: set[str] = set()
+        self._absent: set[str] = set()
         self._lost_here: set[str] | None = None
 
     def one_by_one(self, source: Source) -> Taken:
         """Take each stream in a transaction of its own; one that is refused stops no other."""
         taken = Taken()
-        self._gone_there = source.erased(self._terms.erasures)
         waiting: list[StoredStream] = []
         for stream in source.streams():
             refusal = self._try(source, stream, taken)
@@ -166,9 +166,8 @@ class Taking:
             refusal = self._try(source, stream, taken)
             if refusal is not None:
                 taken.refused.append(refusal)
-        if self._gone_there:
-            with immediate(self._connection):
-                taken.erased += len(empty_rows(self._connection, self._gone_there))
+        with immediate(self._connection):
+            self._erase(source, taken)
         return taken
 
     def together(self, source: Source) -> Taken:
@@ -179,13 +178,12 @@ class Taking:
         """
         taken = Taken()
         self._claimed.clear()
-        self._gone_there = source.erased(self._terms.erasures)
         # The locks are given back after the commit: who goes on with a run sees all of it.
         with ExitStack() as locks, immediate(self._connection):
             for stream in source.streams():
-                taken.note(stream, self._take(source, stream, locks))
+                self._note(taken, stream, self._take(source, stream, locks))
             self._settle("the file")
-            taken.erased += len(empty_rows(self._connection, self._gone_there))
+            self._erase(source, taken)
         return taken
 
     def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
@@ -197,8 +195,23 @@ class Taking:
                 self._settle(stream.name)
         except RefusedError as error:
             return error.refusal
-        taken.note(stream, part)
+        self._note(taken, stream, part)
         return None
+
+    def _note(self, taken: Taken, stream: StoredStream, part: _Part) -> None:
+        taken.note(stream, part)
+        self._whole.add(stream.name)
+        self._absent |= part.absent
+
+    def _erase(self, source: Source, taken: Taken) -> None:
+        """Erase what was erased there, as far as events say so that are here now.
+
+        Of a stream that was refused nothing is believed, not even what it says was erased.
+        """
+        gone = source.erased(self._terms.erasures, self._whole) if self._whole else ()
+        emptied = empty_rows(self._connection, gone)
+        taken.erased += len(set(emptied) - self._absent)
+        taken.withheld += len(self._absent.difference(gone))
 
     def _take(self, source: Source, stream: StoredStream, locks: ExitStack) -> _Part:
         """Append what is missing of a stream; compare what is here, and fill its gaps."""
@@ -242,7 +255,7 @@ class Taking:
         return source.hash_at(stream, version) == hash_at(self._connection, stream, version)
 
     def _append(self, source: Source, stream: StoredStream, part: _Part) -> None:
-        texts = _Texts(self._connection, source, part, self._gone_there, self._was_lost)
+        texts = _Texts(self._connection, source, part, self._was_lost)
         writer = _StreamWriter(self._connection, source, stream, part.known, texts)
         try:
             for recorded in writer.write():
@@ -415,7 +428,6 @@ class _Texts:
         connection: The write connection.
         source: Where from.
         part: Counts what became of them.
-        gone: What was erased there.
         was_lost: Tells of an empty row whether no event says that it was erased.
     """
 
@@ -424,13 +436,11 @@ class _Texts:
         connection: sqlite3.Connection,
         source: Source,
         part: _Part,
-        gone: Collection[str],
         was_lost: Callable[[str], bool],
     ) -> None:
         self._connection = connection
         self._source = source
         self._part = part
-        self._gone = gone
         self._was_lost = was_lost
 
     def take(self, refs: Sequence[str]) -> None:
@@ -453,9 +463,9 @@ class _Texts:
             seen.add(text.ref)
             row = _text_row(text)
             if row is None and text.ref not in here:
-                is_withheld = text.ref not in self._gone
-                self._part.withheld += is_withheld
-                rows.append((text.ref, WITHHELD if is_withheld else None, None, None))
+                # If it was erased there, that is told once it is known what is taken.
+                self._part.absent.add(text.ref)
+                rows.append((text.ref, WITHHELD, None, None))
             elif row is not None and text.ref not in here:
                 rows.append(row)
             elif row is not None and self._may_fill(text.ref, *here[text.ref]):

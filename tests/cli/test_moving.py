@@ -333,6 +333,36 @@ def test_a_merge_erases_what_was_erased_there(kindlm: Any, other: Any, here: Pat
     assert "naïve".encode() not in (here / "new.db").read_bytes()
 
 
+def _purge_event(path: Path, key: str, value: Any) -> None:
+    """Change a member of the purges of a history as somebody else might, without their hashes."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("DROP TRIGGER events_update")
+        changed = db.execute(
+            "UPDATE events SET data = json_set(data, '$.' || ?, json(?)) WHERE type ="
+            " (SELECT id FROM event_types WHERE name = 'contents.purged')",
+            (key, json.dumps(value)),
+        )
+        assert changed.rowcount == 1
+
+
+@pytest.mark.parametrize(("key", "value"), [("by", "x"), ("runs", 5), ("refs", 5)])
+def test_a_purge_that_is_refused_erases_nothing(
+    kindlm: Any, other: Any, here: Path, key: str, value: Any
+) -> None:
+    kindlm("merge", other.path, "--db", here / "new.db")
+    before = facts(here / "new.db")
+    kindlm("purge", "--matching", "naïve", "--yes", "--db", other.path)
+    other.close()
+    _purge_event(other.path, key, value)
+    outcome = kindlm("merge", other.path, "--db", here / "new.db")
+    assert outcome.code == 1
+    assert "itself failed" not in outcome.err
+    assert "Nothing of journal" in outcome.err
+    assert facts(here / "new.db") == before
+    assert kindlm("verify", "--db", here / "new.db").code == 0
+    assert "itself failed" not in kindlm("verify", "--db", other.path).err
+
+
 def test_histories_of_several_machines_become_one(
     kindlm: Any, history: Any, other: Any, make: Any
 ) -> None:
