@@ -138,7 +138,7 @@ class _Draft:
 
     def _add_calls(self, value: Mapping[str, Any]) -> None:
         path = self.reading.tool_calls_path
-        if has_place_for_calls(value, path) or _is_of_known_api(value):
+        if has_place_for_calls(value, path):
             self.has_place_for_calls = True
         if path is None:
             whole = reported_calls(value, None)
@@ -200,13 +200,6 @@ class _Draft:
             piece = function.get(name) if isinstance(function, dict) else None
             if isinstance(piece, str):
                 call["function"][name] += piece
-
-
-def _is_of_known_api(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event is one of OpenAI's API or of Anthropic's, which tell of tool calls."""
-    kind = event.get("type")
-    is_anthropic = isinstance(kind, str) and kind.startswith(("message_", "content_block_"))
-    return is_anthropic or isinstance(lookup(event, "choices[0].delta"), dict)
 
 
 def _piece(value: Mapping[str, Any], reading: Reading) -> str:

@@ -74,6 +74,9 @@ _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 _CHAT_MESSAGE = "choices[0].message"
 """A message as OpenAI has it, which leaves out what it does not have."""
 
+_CHAT_DELTA = "choices[0].delta"
+"""A piece of such a message in a stream."""
+
 _SINGLES = ("function_call", "functionCall", "tool_call", "toolCall")
 """One call, as OpenAI had it before there were lists of them."""
 
@@ -220,32 +223,35 @@ def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
 def has_place_for_calls(value: Any, path: str | None) -> bool:
     """Tell whether the form of a reply shows that it would list tool calls if there were any.
 
-    It does if the user says where they are (`path`), if one of the usual lists is there, even
-    empty, or if it is a reply of OpenAI's or Anthropic's API.
+    It does if the user says where they are (`path`), or if one of the usual lists is there, even
+    empty. The message of a model alone does not: the last one of an agent's loop never holds the
+    calls of the messages before it.
     """
     if path is not None:
         return True
     if not isinstance(value, dict):
         return False
-    if may_list_calls(value.get(_STEPS)) or parts_text(value) is not None:
+    if may_list_calls(value.get(_STEPS)):
         return True
-    if isinstance(lookup(value, _CHAT_MESSAGE), dict):
-        return True
-    parts = (value, *map(value.get, _HOLDERS))
+    messages = (lookup(value, place) for place in (_CHAT_MESSAGE, _CHAT_DELTA))
+    parts = (value, *map(value.get, _HOLDERS), *messages)
     return any(isinstance(part, dict) and _shows_calls(part) for part in parts)
 
 
 def _shows_calls(part: Mapping[str, Any]) -> bool:
-    """Tell whether one of the usual lists is there, and is empty or can be read."""
+    """Tell whether one of the usual lists is there, and is empty or can be read.
+
+    Null is no list: whoever writes down all fields of a message has it where nothing is known.
+    """
     return (
-        not part.keys().isdisjoint(_LISTS)
-        or any(key in part and _reads(_used, part[key]) for key in _USED)
-        or any(key in part and _reads(_entries_with_names, part[key]) for key in _PAIRS)
+        any(part.get(key) is not None for key in _LISTS)
+        or any(_reads(_used, part.get(key)) for key in _USED)
+        or any(_reads(_entries_with_names, part.get(key)) for key in _PAIRS)
     )
 
 
 def _reads(read: Callable[[Any], Any], found: Any) -> bool:
-    return not found or read(found) is not None
+    return found is not None and (not found or read(found) is not None)
 
 
 def may_list_calls(steps: Any) -> bool:

@@ -25,21 +25,47 @@ from kindlm.transcript import UNNAMED
         ({"response": "Done.", "steps": ["thought", "wrote"]}, None, False),
         ({"response": "Done.", "steps": 2}, None, False),
         ({"response": "Done.", "tool_calls": []}, None, True),
-        ({"response": "Done.", "tool_calls": None}, None, True),
+        ({"response": "Done.", "tool_calls": None}, None, False),
         ({"response": "Done.", "tool_calls": [{"name": "lookup"}]}, None, True),
         ({"response": "Done.", "steps": []}, None, True),
-        ({"choices": [{"message": {"role": "assistant", "content": "Done."}}]}, None, True),
         ({"response": "Done.", "data": {}}, "data.calls", True),
         ({"response": "Done.", "tools_used": []}, None, True),
         ({"response": "Done.", "tools_used": 0}, None, True),
+        ({"response": "Done.", "tools_used": None}, None, False),
         ({"response": "Done.", "tools_used": 2}, None, False),
         ({"response": "Done.", "tools_used": "refund, lookup"}, None, False),
         ({"response": "Done.", "intermediate_steps": []}, None, True),
+        ({"response": "Done.", "intermediate_steps": None}, None, False),
         ({"response": "Done.", "intermediate_steps": ["Action(tool='refund')"]}, None, False),
     ],
 )
 def test_json_shows_it_by_a_place_for_calls(value, path, shown):
     told = read_reply(value, Reading(tool_calls_path=path))
+    assert bool(told.reports_tools or told.tool_uses) is shown
+
+
+TEXT = {"type": "text", "text": "Done."}
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ({"content": [TEXT]}, False),
+        ({"content": [TEXT, {"type": "tool_use", "name": "lookup", "input": {}}]}, True),
+        ({"output": [{"type": "message", "content": [{"type": "output_text", "text": "Do"}]}]},
+         False),
+        ({"output": [{"type": "reasoning"}, {"type": "function_call", "name": "lookup"}]}, True),
+        ({"choices": [{"message": {"content": "Done."}}]}, False),
+        ({"choices": [{"message": {"content": "Done.", "tool_calls": None}}]}, False),
+        ({"choices": [{"message": {"content": "Done.", "tool_calls": []}}]}, True),
+        ({"choices": [{"message": {"tool_calls": [{"function": {"name": "lookup"}}]}}]}, True),
+        ({"message": {"role": "assistant", "content": "Done."}}, False),
+        ({"message": {"role": "assistant", "content": "Done.", "tool_calls": None}}, False),
+        ({"message": {"role": "assistant", "content": "Done.", "tool_calls": []}}, True),
+    ],
+)  # fmt: skip
+def test_the_last_message_of_a_model_shows_no_calls_of_those_before_it(message, shown):
+    told = read_reply(message, Reading())
     assert bool(told.reports_tools or told.tool_uses) is shown
 
 
@@ -78,20 +104,25 @@ def test_a_stream_holds_calls_of_tools_that_the_provider_runs(kind):
         (["Do", "ne."], False),
         ([{"text": "Do"}, {"text": "ne."}], False),
         ([{"text": "Done.", "tool_calls": []}], True),
-        ([{"choices": [{"delta": {"content": "Done."}}]}], True),
+        ([{"choices": [{"delta": {"content": "Done."}}]}], False),
+        ([{"choices": [{"delta": {"content": "Done.", "tool_calls": None}}]}], False),
+        ([{"choices": [{"delta": {"content": "Done.", "tool_calls": []}}]}], True),
+        ([{"choices": [{"delta": {"tool_calls": [{"function": {"name": "lookup"}}]}}]}], True),
         (
             [
+                {"type": "message_start", "message": {"role": "assistant", "content": []}},
                 {"type": "content_block_delta", "index": 0, "delta": {"text": "Done."}},
                 {"type": "message_stop"},
             ],
-            True,
+            False,
         ),
     ],
 )
-def test_a_stream_shows_it_by_the_events_of_an_api_that_has_calls(events, shown):
+def test_a_stream_shows_it_by_a_list_of_calls_or_a_call(events, shown):
     frames = (event if isinstance(event, str) else json.dumps(event) for event in events)
     text = "".join(f"data: {frame}\n\n" for frame in frames) + "data: [DONE]\n\n"
-    assert bool(read_stream(parse_events(text), Reading()).reports_tools) is shown
+    told = read_stream(parse_events(text), Reading())
+    assert bool(told.reports_tools or told.tool_uses) is shown
 
 
 @pytest.mark.parametrize(
