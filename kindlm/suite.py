@@ -105,6 +105,11 @@ class AgentTarget:
     model: str | None = None
     reports_tools: bool = False
 
+    @property
+    def prints_calls(self) -> bool:
+        """Whether it is a program that tells of its tool calls in lines, as a `Command` does."""
+        return bool(self.options.get("oneShot"))
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -117,6 +122,11 @@ class Command:
     directory: str
     env: Mapping[str, str] = field(default_factory=dict)
     reports_tools: bool = False
+
+    @property
+    def prints_calls(self) -> bool:
+        """Whether it tells of its tool calls in lines that it prints."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)

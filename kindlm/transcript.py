@@ -20,6 +20,7 @@ from kindlm_store import REDACTED
 
 __all__ = [
     "UNNAMED",
+    "UNREAD_LINES",
     "Cost",
     "CostSource",
     "FinishReason",
@@ -41,6 +42,9 @@ __all__ = [
 
 UNNAMED = "unknown"
 """The name of a call that an agent tells of without one; nobody knows which tool it is."""
+
+UNREAD_LINES = "cmd_tc_unreadable"
+"""The id of the call without a name that stands for printed lines that are nearly tool calls."""
 
 
 class Role(StrEnum):
@@ -220,12 +224,14 @@ class Turn:
 class Transcript:
     """A conversation with the target under test.
 
-    `reports_tools` is set if the suite says that the target reports its tool calls.
+    `reports_tools` is set if the suite says that the target reports its tool calls, `prints_calls`
+    if it does so in lines that it prints.
     """
 
     system: str | None = None
     turns: tuple[Turn, ...] = ()
     reports_tools: bool = False
+    prints_calls: bool = False
 
     @property
     def text(self) -> str:

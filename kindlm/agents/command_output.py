@@ -1,6 +1,7 @@
 """What a command says on its output.
 
-A line that is a JSON object with the key `kindlm` is a report, all other lines are the text:
+A line that is a JSON object with the key `kindlm`, in any case, is a report, all other lines are
+the text:
 
 - `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}`: it called a tool
 - `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts. `data` is
@@ -24,14 +25,15 @@ from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
 from kindlm.agents.unreadable import UnreadableReply
 from kindlm.ports import AgentReply
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse
+from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolCall, ToolUse
 
 __all__ = ["REPORTS_HINT", "CommandOutput", "printed_reply", "read_output"]
 
 _LINE_END = re.compile(r"\r\n|\n")
-_MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""")
+_MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE)
 """A report, or what was meant as one: escaped, after other words, as Python writes objects."""
 
+_KEY = "kindlm"
 _BEGINNING = '{"kindlm"'
 _KEYS = {
     "tool_call": ("name", "arguments", "response", "id"),
@@ -80,7 +82,7 @@ def read_output(stdout: str) -> CommandOutput:
             lines.append(line)
             if wrong is not None:
                 warnings.append(f"line {number} of what was printed was taken as text: {wrong}")
-        elif report["kindlm"] == "output_json":
+        elif report[_KEY] == "output_json":
             value = report["value"] if "value" in report else report["data"]
         else:
             call_id = report.get("id")
@@ -97,7 +99,7 @@ def printed_reply(raw: str, latency_ms: float) -> AgentReply:
     output = read_output(raw)
     uses = output.tool_uses
     if output.has_unreadable:
-        uses = (*uses, ToolUse(ToolCall("cmd_tc_unreadable", UNNAMED, {}), None, AGENT_RULE))
+        uses = (*uses, ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
     warnings = (*output.warnings, *call_warnings(uses))
     if output.output_json is not ABSENT and output.text:
         warnings = (*warnings, "what was printed beside output_json is not part of the answer")
@@ -115,26 +117,30 @@ def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
     """Return the object that a line is if it is meant as a report; `{}` if it is no whole one."""
     if not _MARKER.search(line):
         # What was printed may have been cut off at its very beginning.
-        begun = "".join(line.split())
-        return {} if is_last and len(begun) > 1 and _BEGINNING.startswith(begun) else None
+        begun = "".join(line.split()).casefold()
+        is_cut = is_last and len(begun) > 1 and _BEGINNING.startswith(begun)
+        return {} if is_cut else None
     try:
         value = parse_json(line, unique_keys)
     except ValueError:
         return {}
-    return value if isinstance(value, dict) and "kindlm" in value else {}
+    if not isinstance(value, dict):
+        return {}
+    written = next((key for key in value if key.casefold() == _KEY), None)
+    return {} if written is None else {_KEY: value.pop(written), **value}
 
 
 def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
     """Return what was expected of a report and is not there."""
     if not report:
         return "a report is one JSON object, whole and in one line"
-    kind = report["kindlm"]
+    kind = report[_KEY]
     keys = _KEYS.get(kind) if isinstance(kind, str) else None
     if keys is None:
         return f"`kindlm` must be {' or '.join(map(repr, _KEYS))}"
     if kind == "output_json" and len(report.keys() & keys) != 1:
         raise UnreadableReply("output_json needs a `value`, which may be named `data`")
-    unknown = next((key for key in report if key != "kindlm" and key not in keys), None)
+    unknown = next((key for key in report if key != _KEY and key not in keys), None)
     if unknown is not None:
         shown = unknown if unknown.isprintable() and len(unknown) <= 40 else "..."
         return f"{kind} has no key {shown!r}, but {', '.join(keys)}"

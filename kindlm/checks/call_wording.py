@@ -9,7 +9,10 @@ from kindlm.matching import Mismatch, Reason, matches
 from kindlm.transcript import ToolUse
 from kindlm.wording import bounded, listed, shown
 
-__all__ = ["arguments_match", "described", "differences", "written_arguments"]
+__all__ = ["LINE_OF_A_CALL", "arguments_match", "described", "differences", "written_arguments"]
+
+LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
+"""How a program that is tested as a `command` prints a call."""
 
 _MAX_LISTED = 5
 

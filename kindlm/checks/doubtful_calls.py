@@ -1,4 +1,4 @@
-"""Calls that may be of a tool that must not be called: they have no name, or one that looks alike.
+"""Calls that may be of a tool that must not be called: they have no name, or nearly its name.
 
 A tool that is demanded is known by its exact name. A ban that would hold only because of a
 difference that no reader sees is undecided.
@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kindlm.checks.call_wording import arguments_match
+from kindlm.checks.call_wording import LINE_OF_A_CALL, arguments_match
 from kindlm.checks.results import undecided
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
-from kindlm.transcript import UNNAMED, ToolUse
+from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse
 from kindlm.wording import excerpt, shown
 
 __all__ = ["doubtful_calls", "undecided_for_a_name"]
@@ -68,8 +68,13 @@ def undecided_for_a_name(
     doubtful = doubtful_calls(tool, uses, arguments=arguments, spelling=spelling)
     if not doubtful:
         return None
-    index, name = doubtful[0], uses[doubtful[0]].call.name
-    message = _without_a_name(index, tool) if name == UNNAMED else _looks_alike(index, name, tool)
+    index, call = doubtful[0], uses[doubtful[0]].call
+    if call.name != UNNAMED:
+        message = _same_to_unicode(index, call.name, tool)
+    elif call.id == UNREAD_LINES:
+        message = _unread_line(tool)
+    else:
+        message = _without_a_name(index, tool)
     return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
 
 
@@ -82,11 +87,20 @@ def _without_a_name(index: int, tool: str) -> str:
     )
 
 
-def _looks_alike(index: int, name: str, tool: str) -> str:
+def _unread_line(tool: str) -> str:
+    return (
+        "A line that was printed is nearly a tool call: nobody knows whether it is one of "
+        f"{shown(tool)}. The warning of this execution says which line it is. Print a call as one "
+        f"line, with nothing before or after it: {LINE_OF_A_CALL}."
+    )
+
+
+def _same_to_unicode(index: int, name: str, tool: str) -> str:
     return (
         f"Call {index} is named {_visible(name)}, which differs from {_visible(tool)} only in case,"
-        " spaces around it, or characters that look alike or are invisible. If they are one tool,"
-        " let the agent report the name as the test has it; if not, rename one of them."
+        " spaces around it, or characters that Unicode treats as the same or that are invisible. If"
+        " they are one tool, let the agent report the name as the test has it; if not, rename one"
+        " of them."
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.unreported_calls import HOW_TO_REPORT
+from kindlm.checks.unreported_calls import how_to_report
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript
@@ -85,7 +85,9 @@ def metric(expectation: Expectation, transcript: Transcript) -> list[CheckResult
     actual = _reported(name, transcript) if known is None else known(transcript)
     if actual is None:
         code = FailureCode.ASSERTION_EVAL_ERROR
-        return [undecided(expectation, code, _unknown(name, is_known=known is not None))]
+        return [
+            undecided(expectation, code, _unknown(name, transcript, is_known=known is not None))
+        ]
     if round(abs(actual - value), _DECIMALS) <= tolerance:
         return [passed(expectation, actual=actual)]
     message = f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}, it was {actual:,.10g}."
@@ -105,9 +107,9 @@ def _reported(name: str, transcript: Transcript) -> float | None:
     return told[-1] if told else None
 
 
-def _unknown(name: str, *, is_known: bool) -> str:
+def _unknown(name: str, transcript: Transcript, *, is_known: bool) -> str:
     if KNOWN_METRICS.get(name) is _tool_calls:
-        return f"The metric {shown(name)} is not known. {HOW_TO_REPORT}."
+        return f"The metric {shown(name)} is not known. {how_to_report(transcript)}."
     if is_known:
         return f"The metric {shown(name)} is not known: the target did not report it."
     names = ", ".join(KNOWN_METRICS)

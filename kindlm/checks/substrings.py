@@ -10,7 +10,10 @@ from kindlm.normal_form import normal_form
 
 __all__ = ["HIDDEN", "find", "find_hidden", "occurs"]
 
-HIDDEN = " It is written there with look-alike or invisible characters (compared as NFKC)."
+HIDDEN = (
+    " It is written there with characters that Unicode treats as the same, or with invisible ones"
+    " (compared as NFKC)."
+)
 """Says of a match that only the normal form has it."""
 
 

@@ -84,7 +84,8 @@ class AgentConfig(Section):
     response_path: Maybe[Text] = Field(default=None, examples=["data.reply.text"])
     """Where the text is in the answer. By default it is looked for under its usual names: message,
     text, content, response, output, result, answer, or choices[0].message.content. Where none of
-    them is there, the whole answer is taken as its text, with a warning (`http`)."""
+    them is there, the answer is an error, unless it holds tool calls alone; `$` takes all of it as
+    its text."""
     tool_calls_path: Maybe[Text] = Field(default=None, examples=["data.steps"])
     """Where the tool calls are in the answer. By default they are looked for likewise."""
     mode: Maybe[Literal["standard", "streaming", "cloud"]] = Field(default=None, examples=["cloud"])

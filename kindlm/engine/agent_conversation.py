@@ -77,7 +77,11 @@ class AgentConversation:
         self._messages = first_messages(case)
         self._new: tuple[Message, ...] = ()
         self._after = 0
-        self._transcript = Transcript(system_text(case), reports_tools=target.reports_tools)
+        self._transcript = Transcript(
+            system_text(case),
+            reports_tools=target.reports_tools,
+            prints_calls=target.prints_calls,
+        )
         self._warnings: dict[str, None] = {}
         self._error: KindlmError | None = None
 

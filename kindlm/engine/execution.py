@@ -113,8 +113,9 @@ async def run_execution(
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
         # What the suite says of the agent now counts: that is no answer of its own.
-        says_so = agent is not None and agent.reports_tools
-        held = replace(held, transcript=replace(past, reports_tools=says_so))
+        if agent is not None:
+            past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
+        held = replace(held, transcript=past)
     name = execution.case.name
     with about_execution(subject(execution, attempt), name, execution.target), _guarded(execution):
         finished = await _Attempt(execution, doers, attempt, reserved, held).run(may_rerun)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -80,6 +81,10 @@ def test_text_beside_a_json_answer_is_told_of(run, success):
     [
         ('{"kindlm": "tool_cal", "name": "refund"}', "'tool_call' or 'output_json'"),
         ('{"kindlm": 1}', "'tool_call' or 'output_json'"),
+        ('{"KindLM": "tool_cal", "name": "refund"}', "'tool_call' or 'output_json'"),
+        ('{"kindlm": "tool_call", "name": "refund", "KINDLM": 1}', "'KINDLM'"),
+        ("{'KINDLM': 'tool_call', 'name': 'refund'}", "whole"),
+        ('{"KINDL', "whole"),
         ('{"kindlm": "tool_call"}', "`name`"),
         ('{"kindlm": "tool_call", "name": ""}', "`name`"),
         ('{"kindlm": "tool_call", "name": ["refund"]}', "`name`"),
@@ -113,6 +118,15 @@ def test_a_line_that_is_nearly_a_report_is_text_and_may_be_a_call(run, success, 
 def test_a_line_that_only_speaks_of_kindlm_is_text(run, success, line):
     reply = success(run(f"print({line!r})"))
     assert (reply.text, reply.tool_uses, reply.warnings) == (line, (), ())
+
+
+@pytest.mark.parametrize("key", ["KindLM", "KINDLM", "Kindlm"])
+def test_the_key_of_a_report_may_be_written_in_capitals(run, success, key):
+    line = json.dumps({key: "tool_call", "name": "refund", "arguments": {"id": "A1"}})
+    reply = success(run(f"print('Hello')\nprint({line!r})"))
+    assert (reply.text, reply.warnings) == ("Hello", ())
+    (use,) = reply.tool_uses
+    assert (use.call.name, use.call.arguments) == ("refund", {"id": "A1"})
 
 
 def test_a_json_answer_may_be_named_data(run, success):

@@ -72,7 +72,7 @@ def test_a_denied_word_is_found_behind_look_alike_characters(
 
     assert result.failure_code is FailureCode.KEYWORD_DENIED
     assert result.evidence == (Evidence("output", *place),)
-    assert "look-alike or invisible characters" in result.message
+    assert "characters that Unicode treats as the same" in result.message
     banned = evaluate("not_contains", {"text": word}, said(output))
     assert banned.failure_code is FailureCode.NOT_CONTAINS_FAILED
     assert banned.evidence == result.evidence

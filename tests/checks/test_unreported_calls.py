@@ -53,6 +53,15 @@ def test_a_check_passes_for_want_of_calls_only_where_calls_would_be_seen(
 
 
 @pytest.mark.parametrize(("kind", "params"), NOTHING_CALLED)
+def test_a_program_is_told_the_line_that_it_prints(
+    evaluate: Evaluate, kind: str, params: dict[str, Any]
+) -> None:
+    message = evaluate(kind, params, replace(SILENT, prints_calls=True)).message
+    assert '{"kindlm": "tool_call", "name": "NAME"' in message
+    assert "toolCallsPath" not in message
+
+
+@pytest.mark.parametrize(("kind", "params"), NOTHING_CALLED)
 def test_what_the_suite_says_of_the_agent_counts(
     evaluate: Evaluate, kind: str, params: dict[str, Any]
 ) -> None:
