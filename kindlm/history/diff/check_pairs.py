@@ -27,7 +27,7 @@ def pair_checks(
     if not any(_has_failed(sample) for sample in (*before.samples, *after.samples)):
         return {}
     old, new = dict(_counted(before.samples)), dict(_counted(after.samples))
-    if all(sample.status is Status.ERRORED for sample in after.samples):
+    if after.samples and all(sample.status is Status.ERRORED for sample in after.samples):
         failed = Counts(0, len(after.samples))
         new = dict.fromkeys(old, failed) | new
     return {

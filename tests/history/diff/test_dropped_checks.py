@@ -172,3 +172,10 @@ def test_a_check_that_falls_in_a_test_that_passes_more_often_is_suspected(
     before = repeats(first="-----", second="+++++")
     test = diff_of(history, before, repeats(first="++---", second="++++-"))
     assert (test.change, test.strength) == (Change.REGRESSED, Strength.SUSPECTED)
+
+
+def test_a_failing_test_that_was_not_run_again_has_no_checks_to_compare(history: History) -> None:
+    record_run(history, "before", {"it": repeats(works="-----"), "other": repeats(works="+")})
+    record_run(history, "after", {"it": [], "other": repeats(works="+")})
+    changes = [test.change for test in compared(history).tests]
+    assert sorted(changes) == [Change.NOT_RUN, Change.UNCHANGED]
