@@ -81,8 +81,12 @@ def read_crew(text: str) -> Heard:
         usage,
         _cost(value, counts, tasks),
         read_model(value),
-        reports_tools=any("tool" in task or "messages" in task for task in tasks)
-        or any("tool_used" in execution for execution in executions),
+        # Agents that call tools in the words of ReAct list no calls in their messages.
+        reports_tools="Action Input:" not in text
+        and (
+            any("tool" in task or "messages" in task for task in tasks)
+            or any("tool_used" in execution for execution in executions)
+        ),
     )
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
     warnings = (_NO_PARTS,) if is_total else ()

@@ -179,3 +179,9 @@ def test_a_graph_shows_it_by_messages_or_steps(state, shown):
 )
 def test_a_command_shows_it_by_a_report(printed, shown):
     assert printed_reply(printed, 1.0).reports_tools is shown
+
+
+def test_calls_in_the_words_of_react_do_not_show_that_calls_are_reported() -> None:
+    message = {"role": "assistant", "content": "Action: refund\nAction Input: {}"}
+    answer = {"raw": "Done.", "tasks_output": [{"raw": "Done.", "messages": [message]}]}
+    assert read_crew(json.dumps(answer)).told.reports_tools is False
