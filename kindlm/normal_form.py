@@ -27,8 +27,8 @@ _INVISIBLE = re.compile(
     "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u2800\ufff9-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f]"
 )
-_BREAKS = re.compile("[\t-\r\x85]")
-"""Controls that are white space: they are part of a text, but not of a name."""
+_NOT_IN_NAMES = re.compile("[\t-\r\x85\ufffd]")
+"""Part of a text, but not of a name: line breaks, tabs, and what NUL is recorded as."""
 
 _MOST_MARKS = 30
 """Characters that are composed with one another, at most; as in Unicode's Stream-Safe Text Format.
@@ -71,7 +71,7 @@ def plain_name(name: str) -> str:
     """Return a name without what a reader may not notice: case, controls, blanks around it."""
     form = normal_form(name)
     text = form.text if form is not None else _INVISIBLE.sub("", name)
-    return _BREAKS.sub("", text).casefold().strip()
+    return _NOT_IN_NAMES.sub("", text).casefold().strip()
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int]]:
