@@ -6,7 +6,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,8 @@ class Stripped(LogSource):
         for text in super().texts(refs):
             yield text._replace(salt=None, body=None)
 
-    def erased(self, erasures: Erasures) -> frozenset[str]:
-        del erasures
+    def erased(self, erasures: Erasures, streams: Collection[str]) -> frozenset[str]:
+        del erasures, streams
         return frozenset()
 
 
