@@ -26,7 +26,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -39,6 +40,12 @@ _SLOT_BYTES = 1 << 20
 _POLL_S = 1.0
 _SILENT_POLLS = 10
 """How many polls longer than its timeout a scenario may hold up the event loop."""
+_GRACE_POLLS = {1: 5, 2: 2}
+"""How many polls the event loop may be held up after the first signal, and after the second."""
+_IDLE_S = 300.0
+"""How long the event loop may be held up while no scenario runs: one may have left code behind."""
+_SHORT = 10_000
+"""How much of a text, and of the executions, is kept of notes that are too long."""
 _ANNOUNCED_S = 0.5
 """A signal to the whole process group reaches both processes within this time."""
 _PR_SET_PDEATHSIG = 1
@@ -76,6 +83,8 @@ class Lost:
         files: The files that ended the process when they were imported, and how.
         suspects: The executions that went on when the last child ended.
         how: How it ended.
+        blocked_s: How long it had held up the event loop when it was ended for that.
+        interrupted: The signal that it did not heed, being held up: the run is to end.
         unexplained: An end that cannot be blamed on any one scenario; the run must not pass.
     """
 
@@ -83,6 +92,8 @@ class Lost:
     files: dict[str, str] = field(default_factory=dict)
     suspects: tuple[str, ...] = ()
     how: str = ""
+    blocked_s: float | None = None
+    interrupted: signal.Signals | None = None
     unexplained: str | None = None
     was_idle: bool = False
 
@@ -95,8 +106,8 @@ class Lost:
 class _Memory:
     """Notes in memory that parent and child share, whole at any moment.
 
-    Layout: how many signals the parent has announced, the beats of the child's event loop, the
-    slot that holds the notes, then two slots, each with a length before it.
+    Layout: how many signals the parent has announced, the beats of the child's event loop (0 while
+    none runs), the slot that holds the notes, then two slots, each with a length before it.
     """
 
     def __init__(self) -> None:
@@ -121,11 +132,13 @@ class _Memory:
     def beat(self) -> None:
         struct.pack_into("Q", self._map, 8, self.beats + 1)
 
+    def rest(self) -> None:
+        struct.pack_into("Q", self._map, 8, 0)
+
     def write(self, notes: _Notes) -> None:
         body = json.dumps(asdict(notes)).encode()
         if len(body) > _SLOT_BYTES:
-            short = {each: ("", timeout) for each, (_, timeout) in notes.going.items()}
-            body = json.dumps({**asdict(notes), "going": short}).encode()[:_SLOT_BYTES]
+            body = json.dumps(asdict(_shortened(notes))).encode()
         with self._lock:
             slot = 1 - self._get(16)
             offset = 24 + slot * (8 + _SLOT_BYTES)
@@ -138,6 +151,16 @@ class _Memory:
         return _Notes(**json.loads(self._map[offset + 8 : offset + 8 + self._get(offset)]))
 
 
+def _shortened(notes: _Notes) -> _Notes:
+    """Return notes without the names of the executions, which only messages need."""
+    return replace(
+        notes,
+        going={each: ("", t) for each, (_, t) in islice(notes.going.items(), _SHORT)},
+        how=notes.how and notes.how[:_SHORT],
+        unexplained=notes.unexplained and notes.unexplained[:_SHORT],
+    )
+
+
 class Guard:
     """The guard of this process; `guard` is the only one."""
 
@@ -148,6 +171,8 @@ class Guard:
         self._notes = _Notes()
         self._pid = 0
         self._signals = 0
+        self._last_signal = signal.SIGINT
+        self._blocked_s: float | None = None
         self._relayed = 0
         self._strays = 0
         self._canary = -1
@@ -175,6 +200,7 @@ class Guard:
                 stream.flush()
         while True:
             self._memory.write(_Notes())
+            self._memory.rest()
             parent = os.getpid()
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             pid = os.fork()
@@ -244,8 +270,8 @@ class Guard:
             return
 
         def beat() -> None:
-            memory.beat()
             if not is_over:
+                memory.beat()
                 loop.call_later(_POLL_S / 2, beat)
 
         is_over = False
@@ -254,6 +280,7 @@ class Guard:
             yield
         finally:
             is_over = True
+            memory.rest()
 
     # Where code of a user runs.
 
@@ -378,6 +405,8 @@ class Guard:
         """Prepare a child: it ends with its parent, and sees what ends it."""
         self._notes = _Notes(run=self.lost.run, unexplained=self.lost.unexplained)
         self._pid = os.getpid()
+        if self._memory is not None:
+            self._relayed = self._memory.announced  # the others were for those before
         _end_with(parent)
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is signal.default_int_handler:
@@ -391,8 +420,8 @@ class Guard:
             raise KeyboardInterrupt
 
     def _watch_exits(self) -> None:
-        """See calls that end or replace the process without any trace."""
-        for name in ("_exit", "abort", "execv", "execve"):
+        """See calls that end or replace the process without any trace, or signal both processes."""
+        for name in ("_exit", "abort", "execv", "execve", "kill", "killpg"):
             seen = self._seen(name, getattr(os, name))
             for module in (os, sys.modules[os.name]):  # `posix` has the same functions
                 setattr(module, name, seen)
@@ -400,7 +429,10 @@ class Guard:
     def _seen(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             if os.getpid() == self._pid:
-                self._is_called(name, arguments)
+                if name in ("kill", "killpg"):
+                    self._is_signalled(name, arguments)
+                else:
+                    self._is_called(name, arguments)
             return real(*arguments, **named)
 
         call.__name__, call.__doc__ = name, real.__doc__
@@ -408,16 +440,33 @@ class Guard:
 
     def _is_called(self, name: str, arguments: tuple[Any, ...]) -> None:
         first = repr(arguments[0])[:200] if arguments else ""
-        how = f"os.{name}({first}){_place(sys._getframe(2))}"  # noqa: SLF001 - of the caller
+        # The caller's caller: there is none when Python itself calls, at its end.
+        caller = sys._getframe(1).f_back  # noqa: SLF001
+        how = f"os.{name}({first}){_place(caller)}"
         if self._memory is not None:
-            self._notes.how = how
-            if (current := _current.get()) in self._notes.going:
-                self._notes.going = {current: self._notes.going[current]}
-            self._report()
+            self._blame(how)
         elif self._explain is not None:
             self._explain(how)
             code = arguments[0] if name == "_exit" and arguments else 1
             self._exit(code if isinstance(code, int) and code % 256 else 1)
+
+    def _is_signalled(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """End this process before it signals the parent, who would take that for the user's."""
+        if self._memory is None or len(arguments) != 2 or not arguments[1]:
+            return
+        own = (0, os.getpgrp()) if name == "killpg" else (0, -1, -os.getpgrp(), os.getppid())
+        if arguments[0] in own:
+            caller = sys._getframe(1).f_back  # noqa: SLF001
+            number = getattr(arguments[1], "name", arguments[1])
+            self._blame(f"os.{name}({arguments[0]}, {number}){_place(caller)}")
+            self._exit(1)
+
+    def _blame(self, how: str) -> None:
+        """Report what ends the process, and which scenario does it, if one does."""
+        self._notes.how = how
+        if (current := _current.get()) in self._notes.going:
+            self._notes.going = {current: self._notes.going[current]}
+        self._report()
 
     # The parent.
 
@@ -428,10 +477,13 @@ class Guard:
         for end in (wake, waker):
             os.set_blocking(end, False)
         before = {number: signal.getsignal(number) for number in (*_SIGNALS, signal.SIGCHLD)}
+        beats, silent = self._memory.beats, 0
 
         def relay(number: int, _frame: FrameType | None) -> None:
+            nonlocal silent
             assert self._memory is not None
             self._signals += 1
+            self._last_signal, silent = signal.Signals(number), 0
             self._memory.announce()
             # One that heeds neither the first nor the second is killed.
             with suppress(ProcessLookupError):
@@ -443,16 +495,19 @@ class Guard:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         waker_before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        beats, silent = self._memory.beats, 0
+        self._blocked_s = None
         try:
             while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
                 if select.select([wake], [], [], _POLL_S)[0]:
                     with suppress(BlockingIOError):
                         os.read(wake, 4096)
                     continue
-                silent = 0 if self._memory.beats != beats else silent + 1
+                is_held_up = 0 < self._memory.beats == beats
+                silent = silent + 1 if is_held_up else 0
                 beats = self._memory.beats
-                self._end_if_stuck(pid, silent)
+                if self._is_stuck(silent):
+                    self._blocked_s = silent * _POLL_S
+                    os.kill(pid, signal.SIGKILL)
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             signal.set_wakeup_fd(waker_before)
@@ -463,19 +518,19 @@ class Guard:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return ended[1]
 
-    def _end_if_stuck(self, pid: int, silent: int) -> None:
-        """End a child whose event loop a scenario holds up for longer than its timeout."""
+    def _is_stuck(self, silent: int) -> bool:
+        """Tell whether the event loop is held up for longer than code of a user may do that.
+
+        Who does it cannot be told. But when it has not turned for longer than the shortest of the
+        timeouts, some scenario is over its time, and nothing can cut that off.
+        """
         assert self._memory is not None
-        if silent < _SILENT_POLLS or sys.stdin is None or os.isatty(0):
-            return  # at a terminal somebody may debug it, and can press Ctrl-C
-        notes = self._memory.read()
-        if (
-            notes.going
-            and silent * _POLL_S > max(t for _, t in notes.going.values()) + _SILENT_POLLS
-        ):
-            notes.how = f"it blocked the event loop for more than {silent * _POLL_S:.0f} s"
-            self._memory.write(notes)
-            os.kill(pid, signal.SIGKILL)
+        if self._signals:
+            return silent > _GRACE_POLLS.get(self._signals, 0)
+        if silent <= _SILENT_POLLS or os.isatty(0):
+            return False  # at a terminal somebody may debug it, and can press Ctrl-C
+        timeouts = (timeout for _, timeout in self._memory.read().going.values())
+        return (silent - _SILENT_POLLS) * _POLL_S > min(timeouts, default=_IDLE_S)
 
     def _conclude(self, status: int) -> None:
         """Note what a child was ended by, for the next one; or end with its exit code."""
@@ -483,17 +538,21 @@ class Guard:
         notes, lost = self._memory.read(), self.lost
         code = os.waitstatus_to_exitcode(status)
         how = notes.how or _ended(code)
+        if self._blocked_s is not None:
+            how = f"it blocked the event loop for more than {self._blocked_s:.0f} s"
         if notes.code is not None:
             if notes.code == 0 and code != 0:
                 self._give_up(f"kindlm's process was ended after the command: {_ended(code)}.")
             self._exit(1 if notes.code or lost.any else 0)
-        if self._signals:
+        if self._signals and (self._blocked_s is None or lost.interrupted is not None):
             self._exit(1)
-        lost.run, lost.how = notes.run, how
+        lost.run, lost.how, lost.blocked_s = notes.run, how, self._blocked_s
         lost.unexplained = notes.unexplained or lost.unexplained
         lost.suspects = ()
-        names = ", ".join(name for name, _ in notes.going.values())
-        if notes.file is not None and notes.file not in lost.files:
+        names = ", ".join(name for name, _ in notes.going.values() if name)
+        if self._signals and notes.run is not None:
+            lost.interrupted = self._last_signal
+        elif notes.file is not None and notes.file not in lost.files:
             lost.files[notes.file] = how
         elif notes.going and notes.run is not None:
             lost.suspects = tuple(notes.going)

@@ -75,7 +75,7 @@ def stop_on_signals(
             loop.call_soon_threadsafe(stop_once_more, signal.Signals(number))
 
     def stop_once_more(number: signal.Signals) -> None:
-        name = "Ctrl-C" if number is signal.SIGINT else number.name
+        name = _name(number)
         if not stop.is_requested:
             stop.request(name)
             # A terminal that was closed shows nothing any more.
@@ -87,6 +87,9 @@ def stop_on_signals(
     before = {number: signal.getsignal(number) for number in _handled()}
     for number in before:
         signal.signal(number, on_signal)
+    if guard.lost.interrupted is not None:
+        stop.request(_name(guard.lost.interrupted))
+        stop.at_once()
     try:
         yield
     finally:
@@ -97,6 +100,10 @@ def stop_on_signals(
         if held is not None:
             held.hold()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _name(number: signal.Signals) -> str:
+    return "Ctrl-C" if number is signal.SIGINT else number.name
 
 
 def _handled() -> list[signal.Signals]:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -275,7 +275,7 @@ def record_run(
             # What an agent in Python prints must not run into a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
                 work = _run(request, run, log, view, console, held, fail_fast=fail_fast)
-                asyncio.run(leaving_nothing(work))
+                asyncio.run(_beating(leaving_nothing(work)))
         finally:
             guard.come_back()
             # However it ended: what was not written must not be lost with the process.
@@ -340,6 +340,11 @@ def _has_documents(suites: Iterable[Suite]) -> bool:
     return any(suite.has_document for suite in suites)
 
 
+async def _beating(work: Awaitable[None]) -> None:
+    with guard.beating():
+        await work
+
+
 async def _run(
     request: RunRequest,
     run: str,
@@ -353,7 +358,7 @@ async def _run(
     stop = Stop()
     _log.info("The run starts", suites=len(request.suites))
     watcher = _Watcher(progress, console, stop, fail_fast)
-    with stop_on_signals(stop, lambda line: note(line, console), held), guard.beating():
+    with stop_on_signals(stop, lambda line: note(line, console), held):
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 

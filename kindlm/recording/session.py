@@ -202,7 +202,8 @@ class _Session:
         if len(left) == 1:
             (culprit,) = left
             attempt = earlier.attempts.get(culprit.id)
-            ended = await end_lost(culprit, self.recorder, attempt, _ended_us(lost.how))
+            error = _ended_us(lost.how) if lost.blocked_s is None else _blocked_us(lost.blocked_s)
+            ended = await end_lost(culprit, self.recorder, attempt, error)
             self.watcher.finished(self.recorder.shown(ended))
             return replace(earlier, finished=earlier.finished | {culprit.id})
         everything = frozenset(execution.id for execution in plan)
@@ -287,6 +288,16 @@ def _ended_us(how: str) -> KindlmError:
         ErrorCode.ASSERTION_EVAL_ERROR,
         f"The scenario ended kindlm's process: {how}.",
         "The other tests ran in a new process. Let the scenario end only processes that it starts.",
+    )
+
+
+def _blocked_us(seconds: float) -> KindlmError:
+    return KindlmError(
+        ErrorCode.ASSERTION_EVAL_ERROR,
+        f"The scenario blocked the event loop for more than {seconds:.0f} s, so that nothing else "
+        "could go on.",
+        "Write it as a function that is not `async`, which has a thread of its own, or `await` "
+        "what takes long.",
     )
 
 

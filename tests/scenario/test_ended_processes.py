@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 from pytest_project import run_pytest
 from scenario_project import Project
+from workspace import until
+
+from kindlm import guard
 
 HEAD = """
 import asyncio, atexit, ctypes, os, signal, subprocess, sys, threading, time, _thread
@@ -67,6 +72,9 @@ ENDING = {
     "terminate": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)",
     "interrupt": "os.kill(os.getpid(), signal.SIGINT); time.sleep(0.1)",
     "interrupt_by_python": "_thread.interrupt_main(); time.sleep(0.1)",
+    "group_terminated": "os.killpg(0, signal.SIGTERM)",
+    "group_interrupted": "os.kill(-os.getpgrp(), signal.SIGINT)",
+    "parent_terminated": "os.kill(os.getppid(), signal.SIGTERM)",
     "output_closed": "os.close(1)",
     "errors_closed": "os.close(2)",
     "all_closed": "os.closerange(0, 256)",
@@ -123,6 +131,7 @@ def run(
         timeout=300,
         check=False,
         env={**os.environ, **(env or {})},
+        start_new_session=True,  # some signal all of their group
     )
 
 
@@ -189,6 +198,7 @@ def test_what_the_process_survives_changes_no_result(
     expected["test_fork_that_sleeps"] = expected.get("test_fork_that_sleeps", "")
     assert {**statuses, **REST} == statuses, printed
     assert set(statuses) == {f"test_{name}" for name in ways} | set(REST)
+    assert "Traceback" not in printed
 
 
 # What ends the process while a file is imported.
@@ -261,6 +271,110 @@ def test_a_scenario_that_blocks_the_event_loop_for_ever_is_ended(project: Projec
     statuses, printed = run_tests(project)
     assert statuses == {"test_blocks": "errored", **REST}, printed
     assert "blocked the event loop" in printed
+    assert "ended kindlm's process" not in printed
+    assert "not `async`" in printed
+
+
+# kindlm whose time runs faster where it waits for an event loop.
+HASTY = """
+from kindlm import guard
+guard._POLL_S = 0.2
+guard._GRACE_POLLS = {1: GRACE, 2: 2}
+from kindlm.__main__ import main
+main()
+"""
+
+
+def start_hasty(project: Project, grace: int = 5) -> subprocess.Popen[str]:
+    file = project.write("hasty.py", HASTY.replace("GRACE", str(grace)))
+    return subprocess.Popen(
+        [sys.executable, str(file), "test", "tests", "--reporter", "junit=report.xml"],
+        cwd=project.root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+SPINS = """
+@scenario("spins", timeout=TIMEOUT)
+async def test_spins(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    open("spinning", "w").close()
+    while True: pass
+"""
+
+# Both are going when the other one spins: this one goes on for as long as it may.
+BESIDE = """
+@scenario("goes on")
+async def test_goes_on(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    while not os.path.exists("spinning"): await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+"""
+
+
+def test_a_scenario_that_spins_beside_one_with_more_time_is_ended(project: Project) -> None:
+    project.write("tests/test_it.py", HEAD + BESIDE + SPINS.replace("TIMEOUT", "1") + OTHERS)
+    process = start_hasty(project)
+    try:
+        printed = "".join(process.communicate(timeout=60))
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    expected = {"test_spins": "errored", "test_goes_on": "passed", **REST}
+    assert reported(project.root / "report.xml") == expected, printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_run_whose_event_loop_is_held_up_heeds_signals(
+    project: Project, number: signal.Signals, twice: bool
+) -> None:
+    project.configure("[eval]\nparallelism = 1\n")
+    project.write("tests/test_a.py", HEAD + OTHERS)
+    project.write("tests/test_b.py", HEAD + SPINS.replace("TIMEOUT", "300") + BESIDE)
+    # Where two are sent, the grace of the first one would never end.
+    process = start_hasty(project, grace=10_000 if twice else 5)
+    try:
+        until((project.root / "spinning").exists)
+        process.send_signal(number)
+        if twice:
+            until(lambda: is_taken(process))
+            process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "INTERRUPTED" in stdout, stdout + stderr
+    assert "Traceback" not in stderr
+    assert project.rows("SELECT ended FROM runs") == [("interrupted",)]
+    assert {name: project.statuses().get(name) for name in REST} == REST
+    assert run(project, "verify").returncode == 0
+
+
+def is_taken(process: subprocess.Popen[str]) -> bool:
+    """Whether no signal waits for a process any more: two that wait may become one."""
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        time.sleep(0.5)
+        return True
+    lines = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+    return int(lines["ShdPnd"], 16) == 0 == int(lines["SigPnd"], 16)
+
+
+def test_notes_that_are_too_long_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_SLOT_BYTES", 10_000)
+    monkeypatch.setattr(guard, "_SHORT", 100)
+    memory = guard._Memory()
+    going = {f"e{n}": ("é" * 200, 1.5) for n in range(200)}
+    memory.write(guard._Notes(run="r", going=going, how="x" * 20_000, unexplained="y" * 20_000))
+    notes = memory.read()
+    assert notes.run == "r"
+    assert list(notes.going) == list(going)[:100]
+    assert notes.how == "x" * 100
 
 
 @pytest.mark.parametrize(
