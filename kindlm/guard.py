@@ -525,6 +525,8 @@ class Guard:
         timeouts, some scenario is over its time, and nothing can cut that off.
         """
         assert self._memory is not None
+        if self.lost.interrupted is not None:
+            return False  # it runs no scenario, and only reports
         if self._signals:
             return silent > _GRACE_POLLS.get(self._signals, 0)
         if silent <= _SILENT_POLLS or os.isatty(0):
