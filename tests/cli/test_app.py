@@ -129,7 +129,7 @@ def test_a_command_that_does_not_know_an_option_says_where_to_look(kindlm: Any) 
     assert "kindlm runs --help" in outcome.err
 
 
-def test_a_fault_of_kindlm_is_one_line_and_a_trace_if_asked_for(kindlm: Any, history: Any) -> None:
+def test_a_changed_table_is_one_line_and_a_trace_if_asked_for(kindlm: Any, history: Any) -> None:
     run = history.run()
     run.suite()
     run.finish()
@@ -137,7 +137,8 @@ def test_a_fault_of_kindlm_is_one_line_and_a_trace_if_asked_for(kindlm: Any, his
         connection.execute("UPDATE runs SET started_at = 'never'")
     plain = kindlm("runs", "--db", history.path)
     assert plain.code == 1
-    assert plain.err.startswith("✗ kindlm itself failed: ValueError: ")
+    assert plain.err.startswith("✗ What the history holds could not be read: ValueError: ")
+    assert "kindlm rebuild" in plain.err
     assert "Traceback" not in plain.err
     assert "--verbose" in plain.err
     assert "Traceback" in kindlm("runs", "--db", history.path, "--verbose").err
