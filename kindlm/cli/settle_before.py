@@ -54,14 +54,19 @@ class RepeatsOfBefore:
         )
         return done.returncode == 0
 
-    async def add(self, db: sqlite3.Connection, database: Path, repeats: int) -> bool:
-        """Add at most so many repeats; return whether that went well."""
+    async def add(self, db: sqlite3.Connection, database: Path, repeats: int) -> str | None:
+        """Add at most so many repeats; return why that was not possible, None if it was."""
         command = [*self._command(database), "--max-runs", str(repeats)]
         if self._options.max_cost_usd is not None:
-            left = self._options.max_cost_usd / 2 - self.made(db)[1]
-            if left <= 0:
-                return False
-            command += ["--max-cost", f"{left:.12f}"]
+            _, spent = self.made(db)
+            if spent is None:
+                return (
+                    "The cost of BEFORE's repeats is unknown, so --max-cost cannot be kept:"
+                    " add the price of the model under `prices`."
+                )
+            if spent >= self._options.max_cost_usd / 2:
+                return "BEFORE's half of --max-cost is used up."
+            command += ["--max-cost", f"{self._options.max_cost_usd / 2 - spent:.12f}"]
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=self._folder,
@@ -69,20 +74,23 @@ class RepeatsOfBefore:
             stdout=asyncio.subprocess.DEVNULL,
         )
         try:
-            return await process.wait() == 0
+            failed = await process.wait() != 0
+            return f"BEFORE could not be repeated in {self._folder}." if failed else None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.terminate()
                 await process.wait()
 
-    def made(self, db: sqlite3.Connection) -> tuple[int, float]:
-        """Return how many repeats were added since, and what they cost."""
+    def made(self, db: sqlite3.Connection) -> tuple[int, float | None]:
+        """Return how many repeats were added since, and what they cost, None if that is unknown."""
         runs = db.execute(_SINCE, (self._pair.before, self._earlier)).fetchall()
         found = [RunView(db, row[0]).summary for row in runs]
+        costs = [None if each.unknown_costs else each.cost_usd or 0.0 for each in found]
+        known = [cost for cost in costs if cost is not None]
         return (
             sum(summary.executions.tested for summary in found),
-            sum(summary.cost_usd or 0.0 for summary in found),
+            sum(known) if len(known) == len(costs) else None,
         )
 
     def _command(self, database: Path) -> list[str]:

@@ -41,7 +41,7 @@ class Rounds:
     """Plans one round after the other, by what is recorded of those before, and tells of each.
 
     Where both sides are repeated, `repeat_before` has another process add so many repeats to BEFORE
-    in a round, and returns whether that could be done. `ended` says what ended it although a test
+    in a round, and returns why that could not be done. `ended` says what ended it although a test
     is open, if not the run itself did; `is_stuck` that nothing can be tested any more.
     """
 
@@ -51,7 +51,7 @@ class Rounds:
         pair: SettledPair,
         options: SettleOptions,
         console: Console,
-        repeat_before: Callable[[sqlite3.Connection, int], Awaitable[bool]] | None = None,
+        repeat_before: Callable[[sqlite3.Connection, int], Awaitable[str | None]] | None = None,
     ) -> None:
         self._run = run
         self._pair = pair
@@ -83,9 +83,9 @@ class Rounds:
             self._rounds += 1
             if self._repeat_before is not None and before:
                 self._planned_before += sum(before.values())
-                if not await self._repeat_before(db, sum(before.values())):
+                if why := await self._repeat_before(db, sum(before.values())):
                     self.is_stuck = True
-                    self.ended = f"BEFORE could not be repeated in {self._options.both}."
+                    self.ended = why
                     return None
             shares = before if self._options.of_before else after
             if shares:

@@ -137,7 +137,7 @@ def _settle(
     repeat_before = None
     if of_before is not None:
 
-        async def repeat_before(db: sqlite3.Connection, repeats: int) -> bool:
+        async def repeat_before(db: sqlite3.Connection, repeats: int) -> str | None:
             return await of_before.add(db, request.database, repeats)
 
     rounds = Rounds(run, pair, options, console, repeat_before)
@@ -169,14 +169,14 @@ def _report(
             return 1
         _tell_unstarted(view, console)
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
-        cost = view.summary.cost_usd
+        costs = view.summary.cost_usd, cost_before
         settled = Settled(
             pair.before,
             pair.after,
             wanted_suspects(view.db, pair, options),
             run,
             view.summary.executions.tested,
-            None if cost is None else cost + cost_before,
+            None if None in costs else sum(cost for cost in costs if cost is not None),
             view.info.reason or rounds.ended,
             repeats_before,
             pair.labels,

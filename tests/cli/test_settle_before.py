@@ -1,0 +1,48 @@
+"""What repeats of BEFORE have cost so far, and that an unknown cost is no free one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from recorded_history import History
+
+from kindlm.cli.settle_before import RepeatsOfBefore
+
+BEFORE = "before01"
+
+
+def repeats_of_before(history: History, cost_usd: float | None, **options: Any) -> Any:
+    """BEFORE, and a run since that added a repeat to it at a cost."""
+    made = SimpleNamespace(both=Path("nowhere"), tests=(), concurrency=None, **options)
+    pair: Any = SimpleNamespace(before=BEFORE, after="after001")
+    with closing(history.reader()) as db:
+        repeats = RepeatsOfBefore(db, pair, made)
+    run = history.run("settled1", mode="settled", source_run=BEFORE)
+    run.suite()
+    run.execution(cost_usd=cost_usd)
+    run.finish()
+    return repeats
+
+
+@pytest.mark.parametrize("cost_usd", [None, 0.25])
+def test_the_cost_of_repeats_is_known_or_not(history: History, cost_usd: float | None) -> None:
+    repeats = repeats_of_before(history, cost_usd)
+    with closing(history.reader()) as db:
+        assert repeats.made(db) == (1, cost_usd)
+
+
+@pytest.mark.parametrize(
+    ("cost_usd", "says"), [(None, "cost of BEFORE's repeats is unknown"), (0.5, "used up")]
+)
+def test_nothing_is_repeated_past_a_limit_that_cannot_be_kept(
+    history: History, cost_usd: float | None, says: str
+) -> None:
+    repeats = repeats_of_before(history, cost_usd, max_cost_usd=1.0)
+    with closing(history.reader()) as db:
+        why = asyncio.run(repeats.add(db, history.path, 5))
+    assert says in why
