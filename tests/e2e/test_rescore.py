@@ -277,7 +277,7 @@ def test_a_diff_of_the_two_shows_the_effect_of_the_changed_expectations_alone(
     diff = json.loads(done.stdout)
     tests = {test["name"]: test for test in diff["tests"]}
     assert (tests["a"]["change"], tests["b"]["change"]) == ("unchanged", "regressed")
-    unchanged = {"tools": False, "arguments": False, "output": False, "erased": False}
+    unchanged = {"tools": False, "arguments": False, "output": False, "turns": [], "erased": False}
     assert tests["a"]["changed"] == {**unchanged, "checks": False, "checksMade": False}
     assert tests["b"]["changed"] == {**unchanged, "checks": True, "checksMade": True}
     assert [figure["name"] for figure in diff["figures"]] == ["latency", "tokens", "cost"]
