@@ -12,6 +12,7 @@ from kindlm.engine.agent_tools import AgentTools, PlacedUse
 from kindlm.engine.calls import Means
 from kindlm.engine.conversation import Conversation, first_messages, follow_ups, system_text
 from kindlm.engine.log import FieldLog
+from kindlm.engine.pace import Queue
 from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
@@ -22,7 +23,6 @@ from kindlm.engine.recording import (
     tool_call_data,
 )
 from kindlm.engine.retry import call_with_retries
-from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
 from kindlm.ports import (

@@ -29,6 +29,7 @@ from kindlm.engine.deadline import Deadline
 from kindlm.engine.file_words import in_words_of
 from kindlm.engine.finishing import Finished, crashed, finished_event, skip_execution, too_slow
 from kindlm.engine.log import FieldLog, about_execution
+from kindlm.engine.pace import Callee, Paces, Reservation, Turns
 from kindlm.engine.permits import Permits
 from kindlm.engine.recording import (
     assertion_event,
@@ -38,7 +39,6 @@ from kindlm.engine.recording import (
     tools_text,
 )
 from kindlm.engine.scripted_trial import HeldVoice, NoVoice, ScriptedTrial, Voice
-from kindlm.engine.turns import Callee, Paces, Reservation, Turns
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.events import ExecutionStarted
 from kindlm.guard import guard

@@ -1,98 +1,128 @@
-"""How fast one provider is called: as fast as it answers well, and no faster.
+"""Pace the calls to one provider or agent: as fast as it accepts them, and no faster.
 
-A state machine with an injected clock; nothing here talks to a provider. Its rules:
+This is TCP-style congestion control for API calls: a state machine with an injected clock that
+performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
 
-- *Slow start* (RFC 5681, 3.1, gentler): six calls may be in flight, and one more for every four
-  good answers, up to the concurrency that was asked for. What the first refusal can hit is so
-  never more than a quarter of what went well before, and six. Once something was refused, another
-  rule protects the provider: one more may be in flight for every two good answers where a rate is
-  known, and for every one where refusals came alone.
-- *Halving, once per congestion epoch* (RFC 5681): a refusal halves what may be in flight. A refusal
-  of a call that started before the last halving is news of the same congestion; it halves nothing
-  again. Its `Retry-After` still counts.
-- *Doubt* (`doubt.py`): the first refusal of an epoch does nothing more than that until the next
-  outcomes show whether a limit is reached. One that came alone neither makes a pause nor a rate. A
-  rate that was given up for one holds again if no more was let through until the next refusal.
-  Who asks for a pause of more than a minute is not doubted.
-- *Retry-After* (RFC 9110, 10.2.3): nothing starts before it is over. Without one, or when the
-  first call after a pause is refused again, the pause is ours: a second, two, four; then, unless a
-  time was named, until the minute is over that began with the first call, for then a limit per
-  minute lets something through; then on doubling, up to a minute. One call alone tries whether it
-  is over.
-- *Closing*: a provider that asks for more than five minutes is not waited for: everybody gets a
-  turn at once, and is to give it back without a call.
-- *Rate*: a server that allows so many calls a minute is not held by a number in flight. The first
-  refusal ends a cycle: the calls answered in it, over the time from its first call to the end of
-  the pause, are the rate that the server grants. From then on calls are spaced evenly. Calls that
-  `max_rpm` had spaced tell less: they are taken as those of a rate that was known.
-- *Cubic recovery* (after RFC 9438): the rate starts again from 0.8 of the limit, nears it quickly,
-  stays around it, and then probes beyond it, slowly at first. It grows with good answers to calls
-  that were held back, not with time: a pace that nobody uses is not known to be good. How many
-  answers it takes is at first what came in the last cycle, so that wild first guesses are mended
-  within seconds. Each refusal makes the way longer, in the end a minute, and so many answers for
-  each call in flight as keep what a probe can cost within a few in a hundred.
-- *The new limit* is what was measured, but one refusal does not take much off a known rate: a
-  tenth where it was probed, three tenths where it was wrong because the rate had not reached it,
-  and from the fourth such refusal in a row on a tenth.
-- *Quotas*: calls known to be left are not overdrawn; the last tenth is spread over the time until
-  the limit is whole again. With none left nothing starts before that, or before the calls that
-  used it up are a minute old one by one.
+- *Slow start* (RFC 5681, gentler): six calls may be in flight, and one more for every four good
+  answers. After a refusal the window grows faster: by one for every two good answers where a rate
+  is known, and for every one where all refusals were spurious.
+- *Congestion epochs*: a refusal halves the window and starts an epoch. Refusals of calls that
+  started before it report the same congestion and halve nothing, but their `Retry-After` counts.
+- *Spurious refusals*: some servers refuse a few calls at any rate. The first refusal of an epoch
+  has no further effect until the next outcomes show whether a limit was reached
+  (`_SpuriousDetector`). A provider that asks for a cooldown of over a minute is always believed.
+- *Cooldown* (RFC 9110, `Retry-After`): nothing starts before it ends. If the provider names none,
+  or refuses the first call after it, kindlm backs off: 1, 2, 4 seconds, then until a minute has
+  passed since the first call (most limits are per minute), then up to 60 seconds. One call alone
+  probes whether the cooldown was long enough.
+- *Closing*: kindlm does not wait for a provider that asks for more than five minutes. Every waiter
+  gets a turn at once and gives it back without a call.
+- *Rate*: a limit per minute is not kept by limiting the window. The calls accepted between the
+  first call and the end of the cooldown measure what the server grants; from then on calls are
+  spaced evenly.
+- *Cubic recovery* (after RFC 9438): the rate restarts at 0.8 of the limit, approaches it, plateaus,
+  then probes beyond it. It grows with good answers to calls that the pace held back, not with time:
+  an unused rate proves nothing. Every refusal makes the next climb longer, up to a minute.
+- *Quotas*: calls that the provider reports as left are never overdrawn. The last tenth is spread
+  over the time until the quota resets.
+
+`Turns` takes the turns of one execution at the paces of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from kindlm.engine.doubt import ENOUGH, Doubt, Doubts
-from kindlm.engine.news import News
-from kindlm.engine.recovery import Cycle, Recovery, Refusal
-from kindlm.engine.remaining import Remaining
-from kindlm.ports import Clock, Quota
+from kindlm.engine.deadline import Deadline
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.ports import Clock, ModelReply, Quota
+from kindlm.suite import AgentTarget, ProviderSettings
 
-__all__ = ["MAX_RETRY_AFTER_S", "Pace", "PaceChange", "Turn"]
+__all__ = [
+    "MAX_RETRY_AFTER_S",
+    "Callee",
+    "Pace",
+    "PaceChange",
+    "Paces",
+    "Queue",
+    "Reservation",
+    "Turn",
+    "Turns",
+]
 
-START_IN_FLIGHT = 6
-GROWTH = 1 / 4
-GROWTH_AT_A_RATE = 1 / 2
-GROWTH_AGAIN = 1.0
-"""How many more calls may be in flight for each good answer; the last after a refusal was alone."""
+START_WINDOW = 6
+GROWTH_IN_SLOW_START, GROWTH_AT_A_RATE, GROWTH_AFTER_SPURIOUS = 1 / 4, 1 / 2, 1.0
+BACKOFF_FACTOR = 0.5
 
-FIRST_PAUSE_S = 1.0
-SHORT_PAUSES = 3
+FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 1.0, 60.0
+"""Of kindlm's own cooldowns and those for a quota; a provider may ask for more."""
+
+SHORT_COOLDOWNS = 3
 MINUTE_S = 60.0
-"""After so many short pauses of our own, the next one ends with the minute: most limits are."""
-
-LONGEST_PAUSE_S = 60.0
-"""For pauses of our own and those for a quota; a provider's own `Retry-After` is taken as it is."""
-
-FALL_IN_FLIGHT = 0.5
-"""The part of the calls in flight that may go on to be."""
+"""After so many short cooldowns of kindlm's own, the next one ends with the minute."""
 
 MAX_RETRY_AFTER_S = 300.0
-"""The longest wait that a provider may ask for; who asks for more is not called any more."""
-
-GROWTH_A_ROUND = 1.5
-"""How much faster than the call that was just answered the next ones may come."""
+"""A provider that asks for a longer cooldown is not called any more."""
 
 SLACK_S = 0.02
-"""How much of a late start the next ones may make up for: timers are late, bursts are not."""
+"""How much of a late start the next one may make up for: timers are late, bursts are not."""
 
-TELLING = 1.5
-"""By what factor the rate has grown when it is worth telling."""
+MAX_GROWTH_PER_ROUND = 1.5
+"""Answers to calls that were sent at a rate so much lower say nothing about the current one."""
 
-TELLING_AGAIN_S = 60.0
-"""How often it is worth telling that a quota is used up: small ones are all the time."""
+DROP = 0.2
+"""The share of a limit by which the rate restarts below it."""
+
+MEASURED_MARGIN = 1 / (1 - DROP / 4)
+"""The limit that a recovery climbs back to, relative to the mean rate of the climb."""
+
+MAX_DROP, MAX_DROP_BELOW_LIMIT = 0.1, 0.3
+"""How much one refusal may take off a known rate: at the limit, and before reaching it.
+
+A refusal before the limit shows that the limit was wrong."""
+
+LARGE_DROPS = 3
+"""After so many refusals below the limit in a row, each takes off no more than `MAX_DROP`: either
+the limit is nearly found, or there is none and calls are refused at any rate."""
+
+FIRST_CLIMB_S, LONGEST_CLIMB_S, CLIMB_GROWTH = 2.5, 60.0, 4
+"""The least time of a climb back to the limit, and its growth with each refusal."""
+
+ANSWERS_PER_PROBE = 40
+"""Good answers, at the longest climb, for each call in flight that overshooting may cost."""
+
+SHORTEST_CYCLE_S = 0.02
+
+ENOUGH_GOOD, ENOUGH_BAD = 3, 2
+"""Outcomes after a suspect refusal that show that it was spurious, or that it was not."""
+
+FREE_SPURIOUS = 3
+"""How many refusals may be spurious before a rate is measured; twice as many each time that no
+limit was found where one had been measured."""
+
+RAREST_TEST, RAREST_TEST_AFTER_UNDO = 4, 2
+"""Where a limit is confirmed, only every second, then every fourth refusal below it is tested."""
+
+SAME_RATE = 1.25
+"""A limit is confirmed where no more than so many times its rate was accepted."""
+
+LAST_OF_QUOTA = 1 / 10
+"""The share of a quota that is spread over the time until it resets."""
+
+NOTABLE_GROWTH = 1.5
+QUOTA_NOTICE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class PaceChange:
-    """The pace is another one now; `calls_per_minute` is None while only `in_flight` limits it.
+    """A change worth an event. `calls_per_minute` is None while only the window limits calls.
 
-    `pause_s` is how long nothing starts at all.
+    `pause_s` is the length of the cooldown.
     """
 
     reason: Literal["refused", "quota", "recovered"]
@@ -103,9 +133,10 @@ class PaceChange:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The right to make one call, which has begun with it.
+    """Permission for one call, which starts now.
 
-    `waited_s` is what it took to get it, `in_flight` how many calls there were then, with this one.
+    `in_flight` includes this call. `rate` is the rate (calls per second) that delayed it, or None
+    if the rate did not.
     """
 
     number: int
@@ -113,17 +144,223 @@ class Turn:
     waited_s: float
     in_flight: int
     rate: float | None
-    """The rate of calls a second that it was held to, None if it came later than that."""
+
+
+@dataclass(slots=True)
+class _Climb:
+    """The rate's climb back to `limit` and beyond it; `span` good answers reach the limit.
+
+    `least_s` grows with each refusal: a limit that is well known is not probed again and again.
+    """
+
+    limit: float
+    span: float
+    least_s: float
+    good: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.limit * (1 - DROP * (1 - self.good / self.span) ** 3)
+
+
+@dataclass(slots=True)
+class _Cycle:
+    """The calls since the last cooldown: the `first` one's number and start.
+
+    `lost` of them ended without an answer.
+    """
+
+    first: int
+    began: float
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Congestion:
+    """What a cycle had measured by the time `at` which it was refused.
+
+    `passed` calls were accepted in the `seconds` before the refused call started. `rate` is the
+    rate that call was held to, if any, and `known` the climb that was under way.
+    """
+
+    began: float
+    at: float
+    passed: int
+    seconds: float
+    in_flight: int
+    rate: float | None
+    known: _Climb | None
+
+    def climb(self, resume_at: float, refusals_below_limit: int) -> _Climb | None:
+        """Return the climb from `resume_at` on, or None if nothing was measured.
+
+        The cooldown counts as measured time: a window filled in a second admits nothing else.
+        """
+        known, rate = self.known, self.rate
+        lasted = max(self.seconds + resume_at - self.at, SHORTEST_CYCLE_S)
+        limit = self.passed / lasted
+        if rate is not None:
+            limit *= MEASURED_MARGIN
+            if known is not None and refusals_below_limit > LARGE_DROPS:
+                limit = max(known.limit * (1 - MAX_DROP), min(rate, limit))
+            else:
+                drop = MAX_DROP if known and not refusals_below_limit else MAX_DROP_BELOW_LIMIT
+                limit = min(rate, max(rate * (1 - drop), limit))
+        if not limit:
+            return None
+        least_s = min(LONGEST_CLIMB_S, CLIMB_GROWTH * (known.least_s if known else FIRST_CLIMB_S))
+        span = limit * min(LONGEST_CLIMB_S, max(least_s, lasted))
+        if rate is not None:
+            span = max(span, ANSWERS_PER_PROBE * self.in_flight * least_s / LONGEST_CLIMB_S)
+        return _Climb(limit, span, least_s)
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A refusal that may be spurious, and the outcomes of other calls since.
+
+    Calls numbered above `first` count; those up to `last` were in flight when it arrived. `known`
+    is the climb that is suspended meanwhile. `asked` says that the provider named a cooldown: after
+    it even a real limit has room again, so that later calls prove little.
+    """
+
+    congestion: _Congestion
+    first: int
+    last: int
+    asked: bool
+    known: _Climb | None
+    good: int = 0
+    bad: int = 0
+
+    def is_spurious(self, *, pending: bool) -> bool | None:
+        """Return the verdict, None while undecided; `pending` while calls up to `last` run."""
+        if self.bad >= ENOUGH_BAD and (self.known is not None or self.bad >= self.good):
+            return False
+        if self.good >= ENOUGH_GOOD and self.good > self.bad:
+            return True
+        if self.asked and self.known is None and not pending:
+            return self.good > 2 * self.bad
+        return None
+
+
+class _SpuriousDetector:
+    """Decides which refusals to test for being spurious, and learns from the verdicts.
+
+    A limit that is reached refuses the next calls as well; an overload that hits one call of ten
+    does not. Without a known rate the first few refusals are tested. With one, only refusals below
+    the limit are: they mean that the limit is wrong, or that there is none.
+    """
+
+    def __init__(self) -> None:
+        self._left = self._granted = FREE_SPURIOUS
+        self._test_every = 1
+        self._untested = 0
+        self._last_spurious: _Suspect | None = None
+        self.good = 0
+        self.refusals_below_limit = 0
+
+    @property
+    def saw_refusal(self) -> bool:
+        return self._left < self._granted or self._granted > FREE_SPURIOUS
+
+    def should_test(self, known: _Climb | None) -> bool:
+        """Count the first refusal of an epoch, and return whether to test it."""
+        if known is None:
+            self._left -= 1
+            return self._left >= 0
+        if known.good >= known.span:
+            self.refusals_below_limit = self._untested = 0
+            return False
+        self.refusals_below_limit += 1
+        self._untested += 1
+        return self._untested >= self._test_every
+
+    def decided(self, suspect: _Suspect, *, spurious: bool) -> None:
+        """Learn a verdict."""
+        if suspect.known is None:
+            return
+        self._untested = 0
+        if spurious:
+            self._last_spurious, self.good = suspect, suspect.good
+        else:
+            self._test_every = min(RAREST_TEST, 2 * self._test_every)
+
+    def undo(self, started_at: float) -> _Climb | None:
+        """Return the climb that the last verdict gave up, if a call refused next refutes it.
+
+        It does if no more calls were accepted until then than the rate allows: a limit that is only
+        just exceeded refuses one call and accepts the next three.
+        """
+        suspect, self._last_spurious = self._last_spurious, None
+        if suspect is None or suspect.known is None:
+            return None
+        seconds = started_at - suspect.congestion.began - suspect.congestion.seconds
+        tolerance = SAME_RATE * FREE_SPURIOUS / self._granted
+        if self.good <= 1 + tolerance * suspect.known.limit * seconds:
+            self.refusals_below_limit += 1
+            self._test_every = max(RAREST_TEST_AFTER_UNDO, self._test_every)
+            return suspect.known
+        self.refusals_below_limit = 0
+        self._test_every = 1
+        self._granted *= 2
+        self._left = self._granted
+        return None
+
+
+class _RequestQuota:
+    """The requests that the provider reports as left, less those started since."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._starts: deque[float] = deque()
+        self._report: tuple[Turn, Quota, float] | None = None
+
+    def started(self, now: float) -> None:
+        self._sent += 1
+        self._starts.append(now)
+        while self._starts[0] <= now - 2 * MINUTE_S:
+            self._starts.popleft()
+
+    def update(self, turn: Turn, quota: Quota, reset_at: float) -> None:
+        """Take in what was left when a call started."""
+        if self._report is None or turn.number >= self._report[0].number:
+            self._report = turn, quota, reset_at
+
+    def blocked_until(self, now: float) -> float:
+        """Return the time before which no call should start."""
+        if self._report is None or now >= self._report[2]:
+            return -math.inf
+        turn, quota, reset_at = self._report
+        limit, sent_since, at = quota.limit or 0, self._sent - turn.number, turn.started_at
+        # A bucket or a sliding window refills steadily. A fixed window does not: assume no more
+        # than the whole limit per minute.
+        refill = 0.0
+        if limit and quota.reset_s:
+            refill = min(max(0, limit - quota.left) / quota.reset_s, limit / MINUTE_S)
+        left = quota.left - max(0.0, sent_since - refill * (now - at))
+        if left > (limit * LAST_OF_QUOTA if limit else START_WINDOW):
+            return -math.inf
+        # A sliding window has room again once the oldest call that counts is a minute old. If
+        # other clients used a part of the quota, kindlm cannot know when that is.
+        until = reset_at
+        used = limit - quota.left + sent_since
+        if limit and 0 < used <= len(self._starts):
+            oldest, newest = self._starts[-used], self._starts[-1]
+            if oldest > at - MINUTE_S:
+                until = min(until, max(oldest + MINUTE_S, newest + MINUTE_S / limit))
+        if left < 1 or not self._starts:
+            return until
+        return min(until, self._starts[-1] + (reset_at - now) / left)
 
 
 class Pace:
-    """Decides when calls of one provider start; used from one event loop.
+    """Decides when calls to one provider start. Use it from one event loop.
 
     Args:
-        clock: measures and waits.
-        changed: is told of changes that are worth an event.
-        max_rpm: a fixed limit in calls a minute; the pace may still be lower.
-        most: how many calls may ever be in flight.
+        clock: measures time and sleeps.
+        changed: receives the changes worth an event.
+        max_rpm: a fixed limit in calls per minute; the actual pace may be lower.
+        most: the largest window.
     """
 
     def __init__(
@@ -139,40 +376,38 @@ class Pace:
         self._max_rate = math.inf if max_rpm is None else max_rpm / 60
         self._most = most
         self._queue = asyncio.Lock()
-        self._news = News(clock)
+        self._waiters: set[asyncio.Future[None]] = set()
         self._sent = 0
-        self._under_way: set[int] = set()
-        self._window: float = min(START_IN_FLIGHT, most)
-        # The slot of the last start: starts are late, slots are even.
-        self._slot = self._paused_until = -math.inf
-        # Calls up to this number are of an epoch that was dealt with; and those in flight since.
-        self._epoch = self._since_epoch = 0
-        self._pauses = 0
+        self._in_flight: set[int] = set()
+        self._window: float = min(START_WINDOW, most)
+        self._last_slot = self._cooldown_until = -math.inf  # slots are even; starts may be late
+        self._epoch = 0  # the last call that started before the current congestion epoch
+        self._backoffs = 0
+        self._probing = False  # one call alone checks whether the cooldown was long enough
         self._is_closed = False
-        self._probing = False
-        self._cycle: Cycle | None = None
-        self._refusal: Refusal | None = None
-        self._recovery: Recovery | None = None
-        self._doubts = Doubts()
-        self._doubt: Doubt | None = None
-        self._told_rate = math.inf
-        self._quota_told_at = -math.inf
-        self._remaining = Remaining()
+        self._cycle: _Cycle | None = None
+        self._congestion: _Congestion | None = None
+        self._climb: _Climb | None = None
+        self._detector = _SpuriousDetector()
+        self._suspect: _Suspect | None = None
+        self._quota = _RequestQuota()
+        self._notified_rate = math.inf
+        self._quota_notified_at = -math.inf
 
     async def turn(self) -> Turn:
-        """Wait until one more call may start, in order of arrival.
+        """Wait, first come, first served, until one more call may start.
 
-        Every turn must be given back by exactly one of `answered`, `refused` and `ended`. Once the
-        pace is closed, nobody waits, and no call may be made.
+        Report its outcome with exactly one of `answered`, `refused` and `ended`. Once the pace is
+        closed, nobody waits, and no call may be made.
         """
         arrived = self._clock.monotonic()
         try:
             async with self._queue:
                 while (delay := self._delay()) > 0:
-                    await self._news.wait(delay)
+                    await self._wait(delay)
                 return self._start(arrived)
         finally:
-            self._news.tell()
+            self._wake()
 
     @property
     def is_closed(self) -> bool:
@@ -185,211 +420,307 @@ class Pace:
         return not self._queue.locked() and self._delay() <= 0
 
     async def room(self) -> None:
-        """Return when there is room; nothing is reserved."""
+        """Wait until there is room, without reserving it."""
         while not self.has_room:
-            await self._news.wait(math.inf if self._queue.locked() else self._delay())
+            await self._wait(math.inf if self._queue.locked() else self._delay())
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
-        """Take note of a good answer."""
-        self._heed(turn, quotas)
-        self._doubts.answered()
-        if self._doubt is not None and turn.number > self._doubt.first:
-            self._doubt.good += 1
-            self._settle(self._doubt, turn)
+        """Record a good answer."""
+        self._heed(quotas, turn)
+        self._detector.good += 1
+        if self._suspect is not None and turn.number > self._suspect.first:
+            self._suspect.good += 1
+            self._decide(self._suspect, turn)
         elif turn.number > self._epoch:
-            self._let_through(turn)
-        self._give_back(turn)
+            self._grow(turn)
+        self._finish(turn)
 
     def refused(
         self, turn: Turn, retry_after_s: float | None, quotas: Sequence[Quota] = ()
     ) -> None:
-        """Take note that the provider has too much to do, or had too much of us (429, 503, 529)."""
-        self._heed(turn, quotas)
+        """Record that the provider is overloaded, or that kindlm exceeded its limit."""
+        self._heed(quotas, turn)
         now = self._clock.monotonic()
-        paused_until = max(self._paused_until, now)
-        self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
-        closes = not self._is_closed and (retry_after_s or 0.0) > MAX_RETRY_AFTER_S
+        asked_s = retry_after_s or 0.0
+        before = max(self._cooldown_until, now)
+        self._cooldown_until = max(self._cooldown_until, now + asked_s)
+        closes = not self._is_closed and asked_s > MAX_RETRY_AFTER_S
         self._is_closed = self._is_closed or closes
-        if self._doubt is not None:
-            self._doubt.bad += turn.number > self._doubt.first
-            self._settle(self._doubt, turn)
+        if self._suspect is not None:
+            self._suspect.bad += turn.number > self._suspect.first
+            self._decide(self._suspect, turn)
         elif turn.number > self._epoch:
-            self._congested(turn, now, retry_after_s)
-        elif closes or self._paused_until > paused_until + LONGEST_PAUSE_S:
-            self._tell("refused", self._paused_until - now)
-        self._give_back(turn)
+            self._begin_epoch(turn, now, asked=bool(asked_s))
+        elif closes or self._cooldown_until > before + LONGEST_COOLDOWN_S:
+            self._notify("refused", self._cooldown_until - now)
+        self._finish(turn)
 
     def ended(self, turn: Turn) -> None:
-        """Take note of a call that says nothing of the pace: it failed otherwise, or was cut."""
-        # Whoever was to try whether a pause is over did not find out: the next call does.
+        """Record a call that says nothing about the pace: it failed otherwise or was cancelled."""
+        # If it was to probe the cooldown, the next call probes instead.
         if self._cycle is not None and turn.number >= self._cycle.first:
             self._cycle.lost += 1
-        self._give_back(turn)
-
-    def _start(self, arrived: float) -> Turn:
-        now = self._clock.monotonic()
-        rate = self._rate
-        slot = self._slot + 1 / rate
-        held = rate < math.inf and now < slot + max(1 / rate, SLACK_S)
-        # Only a timer may be late: who comes after a pause or later does not come for two.
-        due = max(slot, self._paused_until)
-        self._slot = due if now <= due + SLACK_S else now
-        self._sent += 1
-        self._remaining.started(now)
-        self._under_way.add(self._sent)
-        self._since_epoch += 1
-        if self._cycle is None:
-            self._cycle = Cycle(self._sent, now)
-        waited_s = now - arrived
-        return Turn(self._sent, now, waited_s, len(self._under_way), rate if held else None)
+        self._finish(turn)
 
     @property
     def _rate(self) -> float:
-        """Calls a second."""
-        return min(self._max_rate, math.inf if self._recovery is None else self._recovery.rate)
+        return min(self._max_rate, math.inf if self._climb is None else self._climb.rate)
 
     def _delay(self) -> float:
-        """Return for how many seconds no call may start; infinite if only an outcome helps."""
+        """Return the seconds until a call may start; infinite if that takes an outcome first."""
         if self._is_closed:
             return 0.0
-        if not self._has_place:
+        suspect = self._suspect
+        if suspect is not None or self._probing:
+            in_epoch = sum(number > self._epoch for number in self._in_flight)
+            if in_epoch >= (1 if self._probing else ENOUGH_GOOD):
+                return math.inf
+        # Calls that test a measured limit start at once, however narrow the window.
+        is_testing = suspect is not None and suspect.known is not None
+        if len(self._in_flight) >= (self._most if is_testing else int(self._window)):
             return math.inf
         now = self._clock.monotonic()
-        slot = self._slot + 1 / self._rate
-        until = max(self._paused_until, slot, self._remaining.until(now))
-        return until - now
+        slot = self._last_slot + 1 / self._rate
+        return max(self._cooldown_until, slot, self._quota.blocked_until(now)) - now
 
-    @property
-    def _has_place(self) -> bool:
-        doubt = self._doubt
-        if doubt is not None and self._since_epoch >= ENOUGH:
-            return False
-        # Those that show whether a measured limit is one come at once, however few it allowed.
-        most = int(self._window) if doubt is None or doubt.known is None else self._most
-        return len(self._under_way) < most and not (self._probing and self._since_epoch)
+    def _start(self, arrived: float) -> Turn:
+        now, rate = self._clock.monotonic(), self._rate
+        slot = self._last_slot + 1 / rate
+        was_held = rate < math.inf and now < slot + max(1 / rate, SLACK_S)
+        # Only a late timer may be made up for: after a cooldown or an idle time, slots start anew.
+        due = max(slot, self._cooldown_until)
+        self._last_slot = due if now <= due + SLACK_S else now
+        self._sent += 1
+        self._quota.started(now)
+        self._in_flight.add(self._sent)
+        if self._cycle is None:
+            self._cycle = _Cycle(self._sent, now)
+        in_flight = len(self._in_flight)
+        return Turn(self._sent, now, now - arrived, in_flight, rate if was_held else None)
 
-    def _let_through(self, turn: Turn) -> None:
-        """Count a good answer to a call of this epoch."""
-        self._refusal = None
+    def _grow(self, turn: Turn) -> None:
+        """Widen the window, and raise the rate, after a good answer in this epoch."""
+        self._congestion = None
         self._probing = False
-        self._pauses = 0
-        recovery = self._recovery
-        growth = GROWTH_AT_A_RATE
-        if recovery is None:
-            growth = GROWTH_AGAIN if self._doubts.any_refusal else GROWTH
+        self._backoffs = 0
+        climb = self._climb
+        if climb is not None:
+            growth = GROWTH_AT_A_RATE
+        else:
+            after_spurious = self._detector.saw_refusal
+            growth = GROWTH_AFTER_SPURIOUS if after_spurious else GROWTH_IN_SLOW_START
         self._window = min(self._most, self._window + growth)
-        if recovery is not None and turn.rate is not None:
-            if recovery.rate <= turn.rate * GROWTH_A_ROUND:
-                recovery.good += 1
-            if recovery.rate >= self._told_rate * TELLING:
-                self._tell("recovered")
+        if climb is not None and turn.rate is not None:
+            climb.good += climb.rate <= turn.rate * MAX_GROWTH_PER_ROUND
+            if climb.rate >= self._notified_rate * NOTABLE_GROWTH:
+                self._notify("recovered")
 
-    def _congested(self, turn: Turn, now: float, retry_after_s: float | None) -> None:
-        """Begin a new epoch with half of what was too much; pause unless that is doubted."""
-        again = self._refusal is not None
-        belied = None if self._recovery else self._doubts.belied(turn.started_at)
-        self._recovery = self._recovery or belied
-        refusal = self._refusal or self._end_of_cycle(turn, now)
-        if not (again or belied) and self._doubts.doubts(known := self._recovery):
+    def _begin_epoch(self, turn: Turn, now: float, *, asked: bool) -> None:
+        """Halve the window; then test whether the refusal is spurious, or back off."""
+        again = self._congestion is not None
+        undone = None if self._climb else self._detector.undo(turn.started_at)
+        known = self._climb = self._climb or undone
+        flight = max(turn.in_flight, len(self._in_flight))
+        congestion = self._congestion or self._measured(turn, now, flight)
+        self._window = max(1.0, min(self._window, flight) * BACKOFF_FACTOR)
+        self._epoch = self._sent
+        if not (again or undone) and self._detector.should_test(known):
             first = turn.number if known is None else self._sent
-            self._doubt = Doubt(refusal, first, self._sent, bool(retry_after_s), known)
-            self._recovery = None
-            self._halve(turn)
-            self._settle(self._doubt, turn)
+            self._suspect = _Suspect(congestion, first, self._sent, asked, known)
+            self._climb = None
+            self._decide(self._suspect, turn)
             return
-        self._refusal = refusal
-        if again or not retry_after_s:
-            self._pause(now, asked=bool(retry_after_s))
-            # Where nothing is known, or the pause was too short, one call alone tries.
-            self._probing = again or self._recovery is None
-        self._recover()
-        self._halve(turn)
-        self._cycle = None
-        self._tell("refused", self._paused_until - now)
+        if again or not asked:
+            self._back_off(congestion, now, asked=asked)
+            self._probing = again or known is None
+        self._recover(congestion)
+        self._notify("refused", self._cooldown_until - now)
 
-    def _settle(self, doubt: Doubt, turn: Turn) -> None:
-        """Go on as it turned out, if it did with the outcome of this turn."""
-        waits = any(doubt.first < n <= doubt.last for n in self._under_way if n != turn.number)
-        now = self._clock.monotonic()
-        # Until so long a pause is over, nothing else would tell; and who names one means it.
-        is_meant = self._paused_until > now + LONGEST_PAUSE_S
-        verdict = "limit" if is_meant else doubt.verdict(waits=waits)
-        if verdict is None:
-            return
-        self._doubt = None
-        self._doubts.settled(doubt, alone=verdict == "alone")
-        if verdict == "limit":
-            self._refusal, self._recovery = doubt.refusal, doubt.known
-            if doubt.known is not None or not doubt.asked:
-                self._pause(now, asked=doubt.asked)
-                self._probing = True
-            self._recover()
-            self._epoch, self._since_epoch = self._sent, 0
-            self._cycle = None
-        self._tell("refused", max(0.0, self._paused_until - now))
-
-    def _halve(self, turn: Turn) -> None:
-        flight = max(turn.in_flight, len(self._under_way))
-        self._window = max(1.0, min(self._window, flight) * FALL_IN_FLIGHT)
-        self._epoch, self._since_epoch = self._sent, 0
-
-    def _pause(self, now: float, *, asked: bool) -> None:
-        """Make a pause of our own, longer than the last one if that was too short."""
-        assert self._refusal is not None
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses)
-        minute = self._refusal.began + MINUTE_S - now
-        if self._pauses >= SHORT_PAUSES and minute > 0 and not asked:
-            pause_s = max(FIRST_PAUSE_S, minute)
-        self._paused_until = max(self._paused_until, now + pause_s)
-        self._pauses += 1
-
-    def _end_of_cycle(self, turn: Turn, now: float) -> Refusal:
-        cycle, known = self._cycle, self._recovery
+    def _measured(self, turn: Turn, now: float, in_flight: int) -> _Congestion:
+        """Return what the cycle that a refused call ends has measured."""
+        cycle, rate = self._cycle, turn.rate or self._rate
         assert cycle is not None
-        passed = max(0, turn.number - cycle.first - cycle.lost)
-        seconds = turn.started_at - cycle.began
-        flight = max(turn.in_flight, len(self._under_way))
-        rate = turn.rate or self._rate
-        known_rate = None if rate == math.inf else rate
-        return Refusal(cycle.began, now, passed, seconds, flight, known_rate, known)
+        return _Congestion(
+            began=cycle.began,
+            at=now,
+            passed=max(0, turn.number - cycle.first - cycle.lost),
+            seconds=turn.started_at - cycle.began,
+            in_flight=in_flight,
+            rate=None if rate == math.inf else rate,
+            known=self._climb,
+        )
 
-    def _recover(self) -> None:
-        """Set out for the limit that the refusal has shown."""
-        assert self._refusal is not None
-        recovery = self._refusal.recovery(self._paused_until, self._doubts.in_a_row)
-        if recovery is not None:
-            self._recovery = recovery
+    def _decide(self, suspect: _Suspect, turn: Turn) -> None:
+        """Act on a suspect refusal once the outcome of this turn decides it."""
+        now = self._clock.monotonic()
+        others = self._in_flight - {turn.number}
+        pending = any(suspect.first < number <= suspect.last for number in others)
+        spurious = suspect.is_spurious(pending=pending)
+        if self._cooldown_until > now + LONGEST_COOLDOWN_S:
+            spurious = False  # nothing would decide it before so long a cooldown ends
+        if spurious is None:
+            return
+        self._suspect = None
+        self._detector.decided(suspect, spurious=spurious)
+        if not spurious:
+            self._climb = suspect.known
+            if suspect.known is not None or not suspect.asked:
+                self._back_off(suspect.congestion, now, asked=suspect.asked)
+                self._probing = True
+            self._recover(suspect.congestion)
+        self._notify("refused", max(0.0, self._cooldown_until - now))
 
-    def _heed(self, turn: Turn, quotas: Sequence[Quota]) -> None:
-        """Take in what the provider said of its limits when the call reached it."""
+    def _back_off(self, congestion: _Congestion, now: float, *, asked: bool) -> None:
+        """Start a cooldown of kindlm's own, longer each time."""
+        cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
+        rest_of_minute = congestion.began + MINUTE_S - now
+        if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked:
+            cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
+        self._cooldown_until = max(self._cooldown_until, now + cooldown_s)
+        self._backoffs += 1
+
+    def _recover(self, congestion: _Congestion) -> None:
+        """Start the climb to the measured limit, in a new epoch and cycle."""
+        below = self._detector.refusals_below_limit
+        self._congestion = congestion
+        self._climb = congestion.climb(self._cooldown_until, below) or self._climb
+        self._epoch = self._sent
+        self._cycle = None
+
+    def _heed(self, quotas: Sequence[Quota], turn: Turn) -> None:
+        """Apply the quotas reported with an answer; they are as old as the call may be."""
         for quota in quotas:
             if quota.reset_s is None:
                 continue
-            # The numbers are as old as the call may be: a limit that is whole by now says nothing.
-            reset_at = turn.started_at + min(quota.reset_s, LONGEST_PAUSE_S)
-            if quota.kind == "tokens":
-                if quota.left == 0:
-                    self._paused_until = max(self._paused_until, reset_at)
-                    self._tell_quota(reset_at)
-            else:
-                self._remaining.heed(turn.number, turn.started_at, quota, reset_at)
-                if quota.left == 0:
-                    self._tell_quota(reset_at)
+            reset_at = turn.started_at + min(quota.reset_s, LONGEST_COOLDOWN_S)
+            if quota.kind == "requests":
+                self._quota.update(turn, quota, reset_at)
+            elif quota.left == 0:
+                self._cooldown_until = max(self._cooldown_until, reset_at)
+            now = self._clock.monotonic()
+            # Small quotas are used up all the time.
+            is_due = now >= self._quota_notified_at + QUOTA_NOTICE_EVERY_S
+            if quota.left == 0 and is_due and reset_at - now >= FIRST_COOLDOWN_S:
+                self._quota_notified_at = now
+                self._notify("quota", reset_at - now)
 
-    def _tell_quota(self, until: float) -> None:
-        now = self._clock.monotonic()
-        if until - now >= FIRST_PAUSE_S and now >= self._quota_told_at + TELLING_AGAIN_S:
-            self._quota_told_at = now
-            self._tell("quota", until - now)
+    def _finish(self, turn: Turn) -> None:
+        self._in_flight.discard(turn.number)
+        self._wake()
 
-    def _tell(self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0) -> None:
-        rate = self._rate
-        self._told_rate = rate
+    def _notify(
+        self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0
+    ) -> None:
+        rate = self._notified_rate = self._rate
         per_minute = None if rate == math.inf else rate * 60
         self._changed(PaceChange(reason, per_minute, int(self._window), pause_s))
 
-    def _give_back(self, turn: Turn) -> None:
-        self._under_way.discard(turn.number)
-        if turn.number > self._epoch:
-            self._since_epoch -= 1
-        self._news.tell()
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for the next `_wake`, at most `seconds`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        timer = None if seconds == math.inf else asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            events = {waiter} if timer is None else {waiter, timer}
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+
+Callee = ProviderSettings | AgentTarget
+"""What is called, and may refuse calls."""
+
+
+class Paces:
+    """One pace for each provider and agent of a run, whichever suite calls it."""
+
+    def __init__(self, make: Callable[[Callee], Pace]) -> None:
+        self._make = make
+        self._made: list[tuple[Callee, Pace]] = []
+
+    def get(self, callee: Callee) -> Pace:
+        """Return the pace of a callee."""
+        for known, pace in self._made:
+            if known is callee or known == callee:
+                return pace
+        pace = self._make(callee)
+        self._made.append((callee, pace))
+        return pace
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A turn taken before an execution starts, for its first call."""
+
+    pace: Pace
+    turn: Turn
+
+
+@dataclass(slots=True)
+class Turns:
+    """Takes the turns of one execution. Use it from one task."""
+
+    paces: Paces
+    deadline: Deadline
+    reserved: Reservation | None = None
+
+    def at(self, callee: Callee | None) -> Queue:
+        """Return the queue at a callee; None is something local, which has no pace."""
+        return Queue(self, None if callee is None else self.paces.get(callee))
+
+    def release(self) -> None:
+        """Give back the reserved turn if no call used it."""
+        if self.reserved is not None:
+            self.reserved.pace.ended(self.reserved.turn)
+            self.reserved = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where one execution waits for its turns at one callee."""
+
+    turns: Turns
+    pace: Pace | None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no call may be made there any more."""
+        return self.pace is not None and self.pace.is_closed
+
+    async def turn(self) -> Turn | None:
+        """Wait until one more call may start; the execution's deadline is paused meanwhile."""
+        pace, reserved = self.pace, self.turns.reserved
+        if pace is None:
+            return None
+        if reserved is not None and reserved.pace is pace:
+            self.turns.reserved = None
+            return reserved.turn
+        if pace.has_room:
+            return await pace.turn()
+        with self.turns.deadline.paused():
+            return await pace.turn()
+
+    def settle(self, turn: Turn | None, result: Result[Any] | None) -> None:
+        """Report the outcome of a call; None means that it was abandoned."""
+        if self.pace is None or turn is None:
+            return
+        match result:
+            case Ok(value=reply):
+                self.pace.answered(turn, reply.quotas if isinstance(reply, ModelReply) else ())
+            case Err(error=error) if _is_refusal(error):
+                details = error.details
+                self.pace.refused(turn, details.get("retry_after"), details.get("quotas", ()))
+            case _:
+                self.pace.ended(turn)
+
+
+def _is_refusal(error: KindlmError) -> bool:
+    # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
+    return error.code is ErrorCode.PROVIDER_RATE_LIMIT or error.details.get("status") in (503, 529)

@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 
 from kindlm.engine.execution import callee
-from kindlm.engine.pace import Pace
+from kindlm.engine.pace import Callee, Pace, Paces, Reservation
 from kindlm.engine.stop import Stop
-from kindlm.engine.turns import Callee, Paces, Reservation
 from kindlm.plan import Execution, Plan
 
 __all__ = ["Calls", "Work", "run_pool"]

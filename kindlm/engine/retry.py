@@ -9,9 +9,8 @@ from contextlib import nullcontext
 from typing import TypeVar
 
 from kindlm.engine.deadline import Deadline
-from kindlm.engine.pace import MAX_RETRY_AFTER_S
+from kindlm.engine.pace import MAX_RETRY_AFTER_S, Queue
 from kindlm.engine.permits import Permit
-from kindlm.engine.turns import Queue
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock
 

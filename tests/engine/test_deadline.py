@@ -8,8 +8,7 @@ import pytest
 from virtual_time import LoopClock, run_at_once
 
 from kindlm.engine.deadline import Deadline
-from kindlm.engine.pace import Pace
-from kindlm.engine.turns import Paces, Turns
+from kindlm.engine.pace import Pace, Paces, Turns
 from kindlm.suite import ProviderSettings
 
 PROVIDER = ProviderSettings("p", "scripted")

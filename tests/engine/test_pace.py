@@ -420,6 +420,39 @@ def test_a_fixed_limit_is_kept_evenly():
     assert min(gaps) >= 60 / 90 - 0.03
 
 
+def test_refusals_in_a_row_below_the_limit_soon_take_little_off_the_rate():
+    """Without that, 89 and 169 calls would be answered in ten minutes."""
+    for overloaded, names_s, max_rpm, good in ((0.3, 1.0, None, 500), (0.2, None, 120, 500)):
+        server = Server(None, 0.03, overloaded=overloaded, names_s=names_s, unevenly=0.5)
+        server.chance.seed(0)
+        drive(server, most=8, minutes=10, max_rpm=max_rpm)
+        assert server.good(0, 600) >= good
+
+
+def test_slow_answers_to_calls_sent_at_a_low_rate_do_not_raise_a_higher_one():
+    """Without that, one call of seven is refused."""
+    server = Server(small_bucket(60), 15.0, retry_after=False)
+    drive(server, most=32, minutes=10)
+    assert server.good(0, 600) >= 240
+    assert server.refused <= 0.11
+
+
+def test_own_cooldowns_double_then_last_until_the_minute_is_over():
+    async def main() -> list[float]:
+        pace = Pace(LoopClock(), lambda _: None, most=1)
+        starts: list[float] = []
+        for _ in range(10):
+            turn = await pace.turn()
+            starts.append(turn.started_at)
+            pace.refused(turn, None)
+        return starts
+
+    starts = run_at_once(main())
+    probes = [later - earlier for earlier, later in itertools.pairwise(starts) if later > earlier]
+    assert probes == pytest.approx([1, 2, 4, 53, 16, 32, 60, 60][: len(probes)])
+    assert 60 in starts
+
+
 def test_a_fixed_limit_above_that_of_the_server_is_not_reached():
     server = Server(small_bucket(60), 0.05)
     drive(server, most=8, minutes=10, max_rpm=600)
