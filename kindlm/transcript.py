@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import Any, Self
 
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED
 
 __all__ = [
@@ -125,7 +125,8 @@ class ToolCall:
             return cls(call_id, name, arguments)
         text = arguments if isinstance(arguments, str) else _compact_json(arguments)
         try:
-            parsed = parse_json(text)
+            # Which of two values the tool took, nobody can say.
+            parsed = parse_json(text, unique_keys)
         except ValueError:
             parsed = None
         if isinstance(parsed, dict):

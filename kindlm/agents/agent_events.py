@@ -39,6 +39,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.reported_errors import error_text, tells_failure
 from kindlm.agents.tool_entries import (
     UNREAD,
+    hidden_calls,
     is_of_tool,
     read_tool_use,
     reported_calls,
@@ -150,7 +151,8 @@ class _Draft:
                 made = self.calls.add(use.call.name, use.call.id or None, arguments)
                 if use.response is not None:
                     made.answer(use.response)
-        if not entries and is_of_tool(event) and self.calls.by_id(UNREAD) is None:
+        unread = not entries and (is_of_tool(event) or hidden_calls(event) is not None)
+        if unread and self.calls.by_id(UNREAD) is None:
             self.calls.add(UNNAMED, UNREAD, None)
 
     def _call(self, said: Mapping[str, Any]) -> None:
@@ -158,10 +160,12 @@ class _Draft:
         self.calls.add(_first_text(said, _NAMES) or UNNAMED, _first_text(said, _IDS), arguments)
 
     def _answer(self, said: Mapping[str, Any]) -> None:
-        made = self.calls.find(_first_text(said, _IDS), _first_text(said, _NAMES))
+        call_id, name = _first_text(said, _IDS), _first_text(said, _NAMES)
+        made = self.calls.find(call_id, name)
         if made is None:
+            # What answered was called, whatever the stream leaves out.
             self.lost += 1
-            return
+            made = self.calls.add(name or UNNAMED, call_id, None)
         made.answer(tool_answer(said))
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:

@@ -28,6 +28,7 @@ from kindlm.agents.reply_reading import (
     AgentFailed,
     Told,
     UnreadableReply,
+    doubts,
     read_cost,
     read_model,
     read_usage,
@@ -89,7 +90,7 @@ def read_crew(text: str) -> Heard:
         ),
     )
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
-    warnings = (_NO_PARTS,) if is_total else ()
+    warnings = (*((_NO_PARTS,) if is_total else ()), *doubts(value))
     return Heard(told, (*warnings, *lost_answers(lost)))
 
 

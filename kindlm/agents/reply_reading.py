@@ -23,10 +23,12 @@ from kindlm.agents.tool_entries import (
     UNREAD,
     call_warnings,
     has_place_for_calls,
+    hidden_calls,
     parts_text,
     read_tool_uses,
     reported_calls,
     unread_calls,
+    unread_note,
 )
 from kindlm.agents.unreadable import NoTextKnown, UnreadableReply
 from kindlm.ports import AgentReply
@@ -44,6 +46,7 @@ __all__ = [
     "UnreadableReply",
     "agent_reply",
     "bounded",
+    "doubts",
     "read_cost",
     "read_model",
     "read_reply",
@@ -138,6 +141,9 @@ def read_reply(value: Any, reading: Reading) -> Told:
             raise UnreadableReply(CALLS_MISSING)
         entries = [{"id": UNREAD}]
     notes = () if reading.tool_calls_path else unread_calls(value)
+    if reading.tool_calls_path is None and (place := hidden_calls(value)) is not None:
+        entries = [*entries, {"id": UNREAD}]
+        notes = (*notes, unread_note(place))
     return Told(
         text=text or "",
         tool_uses=read_tool_uses(entries),
@@ -145,7 +151,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
         cost_usd=read_cost(value, entries),
         model=read_model(value),
         numbers=read_numbers(value),
-        notes=(*notes, *end_notes(reasons), *_doubts(value, reading)),
+        notes=(*notes, *end_notes(reasons), *(() if reading.response_path else doubts(value))),
         reports_tools=has_place_for_calls(value, reading.tool_calls_path) or None,
     )
 
@@ -258,9 +264,9 @@ def _failure(value: Any) -> str | None:
     return error_text(value) if error else None
 
 
-def _doubts(value: Any, reading: Reading) -> tuple[str, ...]:
+def doubts(value: Any) -> tuple[str, ...]:
     """Return the warning of an answer that says of itself that it is no success."""
-    if not isinstance(value, dict) or reading.response_path is not None:
+    if not isinstance(value, dict):
         return ()
     if tells_failure(value):
         return (f"the agent tells of an error beside its answer: {shown(error_text(value))}",)

@@ -35,6 +35,7 @@ from kindlm.agents.tool_entries import (
     completed_entry,
     entries_again,
     has_place_for_calls,
+    hidden_calls,
     is_of_tool,
     read_tool_use,
     read_tool_uses,
@@ -146,7 +147,7 @@ class _Draft:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
-        if not whole and path is None and is_of_tool(value):
+        if not whole and path is None and (is_of_tool(value) or hidden_calls(value) is not None):
             whole = [{"id": UNREAD}]
         for entry in whole:
             self._add_whole(entry)

@@ -30,6 +30,7 @@ __all__ = [
     "entries_again",
     "failed_tool",
     "has_place_for_calls",
+    "hidden_calls",
     "is_of_tool",
     "may_list_calls",
     "parts_text",
@@ -40,6 +41,7 @@ __all__ = [
     "together",
     "tool_answer",
     "unread_calls",
+    "unread_note",
 ]
 
 AGENT_RULE = "agent"
@@ -94,6 +96,12 @@ CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
 
 _PLACES = CALL_KEYS.union(_PARTS)
 
+_OF_CALLS = frozenset(key.replace("_", "").lower() for key in (*_LISTS, *_SINGLES, *_USED, *_PAIRS))
+"""Names that mean tool calls wherever they are and however they are spelled."""
+
+_CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
+"""Names of arguments; a definition of a tool has `parameters`."""
+
 UNREAD = "unread"
 """The id of the call that stands for events of tools in words that are not known."""
 
@@ -130,12 +138,58 @@ def unread_calls(value: Any) -> tuple[str, ...]:
     if not isinstance(value, dict):
         return ()
     return tuple(
-        f"`{key}` of the answer may hold tool calls, and was not read: `toolCallsPath` says where "
-        "they are"
+        unread_note(key)
         for key in (*_MAYBE, *_PAIRS)
         if isinstance(value.get(key), list | dict)
         and value[key]
         and not _entries_with_names(value[key])
+    )
+
+
+def unread_note(place: str) -> str:
+    """Return the warning of an answer that may hold tool calls where kindlm reads none."""
+    return (
+        f"`{place}` of the answer may hold tool calls, and was not read: `toolCallsPath` says where"
+        " they are"
+    )
+
+
+def hidden_calls(value: Any) -> str | None:
+    """Return the path of a tool call, or a list of them, that `reported_calls` does not read.
+
+    It has a name that means tool calls, or looks like a call or like the message with the result of
+    one, and is in a place where kindlm reads none. It may be the very call that a test forbids.
+    """
+    parts = ("", *_HOLDERS, _CHAT_MESSAGE, _CHAT_DELTA)
+    read = {f"{part}.{key}".lstrip(".") for part in parts for key in _PLACES - {_STEPS}}
+    read |= {_STEPS, "content_block"}
+    waiting = [("", value)]
+    while waiting:
+        path, part = waiting.pop()
+        if isinstance(part, dict):
+            if _looks_like_a_call(part):
+                return path or "."
+            for key, item in part.items():
+                place = f"{path}.{key}".lstrip(".")
+                if place in read and (key != "output" or isinstance(item, list)):
+                    continue
+                folded = key.replace("_", "").replace("-", "").lower()
+                if folded in _OF_CALLS and item and isinstance(item, list | dict):
+                    return place
+                waiting.append((place, item))
+        elif isinstance(part, list):
+            waiting += ((f"{path}[{index}]", item) for index, item in enumerate(part))
+    return None
+
+
+def _looks_like_a_call(part: Mapping[str, Any]) -> bool:
+    return (
+        _is_call(part)
+        or part.get("role") == "tool"
+        or (
+            not _CALLED_WITH.isdisjoint(part)
+            and any(isinstance(part.get(key), str) and part[key] for key in _NAMES)
+        )
     )
 
 

@@ -7,6 +7,7 @@ difference that no reader sees is undecided.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,7 +44,7 @@ def doubtful_calls(
         if use.call.name == UNNAMED
         or (
             use.call.name != tool
-            and spelling(plain_name(use.call.name)) == wanted
+            and wanted in {spelling(name) for name in _readings(use.call.name)}
             and (
                 arguments is None
                 or use.call.malformed is not None
@@ -51,6 +52,15 @@ def doubtful_calls(
             )
         )
     ]
+
+
+def _readings(name: str) -> tuple[str, str]:
+    """Return a name, and what is left of it without the prefix of a server or a namespace.
+
+    Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
+    """
+    plain = plain_name(name)
+    return plain, re.split(r"__|[./:]", plain)[-1]
 
 
 def undecided_for_a_name(
@@ -97,10 +107,10 @@ def _unread_line(tool: str) -> str:
 
 def _same_to_unicode(index: int, name: str, tool: str) -> str:
     return (
-        f"Call {index} is named {_visible(name)}, which differs from {_visible(tool)} only in case,"
-        " spaces around it, or characters that Unicode treats as the same or that are invisible. If"
-        " they are one tool, let the agent report the name as the test has it; if not, rename one"
-        " of them."
+        f"Call {index} is named {_visible(name)}, which differs from {_visible(tool)} only in a"
+        " prefix, case, spaces around it, or characters that Unicode treats as the same or that are"
+        " invisible. If they are one tool, let the agent report the name as the test has it; if"
+        " not, rename one of them."
     )
 
 

@@ -13,7 +13,7 @@ from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentRequest
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, Message, Role, ToolCall, ToolUse, Usage
 
 TOKEN = "tok-planted-0123456789"
 NDJSON = "application/x-ndjson"
@@ -167,9 +167,9 @@ class TestEvents:
         results = [event("tool_result", result=n) for n in "xy"]
         assert [use.response for use in success(hear(*calls, *results)).tool_uses] == ["x", "y"]
 
-    def test_a_result_of_no_call_is_told_of(self, hear, success):
+    def test_a_result_without_its_call_is_a_call(self, hear, success):
         reply = success(hear(event("tool_result", result=1), event("token", token="x")))
-        assert reply.tool_uses == ()
+        assert [use.call.name for use in reply.tool_uses] == [UNNAMED]
         assert "belong to no call" in reply.warnings[0]
 
     @pytest.mark.parametrize("result", [0, "", False, [], None])
