@@ -1,4 +1,4 @@
-"""Reading what a model answers that was asked for one JSON object, whoever asked it.
+"""Reading what a model answers that was asked for JSON, whoever asked it.
 
 Where a provider can make sure of the form, it is asked to. Where none does, models put a code fence
 around the object, a sentence before it or their thoughts, and mean the object all the same. So that
@@ -8,17 +8,33 @@ is allowed as long as there is no doubt which object is meant: there is one, and
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
-__all__ = ["object_in", "why_unread"]
+__all__ = [
+    "bool_member",
+    "object_in",
+    "objects_member",
+    "text_member",
+    "texts_member",
+    "unfenced",
+    "why_unread",
+]
 
 _FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\1", re.DOTALL)
 # Some servers leave out where thoughts begin: that is the beginning of the text anyway. Thoughts
 # that have no end have no answer behind them.
 _THOUGHTS = re.compile(r"\A.*?</think(?:ing)?>|\A\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+
+
+def unfenced(text: str) -> str | None:
+    """Return what stands inside a code fence around a whole text, None if there is no fence."""
+    body = text.strip()
+    fence = _FENCED.fullmatch(body) if body[:1] in {"`", "~"} else None
+    return fence[2] if fence else None
 
 
 def object_in(text: str) -> dict[str, Any]:
@@ -29,32 +45,15 @@ def object_in(text: str) -> dict[str, Any]:
             says what is wrong.
     """
     try:
-        answer = _whole(text)
+        inside = unfenced(text)
+        answer = parse_json(text.strip() if inside is None else inside, unique_keys)
     except ValueError as error:
         answer = _among_words(_THOUGHTS.sub("", text, count=1))
         if answer is None:
-            raise _told(text, error) from None
+            raise (error if text.strip() else ValueError("it is empty")) from None
     if not isinstance(answer, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004 - a wrong answer
     return answer
-
-
-def why_unread(error: ValueError, ending: FinishReason | None) -> str:
-    """Return why an answer can not be used: what ended it early, if something did."""
-    match ending:
-        case FinishReason.MAX_TOKENS:
-            return "it was cut off at the limit of its tokens"
-        case FinishReason.CONTENT_FILTER:
-            return "it was refused, or withheld by a filter"
-        case _:
-            return str(error)
-
-
-def _whole(text: str) -> Any:
-    """Return the value that a text is, a code fence around it allowed."""
-    body = text.strip()
-    fence = _FENCED.fullmatch(body) if body[:1] in {"`", "~"} else None
-    return parse_json(fence[2] if fence else body, unique_keys)
 
 
 def _among_words(text: str) -> Any:
@@ -69,5 +68,44 @@ def _among_words(text: str) -> Any:
         return None
 
 
-def _told(text: str, error: ValueError) -> ValueError:
-    return error if text.strip() else ValueError("it is empty")
+def why_unread(error: ValueError, ending: FinishReason | None) -> str:
+    """Return why an answer can not be used: what ended it early, if something did."""
+    match ending:
+        case FinishReason.MAX_TOKENS:
+            return "it was cut off at the limit of its tokens"
+        case FinishReason.CONTENT_FILTER:
+            return "it was refused, or withheld by a filter"
+        case _:
+            return str(error)
+
+
+def text_member(answer: Mapping[str, Any], name: str) -> str:
+    """Return a text of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"its {name} is no text")  # noqa: TRY004 - a wrong answer
+    return value
+
+
+def bool_member(answer: Mapping[str, Any], name: str) -> bool:
+    """Return a truth value of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, bool):
+        raise ValueError(f"its {name} is neither true nor false")  # noqa: TRY004 - a wrong answer
+    return value
+
+
+def objects_member(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return a list of objects of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError(f"its {name} is no list of objects")
+    return value
+
+
+def texts_member(answer: Mapping[str, Any], name: str) -> list[str]:
+    """Return a list of texts of an answer; raise `ValueError` if it is none."""
+    value = answer.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"its {name} is no list of texts")
+    return value

@@ -6,15 +6,37 @@ from collections.abc import Sequence
 from typing import Any
 
 from kindlm.matching import Mismatch, Reason, matches
-from kindlm.transcript import ToolUse
+from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, listed, shown
 
-__all__ = ["LINE_OF_A_CALL", "arguments_match", "described", "differences", "written_arguments"]
+__all__ = [
+    "LINE_OF_A_CALL",
+    "arguments_match",
+    "described",
+    "differences",
+    "how_to_report",
+    "written_arguments",
+]
 
 LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """How a program that is tested as a `command` prints a call."""
 
 _MAX_LISTED = 5
+
+_DECLARED = (
+    "If it reports every call, add `reportsTools: true` to the agent (`reports_tools` in TOML and"
+    " scenarios), or to the test with the `command`. Otherwise let it "
+)
+_LISTED = "list them in its answer under `tool_calls` ([] for none), or where `toolCallsPath` says"
+_PRINTED = (
+    f"print a line for each call, {LINE_OF_A_CALL}, and one for its answer,"
+    ' `{"kindlm": "output_json", "value": ANSWER}`'
+)
+
+
+def how_to_report(transcript: Transcript) -> str:
+    """Return what makes calls known that a target may have made, without a full stop."""
+    return _DECLARED + (_PRINTED if transcript.prints_calls else _LISTED)
 
 
 def arguments_match(wanted: Any, use: ToolUse) -> bool:

@@ -3,34 +3,58 @@
 Drift is 0 for the same and 1 for as different as can be. The score is its complement, and so is
 the threshold to `maxScore`: in a report the higher score is the better one, as everywhere else.
 `expected` and `actual` hold the drift itself.
+
+It is measured by a judge, by embeddings, or by counting the fields of JSON that differ. A field is
+a path: names joined by dots, indices of arrays as `items.0.id` or `items[0].id`, and a name that
+holds dots as `['a.b']`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
-from kindlm.checks.drift_methods import Measured, by_embedding, by_fields, by_judge
-from kindlm.checks.field_diff import ABSENT
+from kindlm.checks.json_text import parse_json
+from kindlm.checks.judge_prompts import DRIFT
+from kindlm.checks.judging import Judge, judgement
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, skipped, undecided
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.matching import equal
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
-from kindlm.wording import bounded, shown
+from kindlm.wording import bounded, count, excerpt, shown
 
-__all__ = ["drift"]
+__all__ = ["cosine_similarity", "drift"]
 
 _DECIMALS = 12
+"""Rounds away what arithmetic alone adds: equal vectors have no drift of 1e-16."""
 _LISTED = 20
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A drift in [0, 1], what it rests on, and which fields differ where fields were compared.
+
+    `reasoning` is what a judge said.
+    """
+
+    drift: float
+    basis: str
+    reasoning: str | None = None
+    differing: tuple[_Field, ...] = ()
 
 
 @check("drift")
 async def drift(
     expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> list[CheckResult]:
+) -> CheckResult:
     """The drift from the baseline's final text is at most `maxScore`.
 
     Params: `maxScore`; `method`, which is judge, embedding or field-diff; `fields`, the paths that
@@ -39,30 +63,25 @@ async def drift(
     holds no counterpart.
     """
     if expectation.turn is not None:
-        return [_undecided(expectation, _of_a_turn())]
+        return _undecided(expectation, _OF_A_TURN)
     if context.baseline_error is not None:
-        return [_undecided(expectation, context.baseline_error)]
+        return _undecided(expectation, context.baseline_error)
     if context.baseline is None:
-        return [skipped(expectation, "No baseline for this test. Run: kindlm baseline set")]
-    measured = await _measure(expectation, context.baseline, transcript.text, context)
-    if isinstance(measured, Err):
-        return [_undecided(expectation, measured.error)]
-    return [_result(expectation, measured.value)]
-
-
-async def _measure(
-    expectation: Expectation, baseline: str, current: str, context: CheckContext
-) -> Result[Measured]:
+        return skipped(expectation, "No baseline for this test. Run: kindlm baseline set")
+    baseline, current = context.baseline, transcript.text
     match expectation.params["method"]:
         case "field-diff":
-            return by_fields(baseline, current, expectation.params.get("fields"))
+            measured = _by_fields(baseline, current, expectation.params.get("fields"))
         case "embedding":
-            return await by_embedding(baseline, current, context)
-    measured = await by_judge(baseline, current, context)
-    return await by_judge(baseline, current, context) if isinstance(measured, Err) else measured
+            measured = await _by_embedding(baseline, current, context)
+        case _:
+            measured = await _by_judge(baseline, current, context)
+    if isinstance(measured, Err):
+        return _undecided(expectation, measured.error)
+    return _result(expectation, measured.value)
 
 
-def _result(expectation: Expectation, measured: Measured) -> CheckResult:
+def _result(expectation: Expectation, measured: _Measured) -> CheckResult:
     limit: float = expectation.params["maxScore"]
     score, threshold = _complement(measured.drift), _complement(limit)
     reasoning = measured.reasoning
@@ -99,12 +118,11 @@ def _undecided(expectation: Expectation, error: KindlmError) -> CheckResult:
     return undecided(expectation, code, message, threshold=threshold)
 
 
-def _of_a_turn() -> KindlmError:
-    return KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        "Drift is measured from final answers, and this asks for it after an earlier one.",
-        "Write it in the `expect` of the test itself.",
-    )
+_OF_A_TURN = KindlmError(
+    ErrorCode.ASSERTION_EVAL_ERROR,
+    "Drift is measured from final answers, and this asks for it after an earlier one.",
+    "Write it in the `expect` of the test itself.",
+)
 
 
 def _complement(drift: float) -> float:
@@ -113,7 +131,7 @@ def _complement(drift: float) -> float:
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of fields for a reader; a field that is not there has none."""
-    return {path: bounded(value) for path, value in values.items() if value is not ABSENT}
+    return {path: bounded(value) for path, value in values.items() if value is not _ABSENT}
 
 
 def _told_apart(drift: float, limit: float) -> tuple[str, str]:
@@ -123,3 +141,201 @@ def _told_apart(drift: float, limit: float) -> tuple[str, str]:
         if texts[0] != texts[1] or drift == limit:
             return texts
     return str(drift), str(limit)
+
+
+async def _by_judge(baseline: str, current: str, context: CheckContext) -> Result[_Measured]:
+    data = {"baseline": baseline, "current": current}
+    answer = await Judge(context, (baseline, current)).ask(
+        DRIFT, lambda: data, judgement("driftScore")
+    )
+    if isinstance(answer, Err):
+        return answer
+    return Ok(_Measured(answer.value.score, "judge", answer.value.reasoning))
+
+
+async def _by_embedding(baseline: str, current: str, context: CheckContext) -> Result[_Measured]:
+    """Compare directions: one minus the cosine of the angle between the embeddings.
+
+    Opposite directions, where that is 2, count as 1.
+    """
+    if context.embed is None:
+        return Err(_NO_EMBEDDER)
+    reply = await context.embed((baseline, current))
+    if isinstance(reply, Err):
+        error = reply.error
+        if error.code is ErrorCode.PROVIDER_NOT_FOUND:
+            return reply
+        message = f"The texts could not be embedded: {error.message}"
+        return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message, error.hint))
+    embedding, model = reply.value
+    vectors = embedding.vectors
+    if len(vectors) != 2 or not all(math.isfinite(number) for one in vectors for number in one):
+        message = f"{model} gave no vectors that can be compared."
+        return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
+    distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
+    return Ok(_Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}"))
+
+
+_NO_EMBEDDER = KindlmError(
+    ErrorCode.PROVIDER_NOT_FOUND,
+    "No provider of this suite serves embeddings.",
+    "Configure one that does, such as openai or ollama, or use method: judge.",
+)
+
+
+def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
+    """Return the cosine of the angle between two vectors.
+
+    It is 0 where there is no angle: one has length zero, or they have different dimensions.
+    """
+    # Scaled by the largest member, so that squares neither overflow nor vanish.
+    left, right = _scaled(left), _scaled(right)
+    length = math.hypot(*left) * math.hypot(*right)
+    if len(left) != len(right) or length == 0:
+        return 0.0
+    return math.fsum(a * b for a, b in zip(left, right, strict=True)) / length
+
+
+def _scaled(vector: Sequence[float]) -> Sequence[float]:
+    largest = max(map(abs, vector), default=0.0)
+    return [number / largest for number in vector] if largest else vector
+
+
+def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Result[_Measured]:
+    """Count the fields that differ among `fields`, or among all leaves of the baseline.
+
+    A baseline that is no JSON can't be compared. If it is JSON and the output is none, nothing is
+    left of it.
+    """
+    try:
+        before = parse_json(baseline).value
+    except ValueError as error:
+        return Err(
+            KindlmError(
+                ErrorCode.ASSERTION_EVAL_ERROR,
+                f"The output of the baseline is no JSON: {error}.",
+                "field-diff compares JSON: choose another baseline, or method: judge or embedding.",
+            )
+        )
+    try:
+        after = parse_json(current).value
+    except ValueError as error:
+        return Ok(_Measured(1.0, f"the output is no JSON, the baseline is: {error}"))
+    compared = _compared(before, after, fields or None)
+    differing = tuple(found for found in compared if found.differs)
+    basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
+    basis += _named([found.path for found in differing])
+    unknown = [found.path for found in compared if found.unknown]
+    if unknown:
+        basis += f"; neither side has{_named(unknown)[1:]}"
+    return Ok(_Measured(len(differing) / len(compared), basis, differing=differing))
+
+
+def _named(paths: Sequence[str]) -> str:
+    """Return the names of some fields as they follow a word, nothing for none."""
+    if not paths:
+        return ""
+    more = len(paths) - _NAMED
+    names = ", ".join(excerpt(path) for path in paths[:_NAMED])
+    return f": {names} and {more} more" if more > 0 else f": {names}"
+
+
+_ABSENT: Final = object()
+"""Stands for the value of a field that is not there."""
+
+_Part: TypeAlias = str | int
+_Path: TypeAlias = tuple[_Part, ...]
+
+_INDEX = re.compile(r"[0-9]{1,9}")
+_PARTS = re.compile(r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]+)")
+_PLAIN = re.compile(r"[^.\[\]']+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field on both sides; `_ABSENT` where there is none."""
+
+    path: str
+    baseline: Any
+    current: Any
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values are not the same as JSON; absent on both sides is the same."""
+        if self.baseline is _ABSENT or self.current is _ABSENT:
+            return self.baseline is not self.current
+        return not equal(self.baseline, self.current)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether neither side has it."""
+        return self.baseline is _ABSENT and self.current is _ABSENT
+
+
+def _compared(baseline: Any, current: Any, fields: Iterable[str] | None) -> list[_Field]:
+    """Return the fields to compare, or without `fields` all leaves of the baseline.
+
+    A leaf is a value that holds no others: also an empty object or array.
+    """
+    if fields is None:
+        paths = [(_written(path), path) for path in _leaves(baseline)]
+    else:
+        paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
+    return [
+        _Field(text, _value_at(baseline, path), _value_at(current, path)) for text, path in paths
+    ]
+
+
+def _parsed(text: str) -> _Path:
+    """Return the parts of a path; a text that is none is one name."""
+    parts: list[_Part] = []
+    end = 0
+    while end < len(text):
+        match = _PARTS.match(text, end)
+        if match is None or (end == 0 and text.startswith(".")):
+            return (text,)
+        index, quoted, plain = match.groups()
+        if index is not None:
+            parts.append(int(index))
+        else:
+            parts.append(quoted if quoted is not None else plain)
+        end = match.end()
+    return tuple(parts)
+
+
+def _written(path: _Path) -> str:
+    """Return a path as a user would write it; the whole value is `$`."""
+    text = "" if path else "$"
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"['{part}']"
+    return text
+
+
+def _leaves(value: Any) -> Iterator[_Path]:
+    pending: list[tuple[_Path, Any]] = [((), value)]
+    while pending:
+        path, value = pending.pop()
+        parts: Sequence[tuple[_Part, Any]] = ()
+        if isinstance(value, Mapping):
+            parts = list(value.items())
+        elif isinstance(value, list):
+            parts = list(enumerate(value))
+        if not parts:
+            yield path
+        pending.extend(((*path, part), child) for part, child in reversed(parts))
+
+
+def _value_at(value: Any, path: _Path) -> Any:
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(str(part), _ABSENT)
+        elif isinstance(value, list) and _INDEX.fullmatch(str(part)) and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return _ABSENT
+    return value

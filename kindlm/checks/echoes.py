@@ -18,7 +18,7 @@ from typing import Any
 
 from kindlm.transcript import Transcript
 
-__all__ = ["is_copy", "is_echo", "readings", "readings_of"]
+__all__ = ["is_copy", "readings", "texts_of"]
 
 _MAX_ESCAPED = 3
 """How many times JSON may be written as a string of JSON: a tool's answer in a log in a text."""
@@ -38,23 +38,26 @@ _MOST_MARKS = 30
 """More marks than this on one character are no text of any language (Unicode's UAX #15, 13.1)."""
 
 
-def is_echo(member: str, score: float, reasoning: str, given: Iterable[str]) -> bool:
-    """Tell whether one of the `readings` holds a JSON object with this score and reasoning.
+def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
+    """Tell whether one of the `readings` holds all of these members of a JSON object.
 
-    `member` is the name of the score in that object.
+    A float is found in any form of the number, whether it stands in quotes or not.
     """
-    wanted = f'"reasoning":"{_plain(reasoning)}"'
-    scores = re.compile(f'"{_plain(member)}":{_NUMBER}')
+    texts = [
+        f'"{_plain(name)}":{_written(value)}'
+        for name, value in members.items()
+        if not isinstance(value, float)
+    ]
+    numbers = [
+        (re.compile(f'"{_plain(name)}":{_NUMBER}'), value)
+        for name, value in members.items()
+        if isinstance(value, float)
+    ]
     return any(
-        wanted in plain and any(_is(score, found) for found in scores.findall(plain))
+        all(text in plain for text in texts)
+        and all(_holds(pattern, value, plain) for pattern, value in numbers)
         for plain in given
     )
-
-
-def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
-    """Tell whether one of the `readings` holds all of these members of a JSON object."""
-    wanted = [f'"{_plain(name)}":{_written(value)}' for name, value in members.items()]
-    return any(all(member in plain for member in wanted) for plain in given)
 
 
 def readings(texts: Iterable[str]) -> Sequence[str]:
@@ -66,12 +69,7 @@ def readings(texts: Iterable[str]) -> Sequence[str]:
     return tuple(dict.fromkeys(_plain(reading) for text in texts for reading in _readings(text)))
 
 
-def readings_of(transcript: Transcript) -> Sequence[str]:
-    """Return the `readings` of all that a judge gets to read of a transcript."""
-    return readings(_texts_of(transcript))
-
-
-def _texts_of(transcript: Transcript) -> Iterator[str]:
+def texts_of(transcript: Transcript) -> Iterator[str]:
     """Yield all that a judge gets to read of a transcript, JSON as text."""
     for turn in transcript.turns:
         yield turn.user
@@ -121,8 +119,12 @@ def _written(value: Any) -> str:
     return f'"{_plain(value)}"' if isinstance(value, str) else _plain(json.dumps(value))
 
 
-def _is(score: float, number: str) -> bool:
-    try:
-        return float(number) == score
-    except ValueError:
-        return False
+def _holds(pattern: re.Pattern[str], value: float, plain: str) -> bool:
+    """Tell whether a pattern finds a number in a text that is this one."""
+    for found in pattern.findall(plain):
+        try:
+            if float(found) == value:
+                return True
+        except ValueError:
+            continue
+    return False

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindlm.checks.evalview_rules import reasons
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed
 from kindlm.outcome import CheckResult, FailureCode, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
@@ -19,7 +19,7 @@ __all__ = ["evalview_verdict"]
 _MAX_LISTED = 3
 
 
-@check("evalview_verdict")
+@check("evalview_verdict", reads=Reads.EVERYTHING)
 async def evalview_verdict(
     expectation: Expectation, transcript: Transcript, context: CheckContext
 ) -> list[CheckResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kindlm.checks.call_wording import described, written_arguments
 from kindlm.checks.doubtful_calls import undecided_for_a_name
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.tool_names import normalised
 from kindlm.outcome import CheckResult, FailureCode
@@ -17,7 +17,7 @@ __all__ = ["forbidden_tool"]
 _MAX_LISTED = 5
 
 
-@check("forbidden_tool", about_tools=True)
+@check("forbidden_tool", about_tools=True, reads=Reads.NUMBERS_AND_NAMES)
 def forbidden_tool(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone.
 

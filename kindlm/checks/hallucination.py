@@ -2,159 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from kindlm.checks.claims import Claim, Findings, located
-from kindlm.checks.echoes import is_copy, readings_of
-from kindlm.checks.grounding import grounding_issues
-from kindlm.checks.judge_answers import bool_member, objects_member, text_member
-from kindlm.checks.judge_asking import ask_judge
-from kindlm.checks.judge_prompts import claims_question, verdicts_question
+from kindlm.checks.echoes import texts_of
+from kindlm.checks.judge_prompts import CLAIMS, VERDICTS, last_query, tool_call
+from kindlm.checks.judging import Judge, Own
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.errors import Err, KindlmError, Ok, Result
-from kindlm.model_answers import object_in
+from kindlm.errors import Err, Ok, Result
+from kindlm.model_answers import bool_member, objects_member, text_member
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
-from kindlm.transcript import Transcript
+from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
-__all__ = ["hallucination"]
+__all__ = ["Claim", "Findings", "Issue", "hallucination"]
 
 _ROUNDS = 2
 _MAX_LISTED = 5
 _MAX_ACTUAL = 50
-
-
-class _Verdict(NamedTuple):
-    number: int
-    supported: bool
-    reason: str
+_DECIMALS = 4
+_MOST = 0.99
+_WITHOUT_CLAIMS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """A conversation, and the `readings` of all that a judge gets to read of it."""
+class Claim:
+    """A claim of an answer. `supported` is None as long as nobody gave a verdict on it."""
 
-    transcript: Transcript
-    given: Sequence[str]
+    text: str
+    quote: str
+    supported: bool | None = None
+    reason: str | None = None
 
-    def refuse_copies(self, written: Sequence[dict[str, Any]]) -> None:
-        """Raise `ValueError` if a result of the judge stands in what it was given."""
-        if any(is_copy(members, self.given) for members in written):
-            raise ValueError("it repeated a result that stands in what it was given")
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """What shows without a judge that an answer has nothing to go by."""
+
+    message: str
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The claims of an answer with their verdicts, and what showed without a judge."""
+
+    claims: tuple[Claim, ...]
+    issues: tuple[Issue, ...] = ()
+
+    @property
+    def unsupported(self) -> tuple[Claim, ...]:
+        """The claims that nothing supports."""
+        return tuple(claim for claim in self.claims if claim.supported is False)
+
+    @property
+    def unverified(self) -> int:
+        """The number of claims without a verdict."""
+        return sum(claim.supported is None for claim in self.claims)
+
+    @property
+    def supported_share(self) -> float:
+        """The share of the claims that are supported, 1 of none."""
+        if not self.claims:
+            return 1.0
+        return round(sum(claim.supported is True for claim in self.claims) / len(self.claims), 6)
+
+    def confidence(self, more: int = 0) -> float:
+        """Return how sure it is that something is made up, if `more` claims are not supported.
+
+        It is 0.5 + 0.5 × bad ÷ all that was looked at, 0.99 at most; 0 if nothing is bad. Where
+        the answer claims nothing, issues alone give 0.7.
+        """
+        bad = len(self.unsupported) + len(self.issues) + more
+        if not bad:
+            return 0.0
+        if not self.claims:
+            return _WITHOUT_CLAIMS
+        looked_at = len(self.claims) + len(self.issues)
+        return min(round(0.5 + 0.5 * bad / looked_at, _DECIMALS), _MOST)
+
+    def outcome(self, threshold: float) -> Outcome:
+        """Return how a check comes out that fails from a confidence on.
+
+        It is inconclusive if that hangs on claims without a verdict.
+        """
+        now, at_worst = self.confidence(), self.confidence(self.unverified)
+        if now and now >= threshold:
+            return Outcome.FAILED
+        if self.unverified and at_worst >= threshold:
+            return Outcome.INCONCLUSIVE
+        return Outcome.PASSED
 
 
 @check("hallucination")
 async def hallucination(
     expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> list[CheckResult]:
+) -> CheckResult:
     """The confidence that the answer holds something made up is below `confidenceThreshold`.
 
     A judge lists the claims of the answer, and then says of each whether the tools' responses, the
     system text, the user or common knowledge support it. Together with what shows without a judge
-    that gives the confidence (`claims.Findings`). With `allow` it is reported, and passes. Where
+    that gives the confidence (`Findings`). With `allow` it is reported, and passes. Where
     the judge can't be asked or understood, or the outcome hangs on claims that it gave no verdict
     on, nobody knows. The score is the share of the claims that are supported.
 
     With `evidence: prefix` the answer is that of the last turn alone, and what it had to go by is
     the whole conversation up to it.
     """
-    of_last_turn = expectation.params.get("evidence") == "prefix"
-    issues = await context.aside(partial(grounding_issues, transcript, of_last_turn=of_last_turn))
-    case = _Case(transcript, await context.aside(partial(readings_of, transcript)))
-    claims = await _claims(case, context)
+    params = expectation.params
+    of_last_turn = params.get("evidence") == "prefix"
+    issues = await context.aside(
+        lambda: tuple(_grounding_issues(transcript, of_last_turn=of_last_turn))
+    )
+    judge = Judge(context, texts_of(transcript))
+    claims = await _claims(transcript, judge)
     if isinstance(claims, Ok):
-        claims = await _verified(claims.value, case, context)
+        claims = await _verified(claims.value, transcript, judge)
     if isinstance(claims, Err):
-        return [_unknown(expectation, claims.error)]
-    return [_result(expectation, transcript, Findings(claims.value, issues))]
-
-
-async def _claims(case: _Case, context: CheckContext) -> Result[tuple[Claim, ...]]:
-    """Ask which claims the answer makes; an answer without text makes none."""
-    transcript = case.transcript
-    if not transcript.text.strip():
-        return Ok(())
-
-    def read(text: str) -> tuple[Claim, ...]:
-        answer = object_in(text)
-        entries = objects_member(answer, "claims")
-        claims = [Claim(text_member(one, "claim"), text_member(one, "quote")) for one in entries]
-        written = [{"claim": one.text, "quote": one.quote} for one in claims]
-        # An empty list has no words of the judge's own, which only its remark has then.
-        remark = {"remark": text_member(answer, "remark")} if "remark" in answer else {}
-        case.refuse_copies(written or [{"claims": []} | remark])
-        return tuple(claims)
-
-    return await ask_judge(context, lambda token: claims_question(transcript, token=token), read)
-
-
-async def _verified(
-    claims: tuple[Claim, ...], case: _Case, context: CheckContext
-) -> Result[tuple[Claim, ...]]:
-    """Ask which claims are supported, and once more for those that were left out."""
-    verdicts: dict[int, _Verdict] = {}
-    for _ in range(_ROUNDS):
-        pending = [place for place in range(len(claims)) if place not in verdicts]
-        if not pending:
-            break
-        answer = await _verdicts([claims[place].text for place in pending], case, context)
-        if isinstance(answer, Err):
-            if not verdicts:
-                return answer
-            break
-        for verdict in answer.value:
-            if 0 < verdict.number <= len(pending):
-                verdicts[pending[verdict.number - 1]] = verdict
-    return Ok(
-        tuple(
-            replace(claim, supported=verdicts[place].supported, reason=verdicts[place].reason)
-            if place in verdicts
-            else claim
-            for place, claim in enumerate(claims)
-        )
-    )
-
-
-async def _verdicts(
-    claims: Sequence[str], case: _Case, context: CheckContext
-) -> Result[tuple[_Verdict, ...]]:
-    def read(text: str) -> tuple[_Verdict, ...]:
-        entries = objects_member(object_in(text), "verdicts")
-        verdicts = tuple(map(_verdict, entries))
-        if len({verdict.number for verdict in verdicts}) < len(verdicts):
-            raise ValueError("it gives two verdicts on one claim")
-        case.refuse_copies([verdict._asdict() for verdict in verdicts])
-        return verdicts
-
-    return await ask_judge(
-        context, lambda token: verdicts_question(claims, case.transcript, token=token), read
-    )
-
-
-def _verdict(entry: dict[str, Any]) -> _Verdict:
-    number = entry.get("number")
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError("its number is no number")  # noqa: TRY004 - a wrong answer
-    return _Verdict(number, bool_member(entry, "supported"), text_member(entry, "reason"))
-
-
-def _result(expectation: Expectation, transcript: Transcript, found: Findings) -> CheckResult:
-    threshold: float = expectation.params["confidenceThreshold"]
-    outcome, actual = found.outcome(threshold), _actual(found)
-    told = _told(found)
-    if outcome is Outcome.PASSED or expectation.params.get("allow"):
+        return undecided(expectation, FailureCode.JUDGE_EVAL_ERROR, claims.error.message)
+    found = Findings(claims.value, issues)
+    threshold: float = params["confidenceThreshold"]
+    outcome, told, actual = found.outcome(threshold), _told(found), _actual(found)
+    if outcome is Outcome.PASSED or params.get("allow"):
         if outcome is not Outcome.PASSED:
             told += " Hallucinations are allowed here."
         return passed(expectation, score=found.supported_share, actual=actual, message=told)
     if outcome is Outcome.INCONCLUSIVE:
-        code = FailureCode.JUDGE_EVAL_ERROR
-        return undecided(expectation, code, told, actual=actual)
+        return undecided(expectation, FailureCode.JUDGE_EVAL_ERROR, told, actual=actual)
+    signs = [issue.evidence for issue in found.issues if issue.evidence is not None]
     return failed(
         expectation,
         FailureCode.HALLUCINATION_DETECTED,
@@ -162,13 +143,86 @@ def _result(expectation: Expectation, transcript: Transcript, found: Findings) -
         expected={"confidenceBelow": threshold},
         actual=actual,
         score=found.supported_share,
-        evidence=_evidence(found, transcript.text),
+        evidence=[*_located(found, transcript.text), *signs],
     )
 
 
-def _evidence(found: Findings, output: str) -> list[Evidence]:
-    signs = [issue.evidence for issue in found.issues if issue.evidence is not None]
-    return [*located(found.unsupported, output), *signs]
+async def _claims(transcript: Transcript, judge: Judge) -> Result[tuple[Claim, ...]]:
+    """Ask which claims the answer makes; an answer without text makes none."""
+    if not transcript.text.strip():
+        return Ok(())
+
+    def read(answer: dict[str, Any], own: Own) -> tuple[Claim, ...]:
+        entries = objects_member(answer, "claims")
+        claims = [Claim(text_member(one, "claim"), text_member(one, "quote")) for one in entries]
+        # An empty list has no words of the judge's own, which only its remark has then.
+        remark = {"remark": text_member(answer, "remark")} if "remark" in answer else {}
+        if not claims:
+            own({"claims": []} | remark)
+        for claim in claims:
+            own({"claim": claim.text, "quote": claim.quote})
+        return tuple(claims)
+
+    return await judge.ask(
+        CLAIMS, lambda: {"query": last_query(transcript), "answer": transcript.text}, read
+    )
+
+
+async def _verified(
+    claims: tuple[Claim, ...], transcript: Transcript, judge: Judge
+) -> Result[tuple[Claim, ...]]:
+    """Ask which claims are supported, and once more for those that were left out."""
+    verified = list(claims)
+    for _ in range(_ROUNDS):
+        pending = [place for place, claim in enumerate(verified) if claim.supported is None]
+        if not pending:
+            break
+        about = partial(_evidence_for, [claims[place] for place in pending], transcript)
+        answer = await judge.ask(VERDICTS, about, _verdicts)
+        if isinstance(answer, Err):
+            if len(pending) == len(claims):
+                return answer
+            break
+        for number, (supported, reason) in answer.value.items():
+            if 0 < number <= len(pending):
+                place = pending[number - 1]
+                verified[place] = replace(claims[place], supported=supported, reason=reason)
+    return Ok(tuple(verified))
+
+
+def _evidence_for(claims: list[Claim], transcript: Transcript) -> dict[str, Any]:
+    return {
+        "claims": [{"number": n, "claim": claim.text} for n, claim in enumerate(claims, start=1)],
+        "system": transcript.system,
+        "userMessages": [turn.user for turn in transcript.turns],
+        "toolCalls": [tool_call(use) for use in transcript.tool_uses],
+    }
+
+
+def _verdicts(answer: dict[str, Any], own: Own) -> dict[int, tuple[bool, str]]:
+    """Read by the number of each claim whether it is supported, and why."""
+    verdicts: dict[int, tuple[bool, str]] = {}
+    entries = objects_member(answer, "verdicts")
+    for entry in entries:
+        number = entry.get("number")
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError("its number is no number")  # noqa: TRY004 - a wrong answer
+        verdicts[number] = bool_member(entry, "supported"), text_member(entry, "reason")
+    if len(verdicts) < len(entries):
+        raise ValueError("it gives two verdicts on one claim")
+    for number, (supported, reason) in verdicts.items():
+        own({"number": number, "supported": supported, "reason": reason})
+    return verdicts
+
+
+def _located(found: Findings, output: str) -> Iterator[Evidence]:
+    """Yield where unsupported claims stand in an output, as far as their words are in it."""
+    for claim in found.unsupported:
+        for words in (claim.quote.strip(), claim.text.strip()):
+            start = output.find(words) if words else -1
+            if start >= 0:
+                yield Evidence("output", start, start + len(words), "unsupported claim")
+                break
 
 
 def _told(found: Findings) -> str:
@@ -181,15 +235,15 @@ def _told(found: Findings) -> str:
     claims = count(len(found.claims), "claim")
     parts = [f"{len(found.unsupported)} of {claims} not supported"]
     if found.unverified:
-        parts.append(f"{len(found.unverified)} without a verdict")
-    parts.append(f"confidence {found.confidence:g}")
+        parts.append(f"{found.unverified} without a verdict")
+    parts.append(f"confidence {found.confidence():g}")
     told = ", ".join(parts)
     return f"{told}: {listed(bad[:_MAX_LISTED], len(bad))}." if bad else f"{told}."
 
 
 def _actual(found: Findings) -> dict[str, Any]:
     return {
-        "confidence": found.confidence,
+        "confidence": found.confidence(),
         "claims": [
             {
                 "claim": bounded(claim.text),
@@ -202,5 +256,48 @@ def _actual(found: Findings) -> dict[str, Any]:
     }
 
 
-def _unknown(expectation: Expectation, error: KindlmError) -> CheckResult:
-    return undecided(expectation, FailureCode.JUDGE_EVAL_ERROR, error.message)
+_LONG = 100
+_REFERS = re.compile(r"\b(?:based on|according to)\b", re.IGNORECASE)
+_ACKNOWLEDGES = re.compile(
+    r"\b(?:error|fail(?:s|ed|ure)?|unable|can(?:not|.t)|could(?: not|n.t)|unavailable|problem"
+    r"|unfortunately|timed out|did(?: not|n.t) work)\b",
+    re.IGNORECASE,
+)
+
+
+def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator[Issue]:
+    """Yield the signs, found without a judge, that an answer has nothing to go by.
+
+    A tool failed, no later call of it went well, and the answer does not say so. Or an answer of
+    more than 100 characters is "based on" something, or "according to" it, and no tool was called.
+
+    What is asked `of_last_turn` is about that turn: tools that failed before it are a matter of
+    the answers before, but they may have said what this one rests on.
+    """
+    text, uses = transcript.text, transcript.tool_uses
+    if text and not _ACKNOWLEDGES.search(text):
+        turns = len(transcript.turns)
+        first = len(transcript.prefix(turns - 1).tool_uses) if of_last_turn else 0
+        failing: dict[str, int] = {}
+        for index, use in enumerate(uses[first:], start=first):
+            if _has_failed(use):
+                failing.setdefault(use.call.name, index)
+            else:
+                failing.pop(use.call.name, None)
+        for tool, index in failing.items():
+            yield Issue(f"call {index}, {shown(tool)}, failed, and the answer does not say so")
+    if len(text) > _LONG and not uses and (found := _REFERS.search(text)):
+        where = Evidence("output", *found.span(), "no source")
+        yield Issue(f"the answer says {shown(found[0])}, and no tool was called", where)
+
+
+def _has_failed(use: ToolUse) -> bool:
+    """Tell whether a response says that the tool failed."""
+    response = use.response
+    if not isinstance(response, Mapping):
+        return False
+    return (
+        bool(response.get("error"))
+        or response.get("success") is False
+        or response.get("ok") is False
+    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from kindlm import strict_json
+from kindlm.model_answers import unfenced
 
 __all__ = ["ParsedJson", "parse_json"]
-
-_FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\1", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +25,6 @@ def parse_json(text: str) -> ParsedJson:
     Raises:
         ValueError: it is no JSON; says where.
     """
-    body, fenced = _unfenced(text)
-    return ParsedJson(strict_json.parse_json(body), fenced)
-
-
-def _unfenced(text: str) -> tuple[str, bool]:
-    stripped = text.strip()
-    fence = _FENCED.fullmatch(stripped) if stripped[:1] in {"`", "~"} else None
-    return (fence[2], True) if fence else (text, False)
+    inside = unfenced(text)
+    body = text if inside is None else inside
+    return ParsedJson(strict_json.parse_json(body), fenced=inside is not None)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from kindlm.checks.echoes import is_echo, readings_of
-from kindlm.checks.judge_answers import Judgement, parse_judgement
-from kindlm.checks.judge_prompts import judge_question, new_token
+from kindlm.checks.echoes import texts_of
+from kindlm.checks.judge_prompts import (
+    JUDGEMENT,
+    conversation,
+    default_rubric,
+    scaled_judgement,
+)
+from kindlm.checks.judging import Judge, Judgement, judgement
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.model_answers import why_unread
+from kindlm.errors import Ok, Result
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
@@ -23,14 +25,13 @@ from kindlm.wording import bounded, sentence, shown
 
 __all__ = ["judge"]
 
-_TRIES = 2
 _DECIMALS = 12
 
 
 @check("judge")
 async def judge(
     expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> list[CheckResult]:
+) -> CheckResult:
     """The judge's score is at least `minScore`; the judge never learns of it.
 
     Params: `criteria`; `minScore`; `model`, the id of the judging model; `rubric`; `passes`, how
@@ -40,132 +41,79 @@ async def judge(
     asked for once more, and is lost after that. The other passes decide only as long as they are
     more than half of all.
     """
-    number: int = expectation.params.get("passes") or 1
-    given = await context.aside(partial(readings_of, transcript))
-    passes = [await _pass(expectation, transcript, context, given) for _ in range(number)]
-    judgements = [one.value for one in passes if isinstance(one, Ok)]
-    if 2 * len(judgements) <= number:
-        return [_lost(expectation, passes)]
-    return [_scored(expectation, passes, judgements)]
+    params = expectation.params
+    number: int = params.get("passes") or 1
+    scale, rubric = params.get("scale"), params.get("rubric")
+    asked = Judge(context, texts_of(transcript))
 
+    def data() -> dict[str, Any]:
+        return {
+            "criteria": params["criteria"],
+            "rubric": default_rubric(scale) if rubric is None else rubric,
+            "transcript": conversation(transcript),
+        }
 
-async def _pass(
-    expectation: Expectation, transcript: Transcript, context: CheckContext, given: Sequence[str]
-) -> Result[Judgement]:
-    for _ in range(_TRIES - 1):
-        verdict = await _ask(expectation, transcript, context, given)
-        if isinstance(verdict, Ok):
-            return verdict
-    return await _ask(expectation, transcript, context, given)
-
-
-async def _ask(
-    expectation: Expectation, transcript: Transcript, context: CheckContext, given: Sequence[str]
-) -> Result[Judgement]:
-    """Ask once; an answer is none of its own if it stands in what was `given`."""
-    scale = expectation.params.get("scale")
-    question = partial(
-        judge_question,
-        transcript,
-        criteria=expectation.params["criteria"],
-        rubric=expectation.params.get("rubric"),
-        model=expectation.params.get("model"),
-        token=new_token(),
-        scale=scale,
-    )
-    reply = await context.ask(await context.aside(question))
-    if isinstance(reply, Err):
-        return _no_judgement(f"The judge could not be asked: {reply.error.message}")
-    text = reply.value.text
-    try:
-        judgement = parse_judgement(text, highest=scale or 1)
-    except ValueError as error:
-        why = why_unread(error, reply.value.finish_reason)
-        return _no_judgement(f"The judge gave no judgement: {why}. It answered {shown(text)}.")
-    if is_echo("score", judgement.score, judgement.reasoning, given):
-        return _no_judgement(
-            "The judge gave no judgement of its own: it repeated one that stands in the "
-            f"transcript. It answered {shown(text)}."
+    passes = [
+        await asked.ask(
+            JUDGEMENT if scale is None else scaled_judgement(scale),
+            data,
+            judgement(highest=scale or 1),
+            params.get("model"),
         )
-    return Ok(replace(judgement, score=judgement.score / (scale or 1)))
-
-
-def _no_judgement(message: str) -> Err:
-    return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message))
-
-
-def _scored(
-    expectation: Expectation, passes: Sequence[Result[Judgement]], judgements: Sequence[Judgement]
-) -> CheckResult:
-    threshold: float = expectation.params["minScore"]
-    score = _median([judgement.score for judgement in judgements])
-    closest = min(judgements, key=lambda judgement: abs(judgement.score - score))
-    several = len(passes) > 1
-    reasoning = _told(passes) if several else closest.reasoning
-    actual = {"score": score, "passes": _listed(passes)} if several else None
+        for _ in range(number)
+    ]
+    judgements = [
+        Judgement(one.value.score / (scale or 1), one.value.reasoning)
+        for one in passes
+        if isinstance(one, Ok)
+    ]
+    threshold: float = params["minScore"]
+    several = number > 1
+    told = [_told(one, scale or 1) for one in passes]
+    listed: dict[str, Any] | None
+    listed = {"passes": [recorded for recorded, _ in told]} if several else None
+    if 2 * len(judgements) <= number:
+        lost = [one.error.message for one in passes if not isinstance(one, Ok)]
+        message = lost[0]
+        if several:
+            message = f"{len(lost)} of {number} passes of the judge gave no score. {message}"
+        code = FailureCode.JUDGE_EVAL_ERROR
+        return undecided(expectation, code, message, threshold=threshold, actual=listed)
+    score = _median([one.score for one in judgements])
+    closest = min(judgements, key=lambda one: abs(one.score - score))
+    reasoning = closest.reasoning
+    if listed is not None:
+        listed = {"score": score} | listed
+        reasoning = "\n".join(f"Pass {n}: {text}" for n, (_, text) in enumerate(told, start=1))
     if score >= threshold:
         return passed(
-            expectation, score=score, threshold=threshold, actual=actual, reasoning=reasoning
+            expectation, score=score, threshold=threshold, actual=listed, reasoning=reasoning
         )
-    scale = expectation.params.get("scale")
-    whole = "" if scale is None else f" of {scale:g}"
-    scored = f"scored {score * (scale or 1):.10g}{whole}" + (
-        f", the median of {_scores(judgements)}" if several else ""
-    )
-    message = (
-        f"The judge {scored}, expected at least {threshold * (scale or 1):.10g}: "
-        f"{shown(closest.reasoning, 600)}"
-    )
+    scored = f"scored {score * (scale or 1):.10g}" + ("" if scale is None else f" of {scale:g}")
+    if several:
+        scored += f", the median of {', '.join(f'{one.score:g}' for one in judgements)}"
     return failed(
         expectation,
         FailureCode.JUDGE_BELOW_THRESHOLD,
-        message,
+        f"The judge {scored}, expected at least {threshold * (scale or 1):.10g}: "
+        f"{shown(closest.reasoning, 600)}",
         expected=threshold,
-        actual=actual or score,
+        actual=listed or score,
         score=score,
         threshold=threshold,
         reasoning=reasoning,
     )
 
 
-def _lost(expectation: Expectation, passes: Sequence[Result[Judgement]]) -> CheckResult:
-    errors = [one.error.message for one in passes if isinstance(one, Err)]
-    several = len(passes) > 1
-    message = errors[0]
-    if several:
-        message = f"{len(errors)} of {len(passes)} passes of the judge gave no score. {message}"
-    return undecided(
-        expectation,
-        FailureCode.JUDGE_EVAL_ERROR,
-        message,
-        threshold=expectation.params["minScore"],
-        actual={"passes": _listed(passes)} if several else None,
-    )
+def _told(one: Result[Judgement], scale: float) -> tuple[dict[str, Any], str]:
+    """Return a pass as it is recorded, and as it is shown."""
+    if not isinstance(one, Ok):
+        message = one.error.message
+        return {"score": None, "error": sentence(message)}, f"no score. {message}"
+    score, reasoning = one.value.score / scale, one.value.reasoning
+    return {"score": score, "reasoning": bounded(reasoning)}, f"{score:g}. {reasoning}"
 
 
 def _median(scores: Sequence[float]) -> float:
     median = statistics.median(scores)
     return median if median in scores else round(median, _DECIMALS)
-
-
-def _scores(judgements: Sequence[Judgement]) -> str:
-    return ", ".join(f"{judgement.score:g}" for judgement in judgements)
-
-
-def _listed(passes: Sequence[Result[Judgement]]) -> list[dict[str, Any]]:
-    return [
-        {"score": one.value.score, "reasoning": bounded(one.value.reasoning)}
-        if isinstance(one, Ok)
-        else {"score": None, "error": sentence(one.error.message)}
-        for one in passes
-    ]
-
-
-def _told(passes: Sequence[Result[Judgement]]) -> str:
-    """Return what each pass said, one after the other."""
-    return "\n".join(
-        f"Pass {number}: {one.value.score:g}. {one.value.reasoning}"
-        if isinstance(one, Ok)
-        else f"Pass {number}: no score. {one.error.message}"
-        for number, one in enumerate(passes, start=1)
-    )

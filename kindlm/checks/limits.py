@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult, FailureCode
@@ -16,7 +16,7 @@ __all__ = ["cost", "latency", "token_usage"]
 _DECIMALS = 12
 
 
-@check("latency")
+@check("latency", reads=Reads.NUMBERS_AND_NAMES)
 def latency(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The target's answers took at most `maxMs` milliseconds together.
 
@@ -36,7 +36,7 @@ def latency(expectation: Expectation, transcript: Transcript) -> list[CheckResul
     return [failed(expectation, code, message, expected=limit, actual=took, threshold=limit)]
 
 
-@check("cost")
+@check("cost", reads=Reads.NUMBERS_AND_NAMES)
 def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The target's answers cost at most `maxUsd` US dollars together; judges do not count.
 
@@ -58,7 +58,7 @@ def cost(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     return [failed(expectation, code, message, expected=limit, actual=spent, threshold=limit)]
 
 
-@check("token_usage")
+@check("token_usage", reads=Reads.NUMBERS_AND_NAMES)
 def token_usage(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The target's answers took at most `maxTokens` tokens together, in and out.
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from kindlm.checks.registry import check
+from kindlm.checks.call_wording import how_to_report
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.unreported_calls import how_to_report
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript
@@ -72,7 +72,7 @@ Each is of all answers together, and unknown as soon as one of them is.
 """
 
 
-@check("metric")
+@check("metric", reads=Reads.NUMBERS_AND_NAMES)
 def metric(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The metric `metric` is `value`, give or take `tolerance`.
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.patterns import PatternError
@@ -66,7 +66,7 @@ def _is_slow(expectation: Expectation, transcript: Transcript) -> bool:
     return False
 
 
-@check("pii", slow=_is_slow)
+@check("pii", slow=_is_slow, reads=Reads.EVERYTHING)
 def pii(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No pattern matches, case ignored and classes in ASCII, in what the target wrote.
 

@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import TypeAlias, cast
@@ -21,14 +22,24 @@ from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 
-__all__ = ["AskingCheck", "Check", "PureCheck", "Slow", "check", "collect", "discover"]
+__all__ = ["AskingCheck", "Check", "PureCheck", "Reads", "Slow", "check", "collect", "discover"]
 
-PureCheck: TypeAlias = Callable[[Expectation, Transcript], Sequence[CheckResult]]
-AskingCheck: TypeAlias = Callable[
-    [Expectation, Transcript, CheckContext], Awaitable[Sequence[CheckResult]]
-]
+Results: TypeAlias = CheckResult | Sequence[CheckResult]
+"""What a check returns: a result, or one for each thing that was asked for."""
+
+PureCheck: TypeAlias = Callable[[Expectation, Transcript], Results]
+AskingCheck: TypeAlias = Callable[[Expectation, Transcript, CheckContext], Awaitable[Results]]
 Slow: TypeAlias = Callable[[Expectation, Transcript], bool]
 """Tells whether a check can take long on a transcript; takes a few microseconds itself."""
+
+
+class Reads(Enum):
+    """What of a transcript a check goes by. Where a secret was taken out of it, nobody knows."""
+
+    NUMBERS_AND_NAMES = "numbers and names, in which there is no secret"
+    TEXT = "the final text"
+    CALLS = "the tool calls, their arguments and results"
+    EVERYTHING = "all texts and tool calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +55,15 @@ class Check:
     asking: AskingCheck | None = None
     slow: Slow | None = None
     about_tools: bool = False
+    reads: Reads | Callable[[Expectation], Reads] = Reads.TEXT
 
 
 def check(
-    kind: str, *, slow: Slow | None = None, about_tools: bool = False
+    kind: str,
+    *,
+    slow: Slow | None = None,
+    about_tools: bool = False,
+    reads: Reads | Callable[[Expectation], Reads] | None = None,
 ) -> Callable[[PureCheck | AskingCheck], Check]:
     """Make a function the check of all expectations of a kind.
 
@@ -57,12 +73,18 @@ def check(
             that it has to run beside the event loop. It is then called in another thread.
         about_tools: whether it demands something of the tool calls that were made. It is undecided
             instead of passed if nothing shows that the target reports its calls.
+        reads: what it goes by, if that depends on the expectation a function of it. A recorded
+            answer may lack a secret there: the check is then undecided. Without, it is the final
+            text. A check that asks a judge leaves it to the judge, who sees that something is not
+            there.
     """
 
     def decorate(function: PureCheck | AskingCheck) -> Check:
         if inspect.iscoroutinefunction(function):
-            return Check(kind, asking=function, about_tools=about_tools)
-        return Check(kind, pure=cast(PureCheck, function), slow=slow, about_tools=about_tools)
+            read = Reads.NUMBERS_AND_NAMES if reads is None else reads
+            return Check(kind, asking=function, about_tools=about_tools, reads=read)
+        pure, read = cast(PureCheck, function), Reads.TEXT if reads is None else reads
+        return Check(kind, pure=pure, slow=slow, about_tools=about_tools, reads=read)
 
     return decorate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,17 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from kindlm.checks.registry import Check, discover
+from kindlm.checks.call_wording import how_to_report
+from kindlm.checks.registry import Check, Reads, Results, discover
 from kindlm.checks.results import skipped, undecided
-from kindlm.checks.taken_out import undecided_for_a_secret
-from kindlm.checks.turn_evidence import in_conversation
-from kindlm.checks.unreported_calls import unless_unreported
 from kindlm.json_schema_keywords import Budget, one_budget
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
-from kindlm.transcript import Transcript
-from kindlm.wording import shown
+from kindlm.transcript import Transcript, calls_lack_a_secret, text_lacks_a_secret
+from kindlm.wording import excerpt, shown
 
 __all__ = ["CheckRunner"]
 
@@ -51,17 +50,18 @@ class CheckRunner:
         self, expectation: Expectation, transcript: Transcript, context: CheckContext
     ) -> Sequence[CheckResult]:
         """Return one result for each thing the expectation asks for, at least one."""
-        check = self._checks.get(expectation.kind)
-        if check is None:
-            return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
-        if expectation.turn is not None and expectation.turn > len(transcript.turns):
-            return [skipped(expectation, "The conversation did not come to this message.")]
+        decided = self.evaluate_now(expectation, transcript)
+        if decided is not None:
+            return decided
+        check = self._checks[expectation.kind]
+        seen = _seen(transcript, expectation)
         try:
-            seen = _seen(transcript, expectation)
-            lacking = undecided_for_a_secret(expectation, seen, asks=check.pure is None)
-            if lacking is not None:
-                return [lacking]
-            results = await self._results(check, expectation, seen, context)
+            if check.asking is not None:
+                context = replace(context, aside=self._aside)
+                results = await check.asking(expectation, seen, context)
+            else:
+                assert check.pure is not None
+                results = await self._aside(partial(check.pure, expectation, seen))
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             return [_crash(expectation, error)]
         return _placed(check, expectation, transcript, seen, results)
@@ -69,39 +69,24 @@ class CheckRunner:
     def evaluate_now(
         self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
     ) -> Sequence[CheckResult] | None:
-        """Return the results of a check that asks nobody, and takes no time unless it may."""
+        """Return the results if nobody has to be asked, and if it takes no time unless it may."""
         check = self._checks.get(expectation.kind)
         if check is None:
             return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
-        if check.pure is None:
-            return None
         if expectation.turn is not None and expectation.turn > len(transcript.turns):
             return [skipped(expectation, "The conversation did not come to this message.")]
         try:
             seen = _seen(transcript, expectation)
-            lacking = undecided_for_a_secret(expectation, seen, asks=False)
-            if lacking is not None:
-                return [lacking]
+            if _lacks_a_secret(check, expectation, seen):
+                return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, _TAKEN_OUT)]
+            if check.pure is None:
+                return None
             if not slow and check.slow is not None and check.slow(expectation, seen):
                 return None
             results = check.pure(expectation, seen)
         except Exception as error:  # noqa: BLE001 - as above
             return [_crash(expectation, error)]
         return _placed(check, expectation, transcript, seen, results)
-
-    async def _results(
-        self,
-        check: Check,
-        expectation: Expectation,
-        transcript: Transcript,
-        context: CheckContext,
-    ) -> Sequence[CheckResult]:
-        if check.pure is None:
-            assert check.asking is not None
-            return await check.asking(expectation, transcript, replace(context, aside=self._aside))
-        if check.slow is None or not check.slow(expectation, transcript):
-            return check.pure(expectation, transcript)
-        return await self._aside(partial(check.pure, expectation, transcript))
 
     async def _aside(self, compute: Callable[[], T]) -> T:
         """Run what can take long in the thread of checks; implements `ports.Aside`.
@@ -121,20 +106,6 @@ class CheckRunner:
             raise
 
 
-def _placed(
-    check: Check,
-    expectation: Expectation,
-    transcript: Transcript,
-    seen: Transcript,
-    results: Sequence[CheckResult],
-) -> list[CheckResult]:
-    """Return results as they count in the whole conversation; the check has `seen` some of it."""
-    if check.about_tools:
-        results = unless_unreported(expectation, seen, results)
-    placed = in_conversation(results, expectation, transcript)
-    return placed or [_crashed(expectation, "The check gave no result.")]
-
-
 def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
     """Return what an expectation looks at: all, all up to its turn, or that turn by itself."""
     if expectation.turn is None:
@@ -144,6 +115,90 @@ def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
         return seen
     # What an earlier answer shows of the agent holds for this one.
     return replace(seen, turns=seen.turns[-1:], reports_tools=seen.shows_tools)
+
+
+_TAKEN_OUT = (
+    "Here the record has [redacted] in the place of a secret: nobody knows what this would have"
+    " found. Run the test again: kindlm test."
+)
+
+
+def _lacks_a_secret(check: Check, expectation: Expectation, seen: Transcript) -> bool:
+    """Tell whether a secret was taken out of the record where a check looks.
+
+    To go by the mark that stands in its place would turn verdicts round: an answer that gave a key
+    away would look as if it had not.
+    """
+    reads = check.reads if isinstance(check.reads, Reads) else check.reads(expectation)
+    match reads:
+        case Reads.NUMBERS_AND_NAMES:
+            return False
+        case Reads.CALLS:
+            return any(map(calls_lack_a_secret, seen.steps))
+        case Reads.EVERYTHING:
+            return any(text_lacks_a_secret(one) or calls_lack_a_secret(one) for one in seen.steps)
+        case Reads.TEXT:
+            return any(map(text_lacks_a_secret, [*seen.steps][-1:]))
+
+
+def _placed(
+    check: Check,
+    expectation: Expectation,
+    transcript: Transcript,
+    seen: Transcript,
+    results: Results,
+) -> list[CheckResult]:
+    """Return results as they count in the whole conversation; the check has `seen` some of it."""
+    found = [results] if isinstance(results, CheckResult) else list(results)
+    if not found:
+        return [_crashed(expectation, "The check gave no result.")]
+    if check.about_tools and not seen.shows_tools:
+        found = [_unreported(expectation, result, how_to_report(seen)) for result in found]
+    if expectation.turn is None:
+        return found
+    before = len(transcript.prefix(expectation.turn - 1).tool_uses) if expectation.alone else 0
+    place = partial(_in_conversation, expectation.turn, transcript, before)
+    return [replace(result, evidence=tuple(map(place, result.evidence))) for result in found]
+
+
+_NO_SIGN = "Nothing shows that the agent reports its tool calls"
+
+
+def _unreported(expectation: Expectation, result: CheckResult, how: str) -> CheckResult:
+    """Return the result of a check about tool calls where nothing shows that they are reported.
+
+    A pass is undecided then. A failure stands: a call that is demanded was not seen, whatever the
+    reason.
+    """
+    if result.outcome is Outcome.FAILED:
+        return replace(result, message=f"{result.message} {_NO_SIGN}. {how}.")
+    if result.outcome is not Outcome.PASSED:
+        return result
+    message = f"{_NO_SIGN}, so it may have made calls that kindlm cannot see. {how}."
+    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
+
+
+_TOOL = re.compile(r"tool\[(\d+)\](.*)", re.DOTALL)
+
+
+def _in_conversation(
+    turn: int, transcript: Transcript, before: int, evidence: Evidence
+) -> Evidence:
+    """Return a place in what a check of a turn has seen as one of the whole conversation.
+
+    Its output is no final text, unless the turn is the last one. Where it has seen the turn alone,
+    it counted tool calls without those `before`.
+    """
+    if evidence.source == "output":
+        if turn == len(transcript.turns):
+            return evidence
+        text = transcript.turns[turn - 1].text
+        found = evidence.excerpt or excerpt(text[evidence.start : evidence.end])
+        return replace(evidence, source=f"turn[{turn}].output", excerpt=found)
+    tool = _TOOL.fullmatch(evidence.source)
+    if tool is None:
+        return evidence
+    return replace(evidence, source=f"tool[{int(tool[1]) + before}]{tool[2]}")
 
 
 def _crash(expectation: Expectation, error: Exception) -> CheckResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
@@ -20,7 +20,7 @@ _CODES = {
 }
 
 
-@check("tool_strict", about_tools=True)
+@check("tool_strict", about_tools=True, reads=Reads.CALLS)
 def tool_strict(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call had a problem; the code is that of the first one.
 

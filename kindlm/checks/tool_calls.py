@@ -10,7 +10,7 @@ from typing import Any
 from kindlm.checks.call_counts import CallCount
 from kindlm.checks.call_wording import arguments_match, described, differences, written_arguments
 from kindlm.checks.doubtful_calls import doubtful_calls, undecided_for_a_name
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.tool_names import spelling_hint
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
@@ -66,7 +66,15 @@ def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
     return expectation.params.get("argsSchema") is not None
 
 
-@check("tool_called", slow=_has_schema, about_tools=True)
+def _reads(expectation: Expectation) -> Reads:
+    """Return that the name alone decides where nothing is said of arguments and results."""
+    asks = ("argsMatch", "argsSchema", "responseContains")
+    if all(expectation.params.get(name) is None for name in asks):
+        return Reads.NUMBERS_AND_NAMES
+    return Reads.CALLS
+
+
+@check("tool_called", slow=_has_schema, about_tools=True, reads=_reads)
 def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """Some call of `tool` satisfies all other parts together.
 
@@ -107,7 +115,7 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     return [_missing(expectation, params["tool"], uses)]
 
 
-@check("tool_not_called", about_tools=True)
+@check("tool_not_called", about_tools=True, reads=_reads)
 def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """No call of `tool`; with `argsMatch`, none whose arguments match it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
@@ -12,7 +12,7 @@ from kindlm.wording import bounded, shown
 __all__ = ["tool_category"]
 
 
-@check("tool_category", about_tools=True)
+@check("tool_category", about_tools=True, reads=Reads.NUMBERS_AND_NAMES)
 def tool_category(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """Some tool of a category was called.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.suite import Expectation
@@ -41,7 +41,7 @@ class SequenceProgress:
     missing: str | None = None
 
 
-@check("tool_sequence", about_tools=True)
+@check("tool_sequence", about_tools=True, reads=Reads.NUMBERS_AND_NAMES)
 def tool_sequence(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The tools were called in a sequence; the score is how much of it was.
 

@@ -11,7 +11,7 @@ from kindlm.alignment import Assignment, Bounds, in_any_order, in_sequence
 from kindlm.checks.call_counts import CallCount
 from kindlm.checks.call_wording import arguments_match, written_arguments
 from kindlm.checks.doubtful_calls import undecided_for_a_name
-from kindlm.checks.registry import check
+from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed
 from kindlm.checks.trajectory_diff import Difference, Entry, Trajectory, found_differences
 from kindlm.outcome import CheckResult, FailureCode
@@ -53,7 +53,7 @@ _RULES = {
 }
 
 
-@check("trajectory", about_tools=True)
+@check("trajectory", about_tools=True, reads=Reads.CALLS)
 def trajectory(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
     """The calls of all tools agree with a list of expected ones.
 

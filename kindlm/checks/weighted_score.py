@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from kindlm.checks.echoes import is_echo, readings_of
-from kindlm.checks.judge_answers import Judgement, parse_judgement
-from kindlm.checks.judge_asking import ask_judge
-from kindlm.checks.judge_prompts import quality_question
+from kindlm.checks.echoes import texts_of
+from kindlm.checks.judge_prompts import QUALITY, tool_call
+from kindlm.checks.judging import Judge, Judgement, judgement
 from kindlm.checks.output_facts import accuracy_of, output_facts, progress_of
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
@@ -34,6 +33,8 @@ from kindlm.wording import bounded, shown
 __all__ = ["weighted_score"]
 
 _HIGHEST = 100
+_HINTS = 5
+"""How many of the texts that an output must contain the judge gets to know."""
 _DECIMALS = 6
 
 
@@ -114,18 +115,17 @@ async def _judge_turn(
     params: Mapping[str, Any], transcript: Transcript, context: CheckContext
 ) -> Result[Judgement]:
     """Return what the judge says of the last turn."""
-    given = await context.aside(partial(readings_of, transcript))
-
-    def read(text: str) -> Judgement:
-        judgement = parse_judgement(text, highest=_HIGHEST)
-        if is_echo("score", judgement.score, judgement.reasoning, given):
-            raise ValueError("it repeated a grade that stands in what it was to grade")
-        return judgement
-
     turn = transcript.turns[-1]
     query, mentions = params.get("query") or turn.user, params.get("contains") or ()
-    return await ask_judge(
-        context, lambda token: quality_question(query, turn, mentions, token=token), read
+    return await Judge(context, texts_of(transcript)).ask(
+        QUALITY,
+        lambda: {
+            "query": query,
+            "toolCalls": [tool_call(use) for step in turn.steps for use in step.tool_uses],
+            "answer": turn.text,
+            "mentions": list(mentions[:_HINTS]),
+        },
+        judgement(highest=_HIGHEST),
     )
 
 

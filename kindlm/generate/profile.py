@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kindlm.checks.judge_answers import objects_member, text_member, texts_member
 from kindlm.generate.texts import is_name, one_line
 from kindlm.generate.tool_names import names_tool
-from kindlm.model_answers import object_in
+from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 
 __all__ = ["AgentProfile", "Exchange", "KnownTool", "Sources", "plain_profile", "read_profile"]
 

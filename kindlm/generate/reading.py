@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.judge_answers import objects_member, text_member, texts_member
 from kindlm.generate.categories import TOOL_USE
 from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
 from kindlm.generate.texts import one_line, spoken
-from kindlm.model_answers import object_in
+from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.wording import shown
 
 __all__ = ["ReadPlan", "read_plan"]

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scripted_judge import Judge
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.drift_methods import cosine_similarity
-from kindlm.checks.judge_prompts import drift_question, new_token
+from kindlm.checks.drift import cosine_similarity
+from kindlm.checks.judge_prompts import DRIFT
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.fencing import new_token
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import Ask, CheckContext, Embed, Embedding, Purpose
 from kindlm.suite import Expectation
@@ -188,7 +189,7 @@ class TestJudge:
 
     @given(hostile_text, hostile_text)
     def test_the_question_holds_both_texts_as_they_are(self, baseline: str, current: str) -> None:
-        question = drift_question(baseline, current, token="0a1b2c3d")
+        question = DRIFT.question({"baseline": baseline, "current": current}, "0a1b2c3d")
 
         opening, body, closing = question.user.splitlines()
         assert (opening, closing) == ("<<<KINDLM-DATA-0a1b2c3d", "KINDLM-DATA-0a1b2c3d>>>")
@@ -196,7 +197,9 @@ class TestJudge:
         assert data == {"baseline": joined(baseline), "current": joined(current)}
 
     def test_the_boundary_is_random_and_can_be_taken_out(self) -> None:
-        questions = [drift_question("a", "b", token=new_token()) for _ in range(2)]
+        questions = [
+            DRIFT.question({"baseline": "a", "current": "b"}, new_token()) for _ in range(2)
+        ]
 
         assert questions[0].user != questions[1].user
         plain = {question.user.replace(question.boundary, "") for question in questions}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.claims import Claim, Findings, Issue
+from kindlm.checks.hallucination import Claim, Findings, Issue
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
@@ -243,7 +243,7 @@ class TestConfidence:
         """What is decided is decided whatever the missing verdicts would be."""
         issues = (Issue("i"),) * signs
         found = Findings(tuple(given_claims), issues)
-        assert 0 <= found.confidence <= 0.99
+        assert 0 <= found.confidence() <= 0.99
         outcome = found.outcome(threshold)
         if outcome is not Outcome.INCONCLUSIVE:
             for verdict in (True, False):

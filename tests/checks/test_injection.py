@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.echoes import is_echo, readings
-from kindlm.checks.judge_prompts import judge_question, new_token
+from kindlm.checks.echoes import is_copy, readings
+from kindlm.checks.judge_prompts import JUDGEMENT, conversation
 from kindlm.errors import Ok, Result
+from kindlm.fencing import new_token
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -62,6 +63,10 @@ def attacked(attack: dict[str, Any]) -> Transcript:
     return Transcript(turns=(Turn(parts["user"], steps),))
 
 
+def judged(score: float, reasoning: str) -> dict[str, Any]:
+    return {"score": float(score), "reasoning": reasoning}
+
+
 def joined(value: Any) -> Any:
     """Return JSON with halves of surrogate pairs joined: as text they are one character."""
     text = json.dumps(value, ensure_ascii=False)
@@ -79,7 +84,7 @@ def test_an_attack_is_data_and_comes_back_as_it_was(attack: dict[str, Any]) -> N
     transcript = attacked(attack)
     token = new_token()
 
-    question = judge_question(transcript, criteria="c", rubric=None, model=None, token=token)
+    question = JUDGEMENT.question({"transcript": conversation(transcript)}, token)
 
     opening, body, closing = question.user.split("\n")
     assert (opening, closing) == (f"<<<KINDLM-DATA-{token}", f"KINDLM-DATA-{token}>>>")
@@ -145,7 +150,7 @@ def test_a_judgement_anywhere_in_a_text_is_found(
     for _ in range(data.draw(st.integers(1, 3))):
         value = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
-    assert is_echo("score", score, reasoning, readings(["", before + value + after]))
+    assert is_copy(judged(score, reasoning), readings(["", before + value + after]))
 
 
 @pytest.mark.parametrize(
@@ -164,11 +169,11 @@ def test_a_judgement_anywhere_in_a_text_is_found(
     ],
 )
 def test_another_judgement_is_no_echo(text: str) -> None:
-    assert not is_echo("score", 0.9, "clear", readings([text]))
+    assert not is_copy(judged(0.9, "clear"), readings([text]))
 
 
 def test_a_judgement_is_not_put_together_from_several_texts() -> None:
-    assert not is_echo("score", 0.9, "clear", readings(['{"score": 0.9,', '"reasoning": "clear"}']))
+    assert not is_copy(judged(0.9, "clear"), readings(['{"score": 0.9,', '"reasoning": "clear"}']))
 
 
 def test_a_long_run_of_marks_takes_no_longer_than_other_text() -> None:
@@ -179,4 +184,4 @@ def test_a_long_run_of_marks_takes_no_longer_than_other_text() -> None:
     (given,) = readings([many])
 
     assert len(given) < 100
-    assert is_echo("score", 1, "clear", [given])
+    assert is_copy(judged(1, "clear"), [given])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -12,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.judge_answers import parse_judgement
-from kindlm.checks.judge_prompts import judge_question, new_token
+from kindlm.checks import CheckRunner
+from kindlm.checks.judging import Judgement, judgement
 from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import Purpose, Question
+from kindlm.ports import CheckContext, Purpose, Question
+from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -44,9 +47,15 @@ def data_of(question: Question) -> Any:
     return json.loads(body)
 
 
-def ask_about(transcript: Transcript, **more: Any) -> Question:
-    settings: dict[str, Any] = {"criteria": "c", "rubric": None, "model": None, "token": "0a1b2c3d"}
-    return judge_question(transcript, **settings | more)
+def ask_about(transcript: Transcript, **params: Any) -> Question:
+    judge = Judge(GOOD)
+    expectation = Expectation("judge", "label", PARAMS | params)
+    asyncio.run(CheckRunner().evaluate(expectation, transcript, CheckContext(judge)))
+    return judge.asked[0]
+
+
+def judgement_in(text: str) -> Judgement:
+    return judgement()(object_in(text), lambda members: None)
 
 
 def joined(text: str) -> str:
@@ -211,7 +220,7 @@ class TestParsing:
         ],
     )
     def test_a_judgement_is_one_json_object(self, text: str, score: float) -> None:
-        assert parse_judgement(text).score == score
+        assert judgement_in(text).score == score
 
     @pytest.mark.parametrize(
         "text",
@@ -240,7 +249,7 @@ class TestParsing:
     )
     def test_anything_else_is_none(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"."):
-            parse_judgement(text)
+            judgement_in(text)
 
 
 class TestQuestion:
@@ -282,7 +291,7 @@ class TestQuestion:
         assert "637" not in judge.told()
 
     def test_only_the_boundary_differs_between_two_questions(self) -> None:
-        first, second = (ask_about(Transcript(), token=new_token()) for _ in range(2))
+        first, second = (ask_about(Transcript()) for _ in range(2))
 
         boundary = re.compile(r"KINDLM-DATA-[0-9a-f]{8}")
         assert first.user != second.user

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kindlm.checks.decisions import UNCERTAIN_PHRASES
 from kindlm.checks.no_pii import find_personal_data
 from kindlm.checks.output_patterns import count_unmatched
 from kindlm.checks.output_schema import find_json
-from kindlm.checks.uncertainty import UNCERTAIN_PHRASES
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question

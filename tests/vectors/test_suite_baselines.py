@@ -12,7 +12,7 @@ import pytest
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.drift_methods import cosine_similarity
+from kindlm.checks.drift import cosine_similarity
 from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.baselines import output_of

@@ -14,9 +14,10 @@ import pytest
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.judge_answers import parse_judgement
+from kindlm.checks.judging import judgement
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
+from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.personal_data import DEFAULT_PATTERNS
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -412,7 +413,7 @@ def for_each_pass(replies: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def is_judgement(reply: dict[str, str]) -> bool:
     try:
-        parse_judgement(reply.get("text", ""))
+        judgement()(object_in(reply.get("text", "")), lambda members: None)
     except ValueError:
         return False
     return True
