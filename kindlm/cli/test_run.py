@@ -43,10 +43,9 @@ from kindlm.cli.test_run_problems import (
     writes_lost,
 )
 from kindlm.config import Diagnostic
-from kindlm.engine.cutting_off import leaving_nothing
 from kindlm.engine.finishing import Finished
 from kindlm.engine.log import FieldLog
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.guard import guard
 from kindlm.history.lost_writes import lost_writes

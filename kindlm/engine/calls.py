@@ -12,10 +12,8 @@ from functools import partial
 from typing import TypeAlias
 
 from kindlm.engine.clients import Clients
-from kindlm.engine.deadline import Deadline
 from kindlm.engine.log import FieldLog
 from kindlm.engine.pace import Queue, Turns
-from kindlm.engine.permits import Permit
 from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
@@ -26,6 +24,7 @@ from kindlm.engine.recording import (
     tool_call_data,
 )
 from kindlm.engine.retry import call_with_retries
+from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.ports import (

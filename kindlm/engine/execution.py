@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from kindlm.engine.agent_conversation import AgentConversation
 from kindlm.engine.agent_tools import AgentTools
-from kindlm.engine.budget import Budget
 from kindlm.engine.calls import CallCounter, Caller, Means
 from kindlm.engine.clients import Clients
 from kindlm.engine.conversation import (
@@ -25,12 +24,10 @@ from kindlm.engine.conversation import (
     ToolRecorder,
     first_messages,
 )
-from kindlm.engine.deadline import Deadline
 from kindlm.engine.file_words import in_words_of
 from kindlm.engine.finishing import Finished, crashed, finished_event, skip_execution, too_slow
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.pace import Callee, Paces, Reservation, Turns
-from kindlm.engine.permits import Permits
 from kindlm.engine.recording import (
     assertion_event,
     execution_facts,
@@ -39,6 +36,7 @@ from kindlm.engine.recording import (
     tools_text,
 )
 from kindlm.engine.scripted_trial import HeldVoice, NoVoice, ScriptedTrial, Voice
+from kindlm.engine.stop import Budget, Deadline, Permits
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.events import ExecutionStarted
 from kindlm.guard import guard

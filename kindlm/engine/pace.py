@@ -38,7 +38,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kindlm.engine.deadline import Deadline
+from kindlm.engine.stop import Deadline
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock, ModelReply, Quota
 from kindlm.suite import AgentTarget, ProviderSettings

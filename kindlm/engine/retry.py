@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import TypeVar
 
-from kindlm.engine.deadline import Deadline
 from kindlm.engine.pace import MAX_RETRY_AFTER_S, Queue
-from kindlm.engine.permits import Permit
+from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Clock
 

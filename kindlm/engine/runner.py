@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, run_execution
 from kindlm.engine.finishing import Finished, skip_execution
 from kindlm.engine.pace import Callee, Pace, PaceChange, Paces, Reservation
-from kindlm.engine.permits import Permits
 from kindlm.engine.pool import run_pool
 from kindlm.engine.recording import paced_event
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan, PlannedSuite
 from kindlm.ports import (

@@ -16,8 +16,8 @@ from typing import Protocol, Self
 
 from kindlm.engine.calls import Caller
 from kindlm.engine.conversation import Conversation
-from kindlm.engine.cutting_off import cut_off
 from kindlm.engine.recording import assertion_event
+from kindlm.engine.stop import cut_off
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, FailureCode, Outcome

@@ -1,17 +1,50 @@
-"""Asking a run to stop: gently, with a grace period, or at once."""
+"""What ends a run or an execution early: a person, money, time.
+
+- `Stop` asks a whole run to end: gently, with a grace period, or at once.
+- `Budget` counts what is spent against the limits of the suites and of the run.
+- `Permit` ends one execution where going on is of no use: at its next call once a limit of costs is
+  passed or its provider is closed, and while it waits for a turn or a retry once the run stops.
+  It has not finished then: what it paid for is recorded, and a resumed run runs it again.
+- `Deadline` is the time of one execution, which stands still while it waits because of others.
+- `cut_off` ends code of the user that resists its cancellation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-__all__ = ["Stop"]
+from kindlm.money import exceeds
+from kindlm.ports import Clock
+from kindlm.transcript import Cost
+
+__all__ = [
+    "Budget",
+    "Deadline",
+    "Permit",
+    "Permits",
+    "Stop",
+    "SystemClock",
+    "cut_off",
+    "leaving_nothing",
+]
+
+T = TypeVar("T")
+
+_GRACE_S = 2.0
+"""How long what is cut off may take to close what it has opened."""
 
 
 class Stop:
     """Asks a run to stop: nothing new starts, and what is in flight gets a grace period.
 
-    `reason` says why, for the record and the user; `aborted` tells that a limit of the run (its
+    `reason` says why, for the record and the user. `aborted` says that a limit of the run (its
     money, its time) was the reason, rather than a person.
     """
 
@@ -73,3 +106,238 @@ class Stop:
         await self._requested.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._at_once.wait(), self._grace_s)
+
+
+class Budget:
+    """Counts what is spent, judges included, as far as prices are known.
+
+    Once a limit is passed, no further call is to be made. Those in flight are answered, so that no
+    more is spent beyond the limit than they cost.
+
+    Args:
+        suites: The `costMaxUsd` of suites that have one, in USD by ordinal.
+        most_usd: The limit for the whole run, if there is one.
+        spent: What earlier sessions of the run spent, in USD by ordinal.
+        passed: Called with each answered call by which a suite, or the run, has spent too much.
+        unpriced: Called once for each model whose calls no limit can count.
+    """
+
+    def __init__(
+        self,
+        suites: Mapping[int, float],
+        most_usd: float | None = None,
+        spent: Mapping[int, float] | None = None,
+        *,
+        passed: Callable[[], None] = lambda: None,
+        unpriced: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._limits = suites
+        self._most_usd = most_usd
+        self._spent = dict(spent or {})
+        self._passed = passed
+        self._unpriced = unpriced
+        self._reported: set[str] = set()
+        self.total_usd = sum(self._spent.values())
+
+    def spend(self, ordinal: int, model: str, cost: Cost) -> None:
+        """Count what a call of a suite cost."""
+        if cost.usd is None:
+            is_limited = self._most_usd is not None or ordinal in self._limits
+            if is_limited and model not in self._reported:
+                self._reported.add(model)
+                self._unpriced(model)
+            return
+        self._spent[ordinal] = self._spent.get(ordinal, 0.0) + cost.usd
+        self.total_usd += cost.usd
+        if self.is_spent(ordinal):
+            self._passed()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the run has spent more than it may."""
+        return self._most_usd is not None and exceeds(self.total_usd, self._most_usd)
+
+    def limit_exceeded(self, ordinal: int) -> float | None:
+        """Return the limit of a suite that has spent more than that, else None."""
+        limit = self._limits.get(ordinal)
+        if limit is None or not exceeds(self._spent.get(ordinal, 0.0), limit):
+            return None
+        return limit
+
+    def is_spent(self, ordinal: int) -> bool:
+        """Return whether a suite, or the run, has spent more than it may."""
+        return self.is_used_up or self.limit_exceeded(ordinal) is not None
+
+
+class Permits:
+    """The permits of all executions of a run.
+
+    Args:
+        is_spent: Whether the suite at a position, or the run, has spent more than it may.
+        is_stopping: Whether what is in flight has been asked to end.
+    """
+
+    def __init__(
+        self,
+        is_spent: Callable[[int], bool] = lambda _ordinal: False,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.is_spent = is_spent
+        self.is_stopping = is_stopping
+        self.waiting: set[Permit] = set()
+
+    def issue(self, ordinal: int) -> Permit:
+        """Return the permit of one execution of the suite at a position, for the current task."""
+        return Permit(self, ordinal)
+
+    def review(self) -> None:
+        """Cut off who waits in vain: a limit was passed, or a stop came."""
+        for permit in list(self.waiting):
+            permit.review()
+
+
+class Permit:
+    """Lets the task that it was made in go on with an execution, or cancels it."""
+
+    def __init__(self, permits: Permits, ordinal: int) -> None:
+        self._permits = permits
+        self._ordinal = ordinal
+        self._task = asyncio.current_task()
+        self._waits = 0
+        self._is_cut_off = False
+
+    async def to_call(self, *, is_answered: bool = True) -> None:
+        """Return if one more call may be made; otherwise the execution is cut off.
+
+        `is_answered` says whether the callee takes calls.
+        """
+        if self._is_cut_off or not is_answered or self._permits.is_spent(self._ordinal):
+            self._cut_off()
+            await asyncio.get_running_loop().create_future()  # until the cancellation arrives
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Cut the execution off meanwhile if what it waits for is of no use any more."""
+        self._waits += 1
+        self._permits.waiting.add(self)
+        # Later, since many turns are there at once: nobody has waited then.
+        asyncio.get_running_loop().call_soon(self.review)
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits:
+                self._permits.waiting.discard(self)
+
+    def review(self) -> None:
+        """Cut the execution off if it waits in vain."""
+        permits = self._permits
+        if self._waits and (permits.is_stopping() or permits.is_spent(self._ordinal)):
+            self._cut_off()
+
+    def takes_back(self) -> bool:
+        """Return whether the task was cancelled by this alone; if so, it goes on."""
+        return self._is_cut_off and self._task is not None and self._task.uncancel() == 0
+
+    def _cut_off(self) -> None:
+        if not self._is_cut_off and self._task is not None:
+            self._is_cut_off = True
+            self._task.cancel()
+
+
+class Deadline:
+    """Ends the task that enters it with `TimeoutError` when `seconds` of its own time are over.
+
+    What an execution waits for because of other executions is not its own time: a provider that
+    allows few calls a minute must not make the executions at the end of the queue fail.
+    """
+
+    def __init__(self, seconds: float, clock: Clock) -> None:
+        self._clock = clock
+        self._ends = clock.monotonic() + seconds
+        self._timeout = asyncio.timeout(seconds)
+        self._pauses = 0
+        self._left = seconds
+
+    def leaves(self, seconds: float) -> bool:
+        """Return whether more than `seconds` are left."""
+        if self._pauses:
+            return seconds < self._left
+        return self._clock.monotonic() + seconds < self._ends
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the time stand still until nobody pauses it any more."""
+        if self._timeout.expired():
+            yield  # the end is on its way to the task already
+            return
+        if self._pauses == 0:
+            self._left = self._ends - self._clock.monotonic()
+            self._timeout.reschedule(None)
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._ends = self._clock.monotonic() + self._left
+                self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+
+    async def __aenter__(self) -> Self:
+        """Let the time count."""
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop counting; raise `TimeoutError` if the time was over."""
+        await self._timeout.__aexit__(kind, error, trace)
+
+
+class SystemClock:
+    """The clock of the machine; implements `ports.Clock`."""
+
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(asyncio.sleep)
+
+
+async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended; those that take longer are left behind."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, unending = await asyncio.wait(left, timeout=_GRACE_S)
+    if not unending:
+        return
+    for task in unending:
+        # The event loop would wait for it, for ever, before it closes.
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented for such a use
+    name = "kindlm-unending"
+    threading.Thread(target=_hold, args=(unending,), name=name, daemon=True).start()
+
+
+def _hold(_unending: Iterable[asyncio.Task[Any]]) -> None:
+    """Hold tasks until the process is gone.
+
+    Python closes a coroutine that nobody holds any more: it raises in there, and waits. What
+    catches that, too, and tries again, would never end, as nothing can be awaited there.
+    """
+    threading.Event().wait()
+
+
+async def leaving_nothing(work: Awaitable[T]) -> T:
+    """Return what the whole work of an event loop gives, and end the tasks that it left behind.
+
+    Functions of tests may start some and not wait for them.
+    """
+    try:
+        return await work
+    finally:
+        this = asyncio.current_task()
+        await cut_off(task for task in asyncio.all_tasks() if task is not this)

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kindlm.config import Diagnostic
-from kindlm.engine.cutting_off import leaving_nothing
 from kindlm.engine.finishing import Finished
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status

@@ -21,11 +21,10 @@ from kindlm.agents.python_processes import PythonProcesses
 from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
-from kindlm.engine.clock import SystemClock
 from kindlm.engine.finishing import end_lost
 from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import RunAborted, RunExtended, RunInterrupted
 from kindlm.guard import guard

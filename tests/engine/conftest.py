@@ -11,14 +11,12 @@ from typing import Any, Self
 import pytest
 
 from kindlm.checks import CheckRunner
-from kindlm.engine.budget import Budget
 from kindlm.engine.clients import Clients
 from kindlm.engine.execution import Doers, run_execution
 from kindlm.engine.finishing import Finished
 from kindlm.engine.pace import Pace, Paces
-from kindlm.engine.permits import Permits
 from kindlm.engine.runner import Limits, Ports, run_plan
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plan import Earlier, make_plan
 from kindlm.ports import (

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.engine.budget import Budget
+from kindlm.engine.stop import Budget
 from kindlm.transcript import Cost, CostSource
 
 USD = st.integers(0, 50).map(lambda cents: cents / 100)

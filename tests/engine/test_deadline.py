@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from virtual_time import LoopClock, run_at_once
 
-from kindlm.engine.deadline import Deadline
 from kindlm.engine.pace import Pace, Paces, Turns
+from kindlm.engine.stop import Deadline
 from kindlm.suite import ProviderSettings
 
 PROVIDER = ProviderSettings("p", "scripted")

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from virtual_time import LoopClock, run_at_once
 
-from kindlm.engine.clock import SystemClock
 from kindlm.engine.pace import Pace, PaceChange, Turn
+from kindlm.engine.stop import SystemClock
 from kindlm.ports import Quota
 from kindlm.testing.limits import Allowance, Limit, SlidingWindow, TokenBucket
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.engine.clock import SystemClock
 from kindlm.engine.pace import Callee, Pace, Paces, Reservation
 from kindlm.engine.pool import run_pool
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Stop, SystemClock
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Command, ModelTarget, Prompt, ProviderSettings, Suite
 from kindlm_store import WriteFailedError

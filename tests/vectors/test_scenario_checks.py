@@ -16,8 +16,8 @@ from vector_cases import known, unknown
 
 from kindlm import Persona, Reply, Trial, scenario
 from kindlm.checks import CheckRunner
-from kindlm.engine.clock import SystemClock
 from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
+from kindlm.engine.stop import SystemClock
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome

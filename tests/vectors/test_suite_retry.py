@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from vector_cases import unknown
 
-from kindlm.engine.deadline import Deadline
 from kindlm.engine.pace import Pace, Paces, Turns
-from kindlm.engine.permits import Permits
 from kindlm.engine.retry import call_with_retries, retry_delay
+from kindlm.engine.stop import Deadline, Permits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 Vector = dict[str, Any]
