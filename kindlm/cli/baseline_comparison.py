@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from kindlm.cli.baseline_comparison_json import JudgedTest, SuiteComparison, comparison_json
+from kindlm.cli.baseline_comparison_json import ComparedTest, SuiteComparison, comparison_json
 from kindlm.cli.baselines import named_run, suites_of
 from kindlm.cli.console import fail, note, show, wants_color, warn
 from kindlm.cli.history import existing_history, open_history, or_fail
@@ -23,18 +23,11 @@ from kindlm.history.baselines import (
     active_baseline,
     labelled_baseline,
     no_baseline,
+    output_of,
 )
-from kindlm.history.comparison import (
-    Change,
-    Identity,
-    TestComparison,
-    TestResult,
-    compare_tests,
-    results_of,
-)
+from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.diff.values import QualifiedName, TestDiff
-from kindlm.history.evidence import Strength
+from kindlm.history.evidence import Change, Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.parts import check_name, check_text
@@ -49,7 +42,7 @@ from kindlm.reports.page import Page, Part
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["compare_with_baseline"]
+__all__ = ["compare_with_baseline", "compared_tests"]
 
 _SIGNS: dict[Change, Part] = {
     Change.REGRESSED: ("✗", "red"),
@@ -127,19 +120,10 @@ class _Comparer:
         if problem is not None:
             return SuiteComparison(suite, baseline, problem)
         diff = self._diff(baseline.run)
-        judged = {test.key: test for test in diff.tests if test.compared}
-        attempts = diff.counted_attempts
-        after = results_of(self._db, self._run, suite, attempts)
-        for test in sorted(diff.unread(project, suite)):
-            after.setdefault(Identity(*test), TestResult(None))
-        tests = compare_tests(results_of(self._db, diff.before, suite, attempts), after)
         return SuiteComparison(
             suite,
             baseline,
-            tests=tuple(
-                _judged(diff, test, judged.get(QualifiedName(project, suite, *test.test)))
-                for test in tests
-            ),
+            tests=tuple(compared_tests(self._db, diff, project, suite)),
             run_regressed=diff.evidence.run_regressed,
             not_comparable=not_comparable_text(diff),
             attempts=diff.attempts,
@@ -158,11 +142,44 @@ class _Comparer:
         return labelled_baseline(self._db, project, suite, self._label)
 
 
-def _judged(diff: RunDiff, test: TestComparison, judged: TestDiff | None) -> JudgedTest:
-    if judged is None or not judged.evidence.dropped_checks:
-        return JudgedTest(test, judged)
-    checks = diff.details(judged).checks
-    return JudgedTest(test, judged, tuple(each for each in checks if each.evidence is not None))
+def compared_tests(
+    db: sqlite3.Connection, diff: RunDiff, project: str, suite: str
+) -> Iterator[ComparedTest]:
+    """Yield the tests of a suite, in the order of the run, and then what was removed.
+
+    A test that was not tested before either cannot be missed. Of one whose file could not be
+    loaded, nobody knows whether it is still defined: it was not run.
+    """
+    tests = [test for test in diff.tests if (test.key.project, test.key.suite) == (project, suite)]
+    unread = diff.unread(project, suite)
+    for test in tests:
+        if test.after is None:
+            continue
+        change = test.change
+        if not test.after.counts.tested:
+            change = Change.NOT_RUN
+        elif not test.compared:
+            change = Change.ADDED
+        dropped = diff.details(test).checks if test.evidence.dropped_checks else ()
+        checks = tuple(check for check in dropped if check.evidence is not None)
+        output_changed = False
+        if test.compared:
+            before, after = (
+                output_of(db, run, *test.key[1:]) for run in (diff.before.id, diff.after.id)
+            )
+            output_changed = before != after
+        yield ComparedTest(test, change, test.after, checks, output_changed)
+    gone = [test for test in tests if test.after is None]
+    for test in sorted(gone, key=lambda test: (test.key.name, test.key.target)):
+        if (test.key.name, test.key.target) in unread:
+            yield ComparedTest(test, Change.NOT_RUN, SideFigures())
+    for test in gone:
+        if (
+            (test.key.name, test.key.target) not in unread
+            and test.before
+            and test.before.counts.tested
+        ):
+            yield ComparedTest(test, Change.REMOVED, None)
 
 
 def _options_of_diff(database: Path | None) -> DiffOptions:
@@ -194,41 +211,40 @@ def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
         page.line(("The run as a whole passes less often, for certain.", "red"), indent=2)
 
 
-def _write(test: JudgedTest, page: Page) -> None:
-    figures = test.figures
+def _write(test: ComparedTest, page: Page) -> None:
     remarks = "".join(f", {remark}" for remark in _remarks(test))
     status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
     suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
     page.line(
         ("?", "yellow") if suspected else _SIGNS[test.change],
-        f" {one_line(figures.test.name)} · {one_line(figures.test.target)}",
-        f"  {status}: {_figures(figures)}{remarks}",
+        f" {one_line(test.diff.key.name)} · {one_line(test.diff.key.target)}",
+        f"  {status}: {_figures(test)}{remarks}",
         indent=2,
         hang=2,
     )
 
 
-def _figures(test: TestComparison) -> str:
+def _figures(test: ComparedTest) -> str:
     before, after = _figure(test.before), _figure(test.after)
     return before if before == after else f"{before} → {after}"
 
 
-def _figure(result: TestResult | None) -> str:
-    if result is None:
+def _figure(side: SideFigures | None) -> str:
+    if side is None:
         return "not defined"
-    if result.pass_rate is None:
+    if side.counts.pass_rate is None:
         return "not run"
-    return f"{result.status} {percent(result.pass_rate)} of {result.repeats}"
+    return f"{side.status} {percent(side.counts.pass_rate)} of {side.counts.tested}"
 
 
-def _remarks(test: JudgedTest) -> Iterator[str]:
+def _remarks(test: ComparedTest) -> Iterator[str]:
     for check in test.checks:
         yield f"check {check_name(check)} {check_text(check)}"
-    if test.figures.new_failure_codes:
-        yield f"new: {', '.join(test.figures.new_failure_codes)}"
-    if test.figures.output_changed:
+    if test.new_failure_codes:
+        yield f"new: {', '.join(test.new_failure_codes)}"
+    if test.output_changed:
         yield "the output is another one"
-    for turn in test.judged.behaviour.turns if test.judged else ():
+    for turn in test.diff.behaviour.turns:
         yield f"the answer of turn {turn} is another one"
 
 

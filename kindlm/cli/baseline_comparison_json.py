@@ -9,40 +9,53 @@ from typing import Any
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.comparison import Change, TestComparison, TestResult
-from kindlm.history.diff.values import CheckChange, TestDiff
-from kindlm.history.evidence import Strength
+from kindlm.history.diff.checks import CheckChange
+from kindlm.history.diff.figures import SideFigures
+from kindlm.history.diff.values import TestDiff
+from kindlm.history.evidence import Change, Strength
 from kindlm.reports.diff.json import check_evidence
 from kindlm.reports.printed_json import printed_json
 
-__all__ = ["JudgedTest", "SuiteComparison", "comparison_json"]
+__all__ = ["ComparedTest", "SuiteComparison", "comparison_json"]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedTest:
-    """A test beside its baseline, and what `kindlm diff` makes of it where it ran in both.
+class ComparedTest:
+    """A test beside its baseline; `diff` is what `kindlm diff` of the two runs says of it.
 
-    `checks` are those that pass less often.
+    `change` differs from the diff where a side was not run: what the baseline has no result of is
+    added. `checks` are those that pass less often. `output_changed`: another text stands for the
+    test. A side is None where the test is not defined.
     """
 
-    figures: TestComparison
-    judged: TestDiff | None = None
+    diff: TestDiff
+    change: Change
+    after: SideFigures | None
     checks: tuple[CheckChange, ...] = ()
+    output_changed: bool = False
 
     @property
-    def change(self) -> Change:
-        """What became of it."""
-        return self.judged.change if self.judged else self.figures.change
+    def before(self) -> SideFigures | None:
+        """The test in the baseline."""
+        return self.diff.before
 
     @property
     def strength(self) -> Strength | None:
-        """How good the evidence for that is; None where there is nothing to doubt."""
-        return self.judged.strength if self.judged else None
+        """How good the evidence for the change is; None where there is nothing to doubt."""
+        return self.diff.strength if self.diff.compared else None
 
     @property
     def fails(self) -> bool:
-        """Whether this is what a comparison looks out for."""
-        return self.judged.fails if self.judged else self.figures.fails
+        """Whether this makes the comparison fail."""
+        return self.diff.fails if self.diff.compared else self.change is Change.REMOVED
+
+    @property
+    def new_failure_codes(self) -> list[str]:
+        """Reasons to fail that the test did not have in the baseline."""
+        if self.after is None:
+            return []
+        known = self.before.failure_codes if self.before else frozenset()
+        return sorted(self.after.failure_codes - known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ class SuiteComparison:
     suite: str
     baseline: Baseline | None
     problem: KindlmError | None = None
-    tests: tuple[JudgedTest, ...] = ()
+    tests: tuple[ComparedTest, ...] = ()
     run_regressed: bool = False
     attempts: Attempts | None = None
     not_comparable: str | None = None
@@ -108,19 +121,18 @@ def _suite(compared: SuiteComparison) -> dict[str, Any]:
     }
 
 
-def _test(test: JudgedTest) -> dict[str, Any]:
-    figures = test.figures
+def _test(test: ComparedTest) -> dict[str, Any]:
     return {
-        "name": figures.test.name,
-        "target": figures.test.target,
+        "name": test.diff.key.name,
+        "target": test.diff.key.target,
         "change": test.change,
         "strength": test.strength,
         "fails": test.fails,
-        "before": _result(figures.before),
-        "after": _result(figures.after),
-        "newFailureCodes": figures.new_failure_codes,
-        "outputChanged": figures.output_changed,
-        "turnsChanged": list(test.judged.behaviour.turns) if test.judged else [],
+        "before": _side(test.before),
+        "after": _side(test.after),
+        "newFailureCodes": test.new_failure_codes,
+        "outputChanged": test.output_changed,
+        "turnsChanged": list(test.diff.behaviour.turns),
         "droppedChecks": [
             {"kind": check.kind, "label": check.label, **check_evidence(check.evidence)}
             for check in test.checks
@@ -129,13 +141,13 @@ def _test(test: JudgedTest) -> dict[str, Any]:
     }
 
 
-def _result(result: TestResult | None) -> dict[str, Any] | None:
+def _side(side: SideFigures | None) -> dict[str, Any] | None:
     """Return how a test did; None where it is not defined."""
-    if result is None:
+    if side is None:
         return None
     return {
-        "passRate": result.pass_rate,
-        "executions": result.repeats,
-        "status": result.status,
-        "failureCodes": sorted(result.failure_codes),
+        "passRate": side.counts.pass_rate,
+        "executions": side.counts.tested,
+        "status": side.status,
+        "failureCodes": sorted(side.failure_codes),
     }

@@ -21,7 +21,6 @@ from kindlm.history.baselines import (
     list_baselines,
     no_baseline,
 )
-from kindlm.history.comparison import results_of
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.evidence import power_of_baseline
 from kindlm.history.run_view import RunView
@@ -36,6 +35,8 @@ from kindlm_store import EventLog, NewEvent
 __all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]
 
 _REPORT_LIMIT = 256 * 1024 * 1024
+
+_DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
 
 
 def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
@@ -199,15 +200,16 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
     for suite in view.suites:
         if suite.name not in suites:
             continue
-        results = results_of(db, view, suite.name).values()
-        untested = sum(result.pass_rate is None for result in results)
+        tests = list(view.tests(suite.id))
+        defined = db.execute(_DEFINED, (suite.id,)).fetchone()[0]
+        untested = defined - sum(test.counts.tested > 0 for test in tests)
         if untested:
             warn(
-                f"{suite.name}: {untested} of its {len(results)} tests did not run in it, and have"
+                f"{suite.name}: {untested} of its {defined} tests did not run in it, and have"
                 f" no baseline{_why_untested(view)}",
                 _instead(view),
             )
-        bad = sum(result.status in (Status.FAILED, Status.ERRORED) for result in results)
+        bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
         if bad:
             warn(
                 f"{suite.name}: {bad} of its tests did not pass in it. What they said is what"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from kindlm.history.comparison import Change
 from kindlm.history.diff.added import AddedRepeats
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence import (
     MOST_ADDED,
+    Change,
     CheckKey,
     Strength,
     TestEvidence,

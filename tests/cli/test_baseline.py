@@ -391,6 +391,54 @@ class TestCompare:
         assert outcome.code == 0
         assert "1 unchanged, 1 not run" in outcome.out
 
+    def test_what_was_not_tested_before_is_added_or_not_missed(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        writer = history.run("run1")
+        planned = [make.planned("greets"), make.planned("waves", selected=False)]
+        writer.suite(tests=[*planned, make.planned("nods", selected=False)])
+        writer.execution(assertions=(make.passed(),))
+        writer.finish()
+        record(history, make, "run2", tests=("waves", "greets")).finish()
+        baseline("set", "run1")
+
+        outcome = baseline("compare", "--format", "json")
+
+        assert outcome.code == 0
+        (suite,) = json.loads(outcome.out)["suites"]
+        assert [(test["name"], test["change"]) for test in suite["tests"]] == [
+            ("waves", "added"),
+            ("greets", "unchanged"),
+        ]
+
+    def test_codes_are_those_of_all_repeats_and_the_text_is_the_first_that_passed(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        for run, texts in (("run1", ("a", "b", "c")), ("run2", ("x", "b", "y"))):
+            writer = history.run(run)
+            writer.suite(tests=[make.planned(repeat=4), make.planned("late")])
+            failed = (make.failed(code="PII_DETECTED"),)
+            for repeat, checks in enumerate([failed, (make.passed(),), (make.passed(),)], 1):
+                writer.execution(repeat=repeat, output=texts[repeat - 1], assertions=checks)
+            error = ("PROVIDER_TIMEOUT", 203, "late", None)
+            writer.execution(repeat=4, output=None, error=error)
+            writer.execution("late", output=None, error=error)
+            writer.finish()
+        baseline("set", "run1")
+
+        (suite,) = json.loads(baseline("compare", "--format", "json").out)["suites"]
+
+        greets, late = suite["tests"]
+        assert greets["before"] == {
+            "passRate": 0.5,
+            "executions": 4,
+            "status": "failed",
+            "failureCodes": ["PII_DETECTED", "PROVIDER_TIMEOUT"],
+        }
+        assert (greets["outputChanged"], greets["newFailureCodes"]) == (False, [])
+        assert late["before"]["status"] == "errored"
+        assert late["outputChanged"] is False
+
     def test_a_named_run_with_a_named_baseline(
         self, baseline: Any, history: Any, make: Any
     ) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from kindlm.history.comparison import Change
 from kindlm.history.evidence import (
     MOST_ADDED,
+    Change,
     FailOn,
     RunEvidence,
     Side,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recorded_history import History
 
-from kindlm.history.comparison import results_of
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.metrics import suite_metrics
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -45,6 +45,6 @@ def test_they_are_in_the_report_of_all_there_is(advised: RunView, write: Any) ->
 def test_gates_and_comparisons_do_not_count_them(advised: RunView, history: History) -> None:
     (suite,) = advised.suites
     assert suite_metrics(history.reader(), suite.id).pii_failures == 0
-    results = results_of(history.reader(), advised, suite.name)
-    assert "PII_DETECTED" not in repr(results)
-    assert "CONTAINS_FAILED" in repr(results)
+    (test,) = RunDiff(history.reader(), advised, advised, DiffOptions()).tests
+    assert test.before is not None
+    assert test.before.failure_codes == {"CONTAINS_FAILED"}

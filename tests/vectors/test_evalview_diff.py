@@ -9,11 +9,10 @@ from compared_statuses import compare_statuses
 from recorded_history import History, Make
 from vector_cases import Departure, known, unknown
 
-from kindlm.history.comparison import Change
 from kindlm.history.diff.calls import Call, CallChange, CallEdit, compare_arguments, diff_calls
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence import FailOn
+from kindlm.history.evidence import Change, FailOn
 
 Vector = dict[str, Any]
 

@@ -16,10 +16,10 @@ from vector_cases import unknown
 
 from kindlm.cli.app import run
 from kindlm.errors import Err, Ok
-from kindlm.history.comparison import Change
+from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.diff.values import SideFigures, TestDiff
-from kindlm.history.evidence import FailOn
+from kindlm.history.diff.values import TestDiff
+from kindlm.history.evidence import Change, FailOn
 from kindlm.history.run_names import find_pair
 from kindlm.history.runs import find_run
 from kindlm.outcome import Status

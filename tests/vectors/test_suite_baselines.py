@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,18 +14,13 @@ from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
 from kindlm.checks.drift import cosine_similarity
+from kindlm.cli.baseline_comparison import compared_tests
+from kindlm.cli.baseline_comparison_json import ComparedTest
 from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.baselines import output_of
-from kindlm.history.comparison import (
-    Change,
-    Identity,
-    TestComparison,
-    TestResult,
-    compare_tests,
-    results_of,
-)
-from kindlm.history.run_view import RunView
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.evidence import Change
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, Embed, Embedding, ModelReply, Question
 from kindlm.suite import Expectation
@@ -162,27 +158,45 @@ def test_drift(vector: Vector) -> None:
         assert fields == set(expected["mismatched"])
 
 
-def results(case: dict[str, Any]) -> dict[Identity, TestResult]:
-    return {
-        Identity(*key.rsplit("::", 1)): TestResult(
-            test["passRate"],
-            test["runCount"],
-            failure_codes=frozenset(test["failureCodes"]),
-            output=test["outputText"],
-        )
-        for key, test in case.items()
-    }
+def moved_by_little(case: Vector) -> list[str]:
+    """Return the tests whose pass rates differ by 0.001 at most."""
+    old, new = case["input"]["baseline"], case["input"]["current"]
+    changes = {name: new[name]["passRate"] - old[name]["passRate"] for name in old if name in new}
+    return [name for name, change in changes.items() if 0 < abs(change) < 0.001 + 1e-9]
 
 
-def name(test: TestComparison) -> str:
-    return "::".join(test.test)
+def every_change_counts(case: Vector) -> Vector:
+    old, new = case["input"]["baseline"], case["input"]["current"]
+    expected = dict(case["expected"])
+    names = moved_by_little(case)
+    expected["unchanged"] = [one for one in expected["unchanged"] if one["testName"] not in names]
+    for name in names:
+        fell = new[name]["passRate"] < old[name]["passRate"]
+        kind = "regressions" if fell else "improvements"
+        expected[kind] = [*expected[kind], {"testName": name, "newFailureCodes": []}]
+    return expected
 
 
-@pytest.mark.vectors("suite.jsonl", "baseline", ignores=("suite",), beside=("version", "file"))
+COMPARED: Final = (
+    Departure(
+        "every change of a pass rate counts; the evidence says how sure it is",
+        lambda case: case["input"]["op"] == "compare" and bool(moved_by_little(case)),
+        every_change_counts,
+    ),
+)
+
+
+@pytest.mark.vectors(
+    "suite.jsonl",
+    "baseline",
+    departures=COMPARED,
+    ignores=("suite",),
+    beside=("version", "file"),
+)
 def test_baselines(vector: Vector, history: Any, make: Any, tmp_path: Path) -> None:
     operation = vector["input"]["op"]
     if operation == "compare":
-        check_comparison(vector)
+        check_comparison(vector, history, make)
     elif operation == "build":
         check_recorded(vector, history, make)
     elif operation == "read":
@@ -193,22 +207,49 @@ def test_baselines(vector: Vector, history: Any, make: Any, tmp_path: Path) -> N
         unknown(f"op {operation}")
 
 
-def check_comparison(vector: Vector) -> None:
-    compared = compare_tests(*(results(vector["input"][key]) for key in ("baseline", "current")))
+def check_comparison(vector: Vector, history: Any, make: Any) -> None:
+    given = vector["input"]
+    for run, tests in (("before", given["baseline"]), ("after", given["current"])):
+        record_rates(history, make, run, tests)
+    db = history.reader()
+    diff = compare_runs(db, "before", "after", DiffOptions())
+    compared = list(compared_tests(db, diff, "shop", "s"))
 
-    def of(*changes: Change) -> dict[str, TestComparison]:
-        return {name(test): test for test in compared if test.change in changes}
+    def of(*changes: Change) -> dict[str, ComparedTest]:
+        return {
+            f"{test.diff.key.name}::{test.diff.key.target}": test
+            for test in compared
+            if test.change in changes
+        }
 
     expected = vector["expected"]
     assert of(Change.REGRESSED).keys() == {test["testName"] for test in expected["regressions"]}
     for test in expected["regressions"]:
         found = of(Change.REGRESSED)[test["testName"]]
         assert found.new_failure_codes == sorted(test["newFailureCodes"])
-        assert found.fails
     assert of(Change.IMPROVED).keys() == {test["testName"] for test in expected["improvements"]}
     assert of(Change.UNCHANGED).keys() == {test["testName"] for test in expected["unchanged"]}
     assert of(Change.ADDED).keys() == set(expected["newTests"])
     assert of(Change.REMOVED).keys() == set(expected["removedTests"])
+
+
+def record_rates(history: Any, make: Any, run: str, tests: dict[str, Any]) -> None:
+    """Record a run whose tests pass at these rates, with as many repeats as that takes."""
+    writer = history.run(run)
+    rates = {key: Fraction(test["passRate"]).limit_denominator(1000) for key, test in tests.items()}
+    names = {key: key.rsplit("::", 1) for key in tests}
+    writer.suite(
+        "s",
+        tests=[make.planned(*names[key], repeat=rate.denominator) for key, rate in rates.items()],
+    )
+    for key, rate in rates.items():
+        codes = tests[key]["failureCodes"]
+        assert not codes or rate < 1, "what always passes has no code"
+        failed = tuple(make.failed(code=code, label=code) for code in codes) or (make.failed(),)
+        for repeat in range(1, rate.denominator + 1):
+            checks = (make.passed(),) if repeat <= rate.numerator else failed
+            writer.execution(*names[key], repeat=repeat, assertions=checks)
+    writer.finish()
 
 
 def check_imported(vector: Vector, folder: Path) -> None:
@@ -248,8 +289,8 @@ def check_recorded(vector: Vector, history: Any, make: Any) -> None:
     db = history.reader()
 
     expected = vector["expected"]["results"]
-    results = results_of(db, RunView(db, "run1"), "s")
-    assert {"::".join(key) for key in results} == expected.keys()
+    found = compare_runs(db, "run1", "run1", DiffOptions()).tests
+    assert {f"{test.key.name}::{test.key.target}" for test in found} == expected.keys()
     for key, test in expected.items():
         output = output_of(db, "run1", "s", *key.rsplit("::", 1))
         assert (output or "") == test["outputText"]

@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kindlm.history.diff.samples import CallRef, Sample, read_checks
 
-__all__ = ["Arguments", "BehaviourChange", "Usual", "compare_behaviour", "usual"]
+__all__ = ["Arguments", "BehaviourChange", "compare_behaviour", "usual"]
 
 Arguments: TypeAlias = Callable[[bytes], Any]
 """Returns the arguments of a call, a JSON value, by the digest of their text."""
@@ -28,14 +28,6 @@ Arguments: TypeAlias = Callable[[bytes], Any]
 _ABSENT = object()
 
 T = TypeVar("T", bound=Hashable)
-
-
-class Usual(NamedTuple):
-    """The execution that stands for a test, and how many of its repeats behave as it does."""
-
-    sample: Sample
-    alike: int
-    of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +54,18 @@ class BehaviourChange:
         return self.tools or self.arguments or self.failures
 
 
-def usual(samples: Sequence[Sample]) -> Usual | None:
-    """Return the execution that does what most do, the first of them; None if there is none.
+def usual(samples: Sequence[Sample]) -> tuple[Sample | None, int]:
+    """Return the execution that stands for a test, and how many of its repeats behave as it does.
 
-    Of those that call the same tools and fail the same checks, it is one with the most common
-    arguments, and of these with the most common text.
+    It is the first of those that do what most do: of those that call the same tools and fail the
+    same checks, it is one with the most common arguments, and of these with the most common text.
     """
     if len(samples) < 2:
-        return Usual(samples[0], 1, 1) if samples else None
+        return (samples[0], 1) if samples else (None, 0)
     alike = _most_common(samples, lambda sample: (_tools(sample), sample.failures))
     same_calls = _most_common(alike, lambda sample: sample.calls)
     chosen = _most_common(same_calls, lambda sample: sample.output)[0]
-    return Usual(chosen, len(alike), len(samples))
+    return chosen, len(alike)
 
 
 def compare_behaviour(

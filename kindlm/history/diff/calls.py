@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.alignment import Bounds, in_sequence
 from kindlm.matching import Reason, equal, mismatches
 
-__all__ = ["Argument", "Call", "CallChange", "CallEdit", "compare_arguments", "diff_calls"]
+__all__ = ["Call", "CallChange", "CallEdit", "ChangedValue", "compare_arguments", "diff_calls"]
 
 _MOST_COMPARED = 300
 """Of longer sequences, so many calls are compared: the work grows with their product."""
@@ -49,9 +49,8 @@ class CallEdit(StrEnum):
     MOVED = "moved"
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A place in the arguments, such as `items[0].price`, where they differ.
+class ChangedValue(NamedTuple):
+    """A place, such as `items[0].price` of a call's arguments, and what is there on both sides.
 
     `was_there` and `is_there` tell a value that is null from one that is not there.
     """
@@ -76,7 +75,7 @@ class CallChange:
     before: int | None
     after: int | None
     made: Any
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[ChangedValue, ...] = ()
     turns: tuple[int | None, int | None] = (None, None)
 
 
@@ -97,17 +96,17 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     return tuple(_with_moves(changes, old, new))
 
 
-def compare_arguments(before: Any, after: Any) -> tuple[Argument, ...]:
+def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
     """Return where two JSON values differ, key by key: first what changed or went, then new keys.
 
     Arrays of different lengths are one difference.
     """
     changed = [
-        Argument(m.path, m.expected, m.actual, is_there=m.reason is not Reason.MISSING)
+        ChangedValue(m.path, m.expected, m.actual, is_there=m.reason is not Reason.MISSING)
         for m in mismatches(before, after)
     ]
     added = [
-        Argument(m.path, None, m.expected, was_there=False)
+        ChangedValue(m.path, None, m.expected, was_there=False)
         for m in mismatches(after, before)
         if m.reason is Reason.MISSING
     ]

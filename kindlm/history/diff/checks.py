@@ -1,21 +1,28 @@
-"""How the checks of one test came out over its repeats, before and after."""
+"""The checks of one test over its repeats, before and after."""
 
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.samples import SCORED
-from kindlm.history.diff.values import CheckChange, TestDiff
+from kindlm.history.diff.samples import SCORED, PlannedSamples, Sample, read_checks
+from kindlm.history.diff.values import TestDiff
+from kindlm.history.evidence import CheckEvidence, CheckKey, CheckPair
 from kindlm.history.masking import Mask, masked
 from kindlm.history.rows import AssertionView
 from kindlm.history.run_view import RunView
+from kindlm.history.statistics import Counts
+from kindlm.outcome import Status
 
-__all__ = ["compare_checks"]
+__all__ = ["CheckChange", "compare_checks", "pair_checks"]
+
+_ROUNDING = 1e-9
 
 
 def _checked(attempts: Attempts) -> str:
@@ -31,6 +38,40 @@ SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcom
 """  # noqa: S608 (constants of this package)
 
 
+@dataclass(frozen=True, slots=True)
+class CheckChange:
+    """A check of a test, over all repeats: how often it passed of how often it was decided.
+
+    `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
+    `score_dropped`: its mean score fell by more than the threshold. `evidence` tells how sure it is
+    that the check passes less often; None if it does not, or demands something else than before.
+    """
+
+    kind: str
+    label: str
+    passed_before: int
+    of_before: int
+    passed_after: int
+    of_after: int
+    score_before: float | None
+    score_after: float | None
+    failure_code: str | None
+    message: str | None
+    score_dropped: bool = False
+    evidence: CheckEvidence | None = None
+
+    @property
+    def flipped(self) -> bool:
+        """Whether it passes more, or less often than before."""
+        asked = self.of_before > 0 and self.of_after > 0
+        return asked and self.passed_before * self.of_after != self.passed_after * self.of_before
+
+    @property
+    def worse(self) -> bool:
+        """Whether it passes less often than before."""
+        return self.passed_after * self.of_before < self.passed_before * self.of_after
+
+
 _Identity = tuple[str, str]
 
 
@@ -44,6 +85,56 @@ class _Check(NamedTuple):
 
 
 _NOT_ASKED = _Check(0, 0, None, None)
+
+
+def pair_checks(
+    before: PlannedSamples, after: PlannedSamples, is_other: Callable[[CheckKey], bool]
+) -> dict[CheckKey, CheckPair]:
+    """Return the checks that both sides made; none where all of them passed in all repeats.
+
+    `is_other` tells whether a check with the same label demands something else than before. A
+    repeat that errored before it decided a check did not pass it, as it did not pass its test.
+    Where all repeats of AFTER errored, that goes for all checks.
+    """
+    if not any(_has_failed(sample) for sample in (*before.samples, *after.samples)):
+        return {}
+    old, new = dict(_counted(before.samples)), dict(_counted(after.samples))
+    if after.samples and all(sample.status is Status.ERRORED for sample in after.samples):
+        failed = Counts(0, len(after.samples))
+        new = dict.fromkeys(old, failed) | new
+    return {
+        check: CheckPair(
+            counts,
+            new[check],
+            was_met=_is_met(counts, before.pass_rate_min),
+            is_met=_is_met(new[check], after.pass_rate_min),
+        )
+        for check, counts in old.items()
+        if check in new and not is_other(check)
+    }
+
+
+def _counted(samples: Sequence[Sample]) -> Iterator[tuple[CheckKey, Counts]]:
+    """Yield the checks that a side made, with the repeats that count."""
+    errored = sum(sample.status is Status.ERRORED for sample in samples)
+    made: Counter[CheckKey] = Counter()
+    passed: Counter[CheckKey] = Counter()
+    lost: Counter[CheckKey] = Counter()
+    for sample in samples:
+        for check, is_passed in read_checks(sample.checks).items():
+            made[check] += 1
+            passed[check] += is_passed
+            lost[check] += sample.status is Status.ERRORED
+    for check, times in made.items():
+        yield check, Counts(passed[check], times + errored - lost[check])
+
+
+def _has_failed(sample: Sample) -> bool:
+    return sample.status is not Status.PASSED or bool(sample.failures)
+
+
+def _is_met(counts: Counts, pass_rate_min: float) -> bool:
+    return counts.passed / counts.n >= pass_rate_min - _ROUNDING
 
 
 def compare_checks(

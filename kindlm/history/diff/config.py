@@ -1,17 +1,40 @@
-"""What changed in the configuration of a suite: place by place, in the words of the file."""
+"""The suites of both sides, and what changed in their configuration, in the words of the file."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from kindlm.history.diff.values import ConfigChange, SuiteConfig
+from kindlm.history.diff.calls import ChangedValue
 from kindlm.history.evidence import CheckKey
+from kindlm.history.queries import among
 from kindlm.matching import equal
 
-__all__ = ["compare_configs", "is_other_demand", "parts_of_test"]
+__all__ = [
+    "Suite",
+    "SuiteConfig",
+    "compare_configs",
+    "is_other_demand",
+    "parts_of_test",
+    "read_suites",
+    "unread_tests",
+]
+
+_SUITES = """
+SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
+       unread, baseline_run
+  FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
+"""
+
+_IN_FILES = """
+SELECT test, target FROM planned_tests
+ WHERE suite IN $ids AND file IN (SELECT value FROM json_each(:files))
+"""
 
 _NAMES = ("name", "id", "tool", "criteria")
 """Keys that name an item of a list, so that an inserted item does not shift all that follow."""
@@ -19,6 +42,66 @@ _NAMES = ("name", "id", "tool", "criteria")
 _MOST_CHANGES = 500
 _MOST_DEPTH = 12
 _ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteConfig:
+    """How the configuration of a suite changed; `left_out` counts changes beyond the first ones."""
+
+    suite: str
+    before: str
+    after: str
+    changes: tuple[ChangedValue, ...]
+    left_out: int = 0
+
+
+class Suite(NamedTuple):
+    """A suite, with its ids in the runs that are read as one; a broken one was not loaded.
+
+    Of one of several files, those that are `unread` were not: what they define is not known.
+    `baseline` is the run that its drift was measured against.
+    """
+
+    parts: tuple[str, ...]
+    project: str | None
+    name: str
+    config_hash: str | None
+    config: str | None
+    broken: bool
+    unread: frozenset[str] = frozenset()
+    baseline: str | None = None
+
+
+def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
+    """Return the suites of a run, or of several that are read as one, in order."""
+    rows = db.execute(*among(_SUITES, runs))
+    return tuple(_suite(list(parts)) for _, parts in groupby(rows, key=lambda row: row["ordinal"]))
+
+
+def _suite(parts: list[sqlite3.Row]) -> Suite:
+    # What one of the shards could not load has not been run as a whole.
+    row = next((row for row in parts if row["broken"]), parts[0])
+    return Suite(
+        tuple(part["id"] for part in parts),
+        row["project"],
+        row["name"],
+        row["config_hash"],
+        row["config_ref"],
+        bool(row["broken"]),
+        frozenset(file for part in parts for file in json.loads(part["unread"] or "[]")),
+        row["baseline_run"],
+    )
+
+
+def unread_tests(
+    db: sqlite3.Connection, before: Suite | None, after: Suite | None
+) -> frozenset[tuple[str, str]]:
+    """Return the tests of a suite, by name and target, whose files could not be loaded after."""
+    if before is None or after is None or not after.unread:
+        return frozenset()
+    files = json.dumps(sorted(after.unread))
+    rows = db.execute(*among(_IN_FILES, before.parts, files=files))
+    return frozenset((row["test"], row["target"]) for row in rows)
 
 
 def compare_configs(
@@ -32,7 +115,7 @@ def compare_configs(
         return None
     if before is None or after is None:
         return SuiteConfig(suite, *hashes, ())
-    changes: list[ConfigChange] = []
+    changes: list[ChangedValue] = []
     left_out = 0
     for change in _changes("", _document(before), _document(after), 0):
         if len(changes) < _MOST_CHANGES:
@@ -110,7 +193,7 @@ def _document(text: str) -> Any:
     return recorded["config"] | ({"files": files} if files else {})
 
 
-def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[ConfigChange]:
+def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[ChangedValue]:
     if before is after:
         return
     if depth < _MOST_DEPTH and isinstance(before, dict) and isinstance(after, dict):
@@ -126,12 +209,12 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[ConfigC
     shown = [
         value if is_there else None for value, is_there in zip((before, after), there, strict=True)
     ]
-    yield ConfigChange(path, shown[0], shown[1], *there)
+    yield ChangedValue(path, shown[0], shown[1], *there)
 
 
 def _of_keys(
     path: str, before: Mapping[str, Any], after: Mapping[str, Any], depth: int, place: Any
-) -> Iterator[ConfigChange]:
+) -> Iterator[ChangedValue]:
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key, _ABSENT), after.get(key, _ABSENT)
         yield from _changes(place(path, key), old, new, depth + 1)

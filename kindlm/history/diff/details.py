@@ -12,27 +12,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.calls import Call, diff_calls
-from kindlm.history.diff.checks import compare_checks
-from kindlm.history.diff.config import parts_of_test
-from kindlm.history.diff.turns import USERS, CallOfTurn, turns_of
-from kindlm.history.diff.values import (
-    Answer,
-    Sequence,
-    SideFigures,
-    SuiteConfig,
-    TestDetails,
-    TestDiff,
-)
+from kindlm.history.diff.calls import Call, CallChange, diff_calls
+from kindlm.history.diff.checks import CheckChange, compare_checks
+from kindlm.history.diff.config import SuiteConfig, parts_of_test
+from kindlm.history.diff.figures import SideFigures
+from kindlm.history.diff.samples import USERS, turns_of
+from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import WordDiff, diff_words
 from kindlm.history.masking import Mask
 from kindlm.history.rows import ExecutionView, ToolCallView
 from kindlm.history.run_view import RunView
 
-__all__ = ["read_details"]
+__all__ = ["TestDetails", "read_details"]
 
 _MOST_SEQUENCES = 6
 
@@ -57,6 +52,45 @@ SELECT c.call, {USERS}, x.body
  WHERE e.id = ? AND c.purpose = 'test'
  ORDER BY c.call
 """  # noqa: S608 (constants of this package)
+
+
+class Answer(NamedTuple):
+    """How the answer to an earlier turn of a conversation changed, from 1."""
+
+    turn: int
+    words: WordDiff
+
+
+class Sequence(NamedTuple):
+    """Tools in the order they were called, and how many repeats called them so."""
+
+    tools: tuple[str, ...]
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class TestDetails:
+    """What changed inside a test: the executions that stand for it, side by side.
+
+    `sequences` are the ways in which its repeats call tools, the most common first, if those of a
+    side do it in several. Texts are None where they are the same; `system` and `user` are the first
+    messages. `config` names the parts of its definition that changed, `answers` are those before
+    the last turn of a conversation.
+    """
+
+    __test__ = False  # not a pytest class
+
+    calls: tuple[CallChange, ...] = ()
+    sequences: tuple[Sequence, ...] = ()
+    output: WordDiff | None = None
+    checks: tuple[CheckChange, ...] = ()
+    error_before: str | None = None
+    error_after: str | None = None
+    system: WordDiff | None = None
+    user: WordDiff | None = None
+    config: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +156,7 @@ def _usual(view: RunView, side: SideFigures | None, attempts: Attempts) -> _Exec
     mask = mask_of_attempts(read_attempts(view, found))
     counted = attempts.of(view, found)
     rows = view.db.execute(_calls(attempts), (found.id,)).fetchall()
-    turns = turns_of(CallOfTurn(row[0], row[1]) for row in rows)
+    turns = turns_of((row[0], row[1]) for row in rows)
     answers = {turns[row[0]]: row[2] for row in rows if row[2] is not None}
     return _Execution(counted, tuple(view.tool_calls(counted)), messages, mask, turns, answers)
 

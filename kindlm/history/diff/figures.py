@@ -1,58 +1,166 @@
-"""The numbers of two runs as a whole: means over the tests that ran on both sides."""
+"""A test in one run in numbers, and the numbers of two runs as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
-from kindlm.history.diff.values import Figure, ModelChange, SideFigures, TestDiff
+from kindlm.history.diff.behaviour import usual
+from kindlm.history.diff.samples import PlannedSamples, Sample
+from kindlm.history.score_limits import LimitedScores
 from kindlm.history.statistics import mean_interval
+from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.outcome import Outcome, Status
 
-__all__ = ["compare_figures", "compare_models"]
+__all__ = ["Figure", "ModelChange", "SideFigures", "compare_figures", "compare_models"]
 
 
-def compare_figures(tests: Sequence[TestDiff]) -> Iterator[Figure]:
-    """Yield what was measured on both sides. A test counts once, however often it was repeated."""
+@dataclass(frozen=True, slots=True)
+class SideFigures:
+    """A test in one run. Latency (ms), tokens, cost and drift are means over its repeats.
+
+    `usual` is the execution that stands for the test, `alike` how many of its repeats behave as
+    that one does. `scores` are those of each repeat that was judged, by criterion; `weighted` those
+    of each repeat that was scored as a whole, as EvalView does, by their name. `elsewhere` counts
+    the repeats whose conversations were held in an earlier run. `failure_codes` are those of all
+    repeats.
+    """
+
+    counts: StatusCounts = StatusCounts()
+    status: Status = Status.SKIPPED
+    usual: str | None = None
+    alike: int = 0
+    latency_ms: float | None = None
+    tokens: float | None = None
+    cost_usd: float | None = None
+    drift: float | None = None
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    weighted: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    elsewhere: int = 0
+    failure_codes: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, test: PlannedSamples) -> SideFigures:
+        """Return a test in one run in numbers: counts, and means over its executions."""
+        samples = test.samples
+        ended = [sample.status for sample in samples]
+        counts = StatusCounts(
+            ended.count(Status.PASSED), ended.count(Status.FAILED), ended.count(Status.ERRORED)
+        )
+        stands, alike = usual(samples)
+        weighted = _by_name([sample.weighted for sample in samples])
+        limited = None
+        if test.score_limits is not None:
+            scores = tuple(score for each in samples for score in each.weighted.values())
+            limited = LimitedScores(test.score_limits, scores)
+        return cls(
+            counts=counts,
+            status=test_status(counts, test.pass_rate_min, limited),
+            usual=stands.id if stands else None,
+            alike=alike,
+            latency_ms=_known_mean([sample.latency_ms for sample in samples]),
+            tokens=_known_mean([sample.tokens for sample in samples]),
+            cost_usd=_known_mean([sample.cost_usd for sample in samples]),
+            drift=_known_mean([sample.drift for sample in samples]),
+            scores=_by_name([sample.scores for sample in samples]),
+            weighted=weighted,
+            models=_models(samples),
+            elsewhere=sum(sample.conversation != sample.id for sample in samples),
+            failure_codes=frozenset(
+                failure.code
+                for sample in samples
+                for failure in sample.failures
+                if failure.code not in _WITHOUT_CODE
+            ),
+        )
+
+    @property
+    def all_scores(self) -> dict[str, tuple[float, ...]]:
+        """The scores that may regress, by what gave them."""
+        return {**self.weighted, **self.scores}
+
+
+_WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+"""What stands for the code of a failed check that has none."""
+
+
+class Figure(NamedTuple):
+    """The mean of a number over tests that ran on both sides, each test counting once.
+
+    `interval` is the 95 % interval of the change, None for fewer than two tests.
+    """
+
+    name: str
+    tests: int
+    before: float
+    after: float
+    interval: tuple[float, float] | None
+
+
+class ModelChange(NamedTuple):
+    """The models that a target said it is, where they are others than before."""
+
+    target: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def compare_figures(sides: Sequence[tuple[SideFigures, SideFigures]]) -> Iterator[Figure]:
+    """Yield what was measured on both sides of tests that ran there.
+
+    A test counts once, however often it was repeated.
+    """
     numbers: dict[str, Callable[[SideFigures], float | None]] = {
-        "judge": lambda side: _mean(side.scores),
-        "score": lambda side: _mean(side.weighted),
+        "judge": lambda side: _mean_score(side.scores),
+        "score": lambda side: _mean_score(side.weighted),
         "drift": lambda side: side.drift,
         "latency": lambda side: side.latency_ms,
         "tokens": lambda side: side.tokens,
         "cost": lambda side: side.cost_usd,
     }
     for name, number in numbers.items():
-        pairs = list(_pairs(tests, number))
+        both = ((number(before), number(after)) for before, after in sides)
+        pairs = [(old, new) for old, new in both if old is not None and new is not None]
         if pairs:
-            old, new = ([pair[side] for pair in pairs] for side in (0, 1))
-            changes = [after - before for before, after in pairs]
-            yield Figure(name, len(pairs), fmean(old), fmean(new), mean_interval(changes))
+            olds, news = zip(*pairs, strict=True)
+            interval = mean_interval([new - old for old, new in pairs])
+            yield Figure(name, len(pairs), fmean(olds), fmean(news), interval)
 
 
-def compare_models(tests: Iterable[TestDiff]) -> Iterator[ModelChange]:
+def compare_models(tests: Iterable[tuple[str, SideFigures, SideFigures]]) -> Iterator[ModelChange]:
     """Yield the targets that answered as other models than before, in the order of the tests."""
-    sides: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for test in tests:
-        if test.before and test.after:
-            known = sides.setdefault(test.key.target, ({}, {}))
-            known[0].update(dict.fromkeys(test.before.models))
-            known[1].update(dict.fromkeys(test.after.models))
-    for target, (before, after) in sides.items():
-        if before.keys() != after.keys() and before and after:
+    models: dict[str, tuple[set[str], set[str]]] = {}
+    for target, *sides in tests:
+        for known, side in zip(models.setdefault(target, (set(), set())), sides, strict=True):
+            known.update(side.models)
+    for target, (before, after) in models.items():
+        if before != after and before and after:
             yield ModelChange(target, tuple(sorted(before)), tuple(sorted(after)))
 
 
-def _mean(scores: Mapping[str, tuple[float, ...]]) -> float | None:
+def _known_mean(values: list[float | None]) -> float | None:
+    if len(values) == 1:
+        return values[0]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _mean_score(scores: Mapping[str, tuple[float, ...]]) -> float | None:
     means = [fmean(each) for each in scores.values()]
     return fmean(means) if means else None
 
 
-def _pairs(
-    tests: Iterable[TestDiff], number: Callable[[SideFigures], float | None]
-) -> Iterator[tuple[float, float]]:
-    for test in tests:
-        if not test.compared or test.before is None or test.after is None:
-            continue
-        before, after = number(test.before), number(test.after)
-        if before is not None and after is not None:
-            yield before, after
+def _models(samples: Sequence[Sample]) -> tuple[str, ...]:
+    if len(samples) == 1:
+        return samples[0].models
+    return tuple(sorted({model for sample in samples for model in sample.models}))
+
+
+def _by_name(repeats: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+    if not any(repeats):
+        return {}
+    names = dict.fromkeys(name for scores in repeats for name in scores)
+    return {name: tuple(scores[name] for scores in repeats if name in scores) for name in names}

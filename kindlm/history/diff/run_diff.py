@@ -8,36 +8,36 @@ no more than their numbers and the few of them that are told in full.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kindlm.history.compared_attempts import Attempts, attempts_to_compare
-from kindlm.history.comparison import Change
 from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
-from kindlm.history.diff.check_pairs import pair_checks
-from kindlm.history.diff.config import compare_configs, is_other_demand
-from kindlm.history.diff.details import read_details
-from kindlm.history.diff.drawn import drawn_from
-from kindlm.history.diff.figures import compare_figures, compare_models
-from kindlm.history.diff.samples import PlannedSamples, read_samples
-from kindlm.history.diff.side_figures import side_figures
-from kindlm.history.diff.suites import Suite, read_suites, unread_tests
-from kindlm.history.diff.values import (
-    Figure,
-    Kind,
-    ModelChange,
-    QualifiedName,
-    SideFigures,
+from kindlm.history.diff.checks import pair_checks
+from kindlm.history.diff.config import (
+    Suite,
     SuiteConfig,
-    TestDetails,
-    TestDiff,
+    compare_configs,
+    is_other_demand,
+    read_suites,
+    unread_tests,
 )
+from kindlm.history.diff.details import TestDetails, read_details
+from kindlm.history.diff.figures import (
+    Figure,
+    ModelChange,
+    SideFigures,
+    compare_figures,
+    compare_models,
+)
+from kindlm.history.diff.samples import PlannedSamples, independent_samples, read_samples
+from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
 from kindlm.history.evidence import (
+    Change,
     CheckKey,
-    CheckPair,
     FailOn,
     RunEvidence,
     Side,
@@ -81,8 +81,7 @@ class DiffOptions:
 class _Read(NamedTuple):
     """A test as it was read: where it stands, both sides, and what it does otherwise.
 
-    `drawn` are both sides as far as evidence is drawn from them. Whether AFTER defines it is
-    `unknown` where that was not asked for its suite, or could not load its file.
+    `pair` is what evidence is drawn from; None where nothing is known of what became of the test.
     """
 
     place: tuple[int, int, int]
@@ -90,10 +89,7 @@ class _Read(NamedTuple):
     before: SideFigures | None
     after: SideFigures | None
     behaviour: BehaviourChange
-    unknown: bool
-    drawn: tuple[SideFigures | None, SideFigures | None]
-    same_conversations: bool
-    checks: Mapping[CheckKey, CheckPair]
+    pair: TestPair | None
 
 
 class RunDiff:
@@ -163,11 +159,7 @@ class RunDiff:
     @cached_property
     def pairs(self) -> dict[QualifiedName, TestPair]:
         """All tests with their counts on both sides, and the repeats that were added to AFTER."""
-        return {
-            read.key: _pair(read, self._added.get(read.key), self._added_before.get(read.key))
-            for read in self._read
-            if not _untested(read)
-        }
+        return {read.key: read.pair for read in self._read if read.pair is not None}
 
     @cached_property
     def _asked(self) -> frozenset[QualifiedName] | None:
@@ -239,12 +231,14 @@ class RunDiff:
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
         """The numbers of both runs as a whole."""
-        return tuple(compare_figures(self.tests))
+        sides = ((test.before, test.after) for test in self.tests if test.compared)
+        return tuple(compare_figures([(old, new) for old, new in sides if old and new]))
 
     @cached_property
     def models(self) -> tuple[ModelChange, ...]:
         """The targets that answered as other models than before."""
-        return tuple(compare_models(self.tests))
+        sides = ((test.key.target, test.before, test.after) for test in self.tests)
+        return tuple(compare_models((name, old, new) for name, old, new in sides if old and new))
 
     @cached_property
     def configs(self) -> tuple[SuiteConfig, ...]:
@@ -321,30 +315,30 @@ class RunDiff:
             test = new or old
             assert test is not None
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
-            changed = BehaviourChange()
-            if old and new and old.samples and new.samples:
-                changed = compare_behaviour(
-                    old.samples, new.samples, self._arguments, same_config=same_config
-                )
-            sides_told = side_figures(old) if old else None, side_figures(new) if new else None
-            drawn, compared, is_same = _drawn(old, new, sides_told)
-            checks: dict[CheckKey, CheckPair] = {}
-            if compared is not None:
+            figures = SideFigures.of(old) if old else None, SideFigures.of(new) if new else None
+            behaviour = BehaviourChange()
+            pair = TestPair(_side(figures[0]), _side(figures[1]))
+            if old and new:
+                if old.samples and new.samples:
+                    behaviour = compare_behaviour(
+                        old.samples, new.samples, self._arguments, same_config=same_config
+                    )
                 is_other = partial(self._is_other_demand, before, after, test.name)
-                checks = pair_checks(*compared, is_other)
-            if is_same:
+                pair = _drawn(pair, old, new, is_other)
+            if pair.same_conversations:
                 # The same conversations need no texts to be the same.
-                changed = replace(changed, erased=False)
-            yield _Read(
-                (new is None, number, test.ordinal),
-                key,
-                *sides_told,
-                changed,
-                new is None and (after is None or _identity(test) in unread),
-                drawn,
-                is_same,
-                checks,
-            )
+                behaviour = replace(behaviour, erased=False)
+            pair = replace(pair, behaviour_changed=behaviour.any or behaviour.erased)
+            if key in self._added or key in self._added_before:
+                nothing = AddedRepeats()
+                added = self._added.get(key, nothing)
+                pair = added.beside(pair, self._added_before.get(key, nothing))
+            # Of a test that a run did not run, nobody knows what became of it.
+            known = all(side.counts.tested for side in figures if side is not None)
+            if new is None:
+                known = after is not None and test.identity not in unread
+            place = new is None, number, test.ordinal
+            yield _Read(place, key, *figures, behaviour, pair if known else None)
 
     def _is_other_demand(
         self, before: Suite | None, after: Suite | None, test: str, check: CheckKey
@@ -396,58 +390,25 @@ def _side_by_side(
     olds, news = iter(before), iter(after)
     old, new = next(olds, None), next(news, None)
     while old is not None or new is not None:
-        here = min(_identity(test) for test in (old, new) if test is not None)
-        is_old = old is not None and _identity(old) == here
-        is_new = new is not None and _identity(new) == here
+        here = min(test.identity for test in (old, new) if test is not None)
+        is_old = old is not None and old.identity == here
+        is_new = new is not None and new.identity == here
         yield (old if is_old else None), (new if is_new else None)
         old = next(olds, None) if is_old else old
         new = next(news, None) if is_new else new
 
 
-def _identity(test: PlannedSamples) -> tuple[str, str]:
-    return test.name, test.target
-
-
-def _untested(read: _Read) -> bool:
-    """Tell whether nothing is known of what became of a test, since a run did not run it."""
-    if read.after is None:
-        return read.unknown
-    ran = [side.counts.tested > 0 for side in (read.before, read.after) if side is not None]
-    return not all(ran)
-
-
-_Sides: TypeAlias = tuple[SideFigures | None, SideFigures | None]
-
-
 def _drawn(
-    before: PlannedSamples | None, after: PlannedSamples | None, told: _Sides
-) -> tuple[_Sides, tuple[PlannedSamples, PlannedSamples] | None, bool]:
-    """Return what evidence is drawn from, in numbers and as it is, None where a side has nothing.
-
-    And whether both sides are the same conversations.
-    """
-    if before is None or after is None:
-        return told, None, False
-    drawn = drawn_from(before.samples, after.samples)
-    if (drawn.before, drawn.after) == (before.samples, after.samples):
-        return told, (before, after), drawn.same_conversations
-    old = replace(before, samples=list(drawn.before))
-    new = replace(after, samples=list(drawn.after))
-    return (side_figures(old), side_figures(new)), (old, new), drawn.same_conversations
-
-
-def _pair(read: _Read, added: AddedRepeats | None, added_before: AddedRepeats | None) -> TestPair:
-    before, after = read.drawn
-    pair = TestPair(
-        _side(before),
-        _side(after),
-        behaviour_changed=read.behaviour.any or read.behaviour.erased,
-        same_conversations=read.same_conversations,
-        checks=read.checks,
-    )
-    if added is None and added_before is None:
-        return pair
-    return (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
+    pair: TestPair,
+    before: PlannedSamples,
+    after: PlannedSamples,
+    is_other: Callable[[CheckKey], bool],
+) -> TestPair:
+    """Return a test with what evidence is drawn from: each conversation once, and its checks."""
+    old, new, is_same = independent_samples(before, after)
+    if (old, new) != (before, after):
+        pair = TestPair(_side(SideFigures.of(old)), _side(SideFigures.of(new)))
+    return replace(pair, same_conversations=is_same, checks=pair_checks(old, new, is_other))
 
 
 def _side(side: SideFigures | None) -> Side | None:

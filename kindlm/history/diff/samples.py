@@ -4,20 +4,22 @@ Everything is read in the order of tests in one pass over each table, so that th
 the number of executions and the memory does not. Of an execution that was begun again after a
 crash, only the attempt that ended counts. Of one that was run again since it did not pass, that
 attempt does by which the runs are compared.
+
+A conversation is a sample once. A rescored conversation, or one that `kindlm test --cache` took
+from the history, can be judged otherwise, but chance cannot change it.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.turns import USERS, CallOfTurn, turns_of
 from kindlm.history.evidence import CheckKey
 from kindlm.history.queries import among
 from kindlm.outcome import Status
@@ -25,17 +27,27 @@ from kindlm.suite import ScoreLimits
 
 __all__ = [
     "SCORED",
+    "USERS",
     "CallRef",
     "Failure",
     "PlannedSamples",
     "Sample",
     "checks_made",
+    "independent_samples",
     "read_checks",
     "read_samples",
+    "turns_of",
 ]
 
 SCORED = ("judge", "score", "weighted_score")
 """Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""
+
+USERS = """
+CASE WHEN c.try = 1 AND c.messages <> '[]' THEN
+  (SELECT count(*) FROM json_each(c.messages) m WHERE json_extract(m.value, '$.role') = 'user')
+ELSE 0 END
+"""
+"""How many messages of the user a call `c` said, in SQL. What is tried again is not said again."""
 
 
 class CallRef(NamedTuple):
@@ -99,6 +111,11 @@ class PlannedSamples:
     pass_rate_min: float
     samples: list[Sample]
     score_limits: ScoreLimits | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What identifies it in its suite; tests are read in this order."""
+        return self.name, self.target
 
 
 _OF_CHECKS = "checks"
@@ -262,7 +279,7 @@ def _sample(
     }
     if error is not None:
         failures.add(Failure("error", "", error))
-    turns = turns_of(CallOfTurn(answer[3], answer[4]) for answer in answers)
+    turns = turns_of((answer[3], answer[4]) for answer in answers)
     drifts = _means(checks, "drift").values()
     known = tokens_in is not None or tokens_out is not None
     return Sample(
@@ -287,6 +304,51 @@ def _sample(
         or any(said and digest is None for *_, said, digest in answers),
         earlier=_earlier(answers, turns),
     )
+
+
+def independent_samples(
+    before: PlannedSamples, after: PlannedSamples
+) -> tuple[PlannedSamples, PlannedSamples, bool]:
+    """Return what is compared of a test, and whether both sides are the same conversations.
+
+    Where the same conversations are judged otherwise, that is what changed. Where they are not,
+    those that AFTER has for itself are compared with BEFORE; if it has none, nothing changed.
+    """
+    sides = before.samples, after.samples
+    both = set.intersection(*({sample.conversation for sample in side} for side in sides))
+    if not both:
+        return before, after, False
+    old, new = ([each for each in side if each.conversation in both] for side in sides)
+    if _judgements(old) != _judgements(new):
+        return before, after, True
+    own = [each for each in after.samples if each.conversation not in both]
+    if own:
+        return before, replace(after, samples=own), False
+    return replace(before, samples=old), replace(after, samples=new), True
+
+
+def _judgements(samples: Sequence[Sample]) -> list[Any]:
+    """Return what was made of conversations; of one that is there twice, what of the first."""
+    found = {
+        sample.conversation: (sample.status, sample.failures, sample.scores, sample.weighted)
+        for sample in reversed(samples)
+    }
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return which turn of a conversation each call belongs to, from 1, by the call's number.
+
+    `calls` are numbers with how many messages of the user they said. A turn begins with a message
+    of the user. The first one is that of the test, or comes with the first call where a scenario
+    says it.
+    """
+    turns: dict[int, int] = {}
+    turn = 0
+    for number, users in calls:
+        turn = max(1, turn + users) if turns or users else 1
+        turns[number] = turn
+    return turns
 
 
 def _conversation(answers: list[_Row], source: str) -> str:

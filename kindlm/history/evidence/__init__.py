@@ -12,6 +12,7 @@ from kindlm.history.evidence.power import (
 )
 from kindlm.history.evidence.values import (
     MOST_ADDED,
+    Change,
     CheckEvidence,
     CheckKey,
     CheckPair,
@@ -26,6 +27,7 @@ from kindlm.history.evidence.values import (
 
 __all__ = [
     "MOST_ADDED",
+    "Change",
     "CheckEvidence",
     "CheckKey",
     "CheckPair",

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Generic, TypeAlias
 
-from kindlm.history.comparison import Change
 from kindlm.history.evidence.values import (
     MOST_ADDED,
+    Change,
     CheckEvidence,
     CheckKey,
     CheckPair,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from kindlm.history.comparison import Change
 from kindlm.history.statistics import Counts, PairedComparison, Settlement
 
 __all__ = [
     "MOST_ADDED",
+    "Change",
     "CheckEvidence",
     "CheckKey",
     "CheckPair",
@@ -31,6 +31,17 @@ MOST_ADDED = 50
 _REPEATED = 2
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class Change(StrEnum):
+    """What became of a test. Not run: it is still defined, but nothing of it was tested."""
+
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    ADDED = "added"
+    REMOVED = "removed"
+    NOT_RUN = "not run"
 
 
 class Strength(StrEnum):

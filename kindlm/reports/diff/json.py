@@ -10,17 +10,13 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.diff.calls import Argument, CallChange
+from kindlm.history.diff.calls import CallChange, ChangedValue
+from kindlm.history.diff.checks import CheckChange
+from kindlm.history.diff.config import SuiteConfig
+from kindlm.history.diff.details import TestDetails
+from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import (
-    CheckChange,
-    ConfigChange,
-    Kind,
-    SideFigures,
-    SuiteConfig,
-    TestDetails,
-    TestDiff,
-)
+from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import WordDiff
 from kindlm.history.evidence import CheckEvidence
 from kindlm.history.run_view import RunView
@@ -121,7 +117,7 @@ def _config(config: SuiteConfig) -> dict[str, Any]:
     }
 
 
-def _change(change: ConfigChange | Argument) -> dict[str, Any]:
+def _change(change: ChangedValue) -> dict[str, Any]:
     """Return a place that changed; a side without a value is left out."""
     sides = {}
     if change.was_there:

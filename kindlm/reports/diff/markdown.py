@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Kind, TestDetails, TestDiff
+from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import (

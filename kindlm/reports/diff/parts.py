@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kindlm.history.diff.calls import Argument, CallChange, CallEdit
+from kindlm.history.diff.calls import CallChange, CallEdit, ChangedValue
+from kindlm.history.diff.checks import CheckChange
 from kindlm.history.diff.samples import SCORED
-from kindlm.history.diff.values import CheckChange, ConfigChange, TestDiff
+from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import Edit, Segment, WordDiff
 from kindlm.history.evidence import Strength
 from kindlm.reports.assertion_text import json_shown
@@ -55,7 +56,7 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
     return shown
 
 
-def argument_text(argument: Argument) -> str:
+def argument_text(argument: ChangedValue) -> str:
     """Return how an argument changed: `49.99 → 60.0`, `added "now"`, `removed 3`."""
     before, after = json_shown(argument.before, _VALUE), json_shown(argument.after, _VALUE)
     if not argument.was_there:
@@ -63,7 +64,7 @@ def argument_text(argument: Argument) -> str:
     return f"{before} → {after}" if argument.is_there else f"removed {before}"
 
 
-def config_text(change: ConfigChange) -> str:
+def config_text(change: ChangedValue) -> str:
     """Return how a place in a configuration changed."""
     before, after = json_shown(change.before, _VALUE), json_shown(change.after, _VALUE)
     if not change.was_there:

@@ -6,8 +6,11 @@ from itertools import islice
 from typing import TextIO
 
 from kindlm.history.diff.calls import CallChange, CallEdit
+from kindlm.history.diff.checks import CheckChange
+from kindlm.history.diff.config import SuiteConfig
+from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import CheckChange, Kind, SuiteConfig, TestDetails, TestDiff
+from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.reports.diff.parts import (
     argument_text,

@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.comparison import Change
+from kindlm.history.diff.figures import Figure, SideFigures
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Figure, Kind, SideFigures, TestDiff
-from kindlm.history.evidence import FailOn, Strength, Verdict
+from kindlm.history.diff.values import Kind, TestDiff
+from kindlm.history.evidence import Change, FailOn, Strength, Verdict
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Kind, TestDetails, TestDiff
+from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Segment, WordDiff
 from kindlm.reports.diff.parts import (
     argument_text,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kindlm.history.diff.config import compare_configs, parts_of_test
-from kindlm.history.diff.values import SuiteConfig
+from kindlm.history.diff.config import SuiteConfig, compare_configs, parts_of_test
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> SuiteConfig:

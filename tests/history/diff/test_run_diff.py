@@ -10,10 +10,9 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
-from kindlm.history.comparison import Change
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.evidence import FailOn, Strength, Verdict
+from kindlm.history.evidence import Change, FailOn, Strength, Verdict
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import measures
 from kindlm.reports.diff.text import headline_of, needs_text, next_step, rate_text

@@ -10,7 +10,7 @@ from compared_runs import compared, record_run
 from recorded_history import History, Make
 
 from kindlm.history.diff.calls import CallEdit
-from kindlm.history.diff.turns import CallOfTurn, turns_of
+from kindlm.history.diff.samples import turns_of
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.evidence import FailOn
 from kindlm.reports.diff.terminal import write_diff
@@ -76,5 +76,4 @@ def test_an_erased_answer_of_an_earlier_turn_cannot_be_compared(history: History
     ],
 )
 def test_a_turn_begins_with_a_message_of_the_user(users: list[int], turns: list[int]) -> None:
-    calls = [CallOfTurn(number, said) for number, said in enumerate(users, start=1)]
-    assert list(turns_of(calls).values()) == turns
+    assert list(turns_of(enumerate(users, start=1)).values()) == turns

@@ -1,4 +1,4 @@
-"""Which executions evidence is drawn from, where both sides hold some same conversations."""
+"""Each conversation is a sample once, also where both sides hold some of the same."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from kindlm.history.diff.drawn import drawn_from
-from kindlm.history.diff.samples import Sample
+from kindlm.history.diff.samples import PlannedSamples, Sample, independent_samples
 from kindlm.outcome import Status
 
 
-def side(run: str, outcomes: str) -> list[Sample]:
+def side(run: str, outcomes: str) -> PlannedSamples:
     """Return the executions of a run, such as `+1 -2 +a3`: of itself, or held by one of run a."""
-    return [_sample(f"{run}-{number}", word) for number, word in enumerate(outcomes.split())]
+    samples = [_sample(f"{run}-{number}", word) for number, word in enumerate(outcomes.split())]
+    return PlannedSamples("it", "gpt", 0, 1.0, samples)
 
 
 def _sample(identity: str, word: str) -> Sample:
@@ -55,5 +55,5 @@ def told(samples: Sequence[Sample]) -> str:
 def test_a_conversation_is_a_sample_once(
     before: str, after: str, old: str, new: str, same: bool
 ) -> None:
-    drawn = drawn_from(side("x", before), side("y", after))
-    assert (told(drawn.before), told(drawn.after), drawn.same_conversations) == (old, new, same)
+    one, other, is_same = independent_samples(side("x", before), side("y", after))
+    assert (told(one.samples), told(other.samples), is_same) == (old, new, same)
