@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
 from recorded_history import History, Make
 
 from kindlm.errors import Ok
-from kindlm.history.groups import find_run_or_group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.terminal import REPORT

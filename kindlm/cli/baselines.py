@@ -23,8 +23,8 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.evidence import power_of_baseline
+from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import find_run, latest_finished
 from kindlm.outcome import Status
 from kindlm.recording.journal import author, journal_event, new_journal
 from kindlm.recording.project import find_project

@@ -17,7 +17,7 @@ from kindlm.cli.history import existing_history, fail_to_open, or_fail, require_
 from kindlm.cli.output_file import open_output, replaces
 from kindlm.cli.reporters import is_history
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.runs import find_run
+from kindlm.history.run_names import find_run
 from kindlm_store import LogSource, OpenError, open_reader
 
 __all__ = ["Exported", "export_run"]

@@ -89,7 +89,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def open_run(database: Path | None, wanted: str) -> Iterator[tuple[sqlite3.Connection, str]]:
     """Open the history and find the run that a user names; end the command if there is none."""
-    from kindlm.history.runs import find_run
+    from kindlm.history.run_names import find_run
 
     with open_history(database) as connection:
         yield connection, or_fail(find_run(connection, wanted))

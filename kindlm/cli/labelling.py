@@ -11,8 +11,8 @@ from kindlm.cli.journal import open_journal
 from kindlm.cli.labels import label_problem
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunLabelled
+from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import find_run
 from kindlm.recording.journal import author, journal_event, new_journal
 
 __all__ = ["label_run", "remove_label"]

@@ -26,7 +26,7 @@ from kindlm.cli.search_index import forget_erased
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ContentsPurged, new_event
 from kindlm.history.purges import has_news, streams_to_purge
-from kindlm.history.runs import find_run
+from kindlm.history.run_names import find_run
 from kindlm.patterns import PatternError
 from kindlm.recording.journal import author, new_journal
 from kindlm.wording import count, listed

@@ -12,7 +12,7 @@ from pathlib import Path
 from kindlm.cli.console import fail, wants_color
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.groups import find_run_or_group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 

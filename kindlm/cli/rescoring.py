@@ -21,8 +21,8 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.as_written import is_as_recorded
 from kindlm.history.resumption import find_unfinished, read_unfinished
+from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import find_run
 from kindlm.history.source_runs import SourceRun, SourceSuite, read_source
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded, load_paths

@@ -17,8 +17,8 @@ from kindlm.events import ReviewRecorded
 from kindlm.history.agreement import compare_reviews
 from kindlm.history.reviews import conversation_of, last_review, reviewed_executions
 from kindlm.history.rows import ExecutionView
+from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import find_run
 from kindlm.outcome import Status
 from kindlm.recording.journal import author, journal_event, new_journal
 from kindlm.reports.agreement_json import agreement_json

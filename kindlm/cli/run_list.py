@@ -2,88 +2,91 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from kindlm.cli.console import note, wants_color
 from kindlm.cli.options import ListFormat
 from kindlm.cli.table import aligned
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.runs import RunRow, list_runs
+from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.reports.figures import money
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import one_line
-from kindlm_store import is_held
 
-__all__ = ["ListedRun", "describe_runs", "parse_since", "runs_json", "runs_table", "show_runs"]
+__all__ = ["parse_since", "show_runs"]
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COMMIT_LENGTH = 8
 _COLORS = {"passed": "32", "failed": "31", "running": "36"}
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
-_DIRTY = "SELECT id FROM runs WHERE git_dirty AND id IN (SELECT value FROM json_each(?))"
 _STATUS = _HEADER.index("STATUS")
+
+_MOST_EXECUTIONS = 20_000
+"""Runs of so many executions together are judged by today's rules in about half a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRun:
-    """A run and what became of it.
+class _ListedRun:
+    """A run, what it came to, and what became of it.
 
-    `status` is passed, failed, interrupted, aborted, running, or killed: not ended, and nobody
-    is at it any more. `passed_now` is the verdict by today's rules, None where there is none, or
-    it was not computed. `dirty` tells that its files had changes that were not committed.
+    `passed_now` is the verdict by today's rules, None where there is none, or it was not computed.
     """
 
-    row: RunRow
+    run: Run
+    figures: RunFigures
     status: str
-    passed_now: bool | None = None
-    dirty: bool = False
+    passed_now: bool | None
 
     @property
-    def differs(self) -> bool:
-        """Whether today's rules give another verdict than the one that was told then."""
-        return self.passed_now is not None and self.passed_now is not self.row.passed
+    def status_now(self) -> str:
+        """The status, with the verdict by today's rules where that is another one."""
+        if self.passed_now in (None, self.run.passed):
+            return self.status
+        return f"{self.status} ({'passed' if self.passed_now else 'failed'} now)"
 
 
-def show_runs(
-    db: sqlite3.Connection,
-    database: Path,
-    *,
-    limit: int,
-    suite: str | None,
-    since: str | None,
-    form: ListFormat,
-) -> None:
-    """Write the list of runs; `since` is UTC, ISO 8601."""
-    from kindlm.history.verdicts_now import verdicts_now
-
-    rows = list_runs(db, limit=limit, suite=suite, since=since)
-    verdicts, dirty = verdicts_now(db, rows), _dirty(db, rows)
-    runs = [
-        replace(run, dirty=run.row.id in dirty) for run in describe_runs(rows, database, verdicts)
+def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> None:
+    """Write the list of runs."""
+    found = list(runs(db, wanted))
+    figures = read_figures(db, found)
+    verdicts = _verdicts_now(db, found, figures)
+    listed = [
+        _ListedRun(run, figures[run.id], status_of(db, run), verdicts.get(run.id)) for run in found
     ]
     if form is ListFormat.JSON:
-        sys.stdout.write(runs_json(runs))
-    elif runs:
-        sys.stdout.write(runs_table(runs, color=wants_color(sys.stdout)))
-        if len(runs) > 1:
+        sys.stdout.write(_as_json(listed))
+    elif listed:
+        sys.stdout.write(_as_table(listed, color=wants_color(sys.stdout)))
+        if len(listed) > 1:
             note("What changed between two of them: kindlm diff BEFORE AFTER")
     else:
         note("No run is like that. All runs: kindlm runs")
 
 
-def describe_runs(
-    rows: Iterable[RunRow], database: Path, verdicts: Mapping[str, bool]
-) -> list[ListedRun]:
-    """Return the runs with their status as of now; `verdicts` are those of today's rules."""
-    return [ListedRun(row, _status(row, database), verdicts.get(row.id)) for row in rows]
+def _verdicts_now(
+    db: sqlite3.Connection, found: Sequence[Run], figures: Mapping[str, RunFigures]
+) -> dict[str, bool]:
+    """Return whether runs pass by today's rules, of those that finished, by their ids.
+
+    Where the runs have more than 20,000 executions together, the last of them are left out.
+    """
+    from kindlm.history.run_view import RunView
+
+    verdicts: dict[str, bool] = {}
+    executions = 0
+    for run in found:
+        executions += figures[run.id].executions.tested
+        if executions > _MOST_EXECUTIONS and verdicts:
+            break
+        if run.passed is not None:
+            verdicts[run.id] = RunView(db, run.id).passed
+    return verdicts
 
 
 def parse_since(text: str, now: datetime) -> Result[str]:
@@ -109,78 +112,66 @@ def parse_since(text: str, now: datetime) -> Result[str]:
     return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
 
-def runs_json(runs: Sequence[ListedRun]) -> str:
+def _as_json(listed: Sequence[_ListedRun]) -> str:
     """Return the runs for programs."""
-    listed = [
+    values = [
         {
-            "id": run.row.id,
-            "label": run.row.label,
-            "suites": list(run.row.suites),
-            "startedAt": run.row.started_at,
-            "status": run.status,
-            "passed": run.row.passed,
-            "passedNow": run.passed_now,
-            "executions": {"passed": run.row.passed_executions, "total": run.row.executions},
-            "gates": {"passed": run.row.gates_passed, "total": run.row.gates},
-            "costUsd": run.row.cost_usd,
-            "git": {
-                "branch": run.row.git_branch,
-                "commit": run.row.git_commit,
-                "dirty": run.dirty if run.row.git_commit else None,
+            "id": run.id,
+            "label": run.label,
+            "suites": list(run.suites),
+            "startedAt": run.started_at,
+            "status": each.status,
+            "passed": run.passed,
+            "passedNow": each.passed_now,
+            "executions": {
+                "passed": each.figures.executions.passed,
+                "total": each.figures.executions.tested,
             },
-            "group": run.row.group_id,
-            "shard": run.row.shard,
-            "mode": run.row.mode,
-            "sourceRun": run.row.source_run,
+            "gates": {"passed": each.figures.gates_passed, "total": each.figures.gates},
+            "costUsd": each.figures.paid.total_usd,
+            "git": {
+                "branch": run.git_branch,
+                "commit": run.git_commit,
+                "dirty": bool(run.git_dirty) if run.git_commit else None,
+            },
+            "group": run.group_id,
+            "shard": run.shard,
+            "mode": run.mode,
+            "sourceRun": run.source_run,
         }
-        for run in runs
+        for each in listed
+        for run in (each.run,)
     ]
-    return printed_json({"schemaVersion": 1, "runs": listed}, indent=2) + "\n"
+    return printed_json({"schemaVersion": 1, "runs": values}, indent=2) + "\n"
 
 
-def runs_table(runs: Sequence[ListedRun], *, color: bool) -> str:
+def _as_table(listed: Sequence[_ListedRun], *, color: bool) -> str:
     """Return the runs for people: one line each, columns aligned."""
-    rows = aligned([_HEADER, *(_cells(run) for run in runs)])
+    rows = aligned([_HEADER, *map(_cells, listed)])
     if color:
-        for run, cells in zip(runs, rows[1:], strict=True):
-            paint = _COLORS.get(run.status, "33")
+        for each, cells in zip(listed, rows[1:], strict=True):
+            paint = _COLORS.get(each.status, "33")
             cells[_STATUS] = f"\x1b[{paint}m{cells[_STATUS]}\x1b[0m"
     return "".join("  ".join(row).rstrip() + "\n" for row in rows)
 
 
-def _status(row: RunRow, database: Path) -> str:
-    if row.passed is not None:
-        return "passed" if row.passed else "failed"
-    if row.ended is not None:
-        return row.ended
-    return "running" if is_held(database, f"run/{row.id}") else "killed"
-
-
-def _dirty(db: sqlite3.Connection, rows: Sequence[RunRow]) -> set[str]:
-    return {row[0] for row in db.execute(_DIRTY, (json.dumps([row.id for row in rows]),))}
-
-
-def _now(run: ListedRun) -> str:
-    return "passed" if run.passed_now else "failed"
-
-
-def _cells(run: ListedRun) -> tuple[str, ...]:
-    row = run.row
-    when = datetime.fromisoformat(row.started_at).astimezone()
-    commit = (row.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.dirty else "")
-    git = f"{row.git_branch} {commit}" if row.git_branch else commit
-    of_group = f" of {row.group_id}" if row.group_id else ""
-    shard = f" · shard {row.shard}{of_group}" if row.shard else ""
-    derived = "" if row.mode == "live" else f" · {row.mode}"
-    derived += f" from {row.source_run}" if row.source_run else ""
+def _cells(each: _ListedRun) -> tuple[str, ...]:
+    run, figures = each.run, each.figures
+    when = datetime.fromisoformat(run.started_at).astimezone()
+    commit = (run.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.git_dirty else "")
+    git = f"{run.git_branch} {commit}" if run.git_branch else commit
+    of_group = f" of {run.group_id}" if run.group_id else ""
+    shard = f" · shard {run.shard}{of_group}" if run.shard else ""
+    derived = "" if run.mode == "live" else f" · {run.mode}"
+    derived += f" from {run.source_run}" if run.source_run else ""
     return (
-        one_line(row.id),
-        one_line(row.label or ""),
+        one_line(run.id),
+        one_line(run.label or ""),
         when.strftime("%Y-%m-%d %H:%M"),
-        f"{run.status} ({_now(run)} now)" if run.differs else run.status,
-        f"{row.passed_executions}/{row.executions}",
-        f"{row.gates_passed}/{row.gates}" if row.gates else "",
-        "" if row.cost_usd is None else money(row.cost_usd),
+        each.status_now,
+        f"{figures.executions.passed}/{figures.executions.tested}",
+        f"{figures.gates_passed}/{figures.gates}" if figures.gates else "",
+        "" if figures.paid.total_usd is None else money(figures.paid.total_usd),
         one_line(git),
-        one_line(", ".join(row.suites) + shard + derived),
+        one_line(", ".join(run.suites) + shard + derived),
     )

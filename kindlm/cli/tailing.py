@@ -14,8 +14,8 @@ from kindlm.cli.reading import report_options
 from kindlm.history.following import Happening, What, happenings
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import ExecutionView
+from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import find_run
 from kindlm.outcome import Status
 from kindlm.reports.figures import duration, money
 from kindlm.reports.page import Page, Part, mark

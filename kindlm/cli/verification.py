@@ -18,7 +18,7 @@ from kindlm.cli.history import (
 )
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.history.recomputed_tables import changed_tables
-from kindlm.history.runs import find_run
+from kindlm.history.run_names import find_run
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line

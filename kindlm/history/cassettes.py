@@ -6,7 +6,7 @@ import sqlite3
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.json_text import read_json
-from kindlm.history.runs import find_run
+from kindlm.history.run_names import find_run
 from kindlm.suite import RecordedAnswer
 
 __all__ = ["cassette_run", "recorded_answers"]

@@ -1,42 +1,43 @@
-"""Shards: which part of a group a run is, which other parts there are, and all of them as one run.
+"""Groups of shards: which parts a run is divided into, and all of them read as one run.
 
-Of a shard that ran several times, the latest run that finished counts, else the latest.
+Of a shard that ran several times, the latest run that finished counts, else the latest. Shards are
+parts of one run if there are as many of them, of the same suites, selected alike: only then do they
+have together what one run would have, every test once.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.counted_runs import GroupName, group_of
-from kindlm.history.group_plans import find_difference
-from kindlm.history.runs import find_run, state_of
+from kindlm.history.queries import among
+from kindlm.history.runs import Run, RunFilter, runs, state_of
 
-__all__ = ["Group", "Shard", "ShardRun", "find_group", "find_run_or_group", "read_shard"]
+__all__ = [
+    "Group",
+    "GroupName",
+    "Shard",
+    "ShardRun",
+    "as_one_run",
+    "find_group",
+    "lacking_shards",
+    "read_shard",
+    "shards_of",
+    "what_lacks",
+]
 
-_OTHERS = """
-SELECT shard, max(ended = 'finished') FROM runs
- WHERE group_id = ? AND project = ? AND shard LIKE '%/' || ?
- GROUP BY shard
-"""
+_T = TypeVar("_T", bound=Hashable)
 
-# Only what was carried out: a run derived from a shard is none.
-_RUNS = """
-SELECT r.project, r.shard, r.id, r.ended, s.head
-  FROM runs r
-  LEFT JOIN seals s ON s.run = r.id
- WHERE r.group_id = ? AND r.shard IS NOT NULL AND r.mode = 'live'
- ORDER BY r.ended IS 'finished' DESC, r.started_at DESC, r.id
-"""
 
-_LABELLED = """
-SELECT count(DISTINCT r.shard)
-  FROM run_list l
-  JOIN runs r ON r.id = l.run
- WHERE l.label = ? AND r.project = ? AND r.group_id = ?
-"""
+class GroupName(NamedTuple):
+    """What a group is known by."""
+
+    project: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,75 +112,184 @@ class Shard:
         return f"{index}/{self.count}"
 
 
-def read_shard(
-    db: sqlite3.Connection, project: str, shard: str | None, group: str | None
-) -> Shard | None:
-    """Return what a run of a project is a part of; None for a run that is whole."""
-    if shard is None:
+def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
+    """Return what a run is a part of; None for a run that is whole."""
+    if run.shard is None:
         return None
-    index, count = map(int, shard.split("/"))
-    if group is None:
+    index, count = _part(run.shard)
+    if run.group_id is None:
         return Shard(index, count, None)
-    finished = {
-        int(name.partition("/")[0]): bool(ended)
-        for name, ended in db.execute(_OTHERS, (group, project, count))
-    }
-    parts = range(1, count + 1)
+    finished: dict[int, bool] = {}
+    for other in runs(db, RunFilter(group=run.group_id)):
+        if other.project == run.project and other.shard is not None:
+            part, parts = _part(other.shard)
+            if parts == count:
+                finished[part] = finished.get(part, False) or other.ended == "finished"
     return Shard(
         index,
         count,
-        group,
-        tuple(part for part in parts if part not in finished),
-        tuple(part for part in parts if finished.get(part) is False),
+        run.group_id,
+        tuple(part for part in range(1, count + 1) if part not in finished),
+        tuple(part for part in range(1, count + 1) if finished.get(part) is False),
     )
 
 
-def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[str | Group]:
-    """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
-
-    Shards of different plans are no group but an error, and so are those of several projects. A
-    label that several shards of a group have means the group, and so does `latest` if the latest
-    run is one of several; there it is the run alone that shards of different plans leave.
-    """
-    is_run = db.execute("SELECT 1 FROM runs WHERE id = ?", (wanted,)).fetchone()
-    found = [] if is_run or wanted == "latest" else db.execute(_RUNS, (wanted,)).fetchall()
-    if found:
-        return _group(db, wanted, found)
-    run = find_run(db, wanted)
-    if isinstance(run, Err):
-        return run
-    name = group_of(db, run.value)
-    if name is None:
-        return Ok(run.value)
-    if wanted == "latest":
-        group = find_group(db, name)
-        return group if isinstance(group, Ok) else Ok(run.value)
-    labelled = db.execute(_LABELLED, (wanted, *name)).fetchone()[0]
-    return find_group(db, name) if labelled > 1 else Ok(run.value)
+def shards_of(db: sqlite3.Connection, name: str) -> list[Run]:
+    """Return the shards of the groups of a name, the newest first; a derived run is no shard."""
+    found = runs(db, RunFilter(group=name))
+    return [run for run in found if run.shard is not None and run.mode == "live"]
 
 
-def find_group(db: sqlite3.Connection, wanted: GroupName) -> Result[str | Group]:
-    """Return a group of which there are shards; shards of different plans are an error."""
-    rows = db.execute(_RUNS, (wanted.name,)).fetchall()
-    return _group(db, wanted.name, [row for row in rows if row[0] == wanted.project])
-
-
-def _group(
-    db: sqlite3.Connection, wanted: str, found: Sequence[sqlite3.Row]
-) -> Result[str | Group]:
-    if len({row[0] for row in found}) > 1:
-        return Err(_several_projects(wanted, sorted({row[0] for row in found})))
+def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Result[Group]:
+    """Return a group by its shards; shards of several projects or different plans are an error."""
+    if len({run.project for run in shards}) > 1:
+        return Err(_several_projects(name, sorted({run.project for run in shards})))
     counting: dict[str, ShardRun] = {}
     replaced = []
-    for _, shard, run, ended, head in sorted(found, key=lambda row: int(row[1].partition("/")[0])):
-        this = ShardRun(int(shard.partition("/")[0]), run, state_of(db, run, ended), head)
-        if counting.setdefault(shard, this) is not this:
+    # Of equal shards, one that finished before the others, then the newest.
+    parts = [(_part(run.shard or "")[0], run) for run in shards]
+    for index, run in sorted(parts, key=lambda part: (part[0], part[1].ended != "finished")):
+        this = ShardRun(index, run.id, state_of(db, run.id, run.ended), run.head)
+        if counting.setdefault(run.shard or "", this) is not this:
             replaced.append(this)
-    difference = find_difference(db, {shard: this.run for shard, this in counting.items()})
+    difference = _difference(db, {shard: this.run for shard, this in counting.items()})
     if difference is not None:
-        return Err(_different_plans(wanted, difference))
-    count = int(found[0][1].partition("/")[2])
-    return Ok(Group(wanted, count, tuple(counting.values()), tuple(replaced)))
+        return Err(_different_plans(name, difference))
+    count = _part(next(iter(counting)))[1]
+    return Ok(Group(name, count, tuple(counting.values()), tuple(replaced)))
+
+
+def _part(shard: str) -> tuple[int, int]:
+    """Return the index and the count of a shard, which is recorded as `i/n`."""
+    index, _, count = shard.partition("/")
+    return int(index), int(count)
+
+
+def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
+    """Return a group as a run; what its shards do not agree on is None.
+
+    `duration_ms` is that of all shards together. Nobody was told a verdict of it when it ended.
+    """
+    git = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
+    ended = [run.finished_at for run in shards if run.finished_at is not None]
+    return Run(
+        id=group.name,
+        label=_agreed(run.label for run in shards),
+        project=shards[0].project,
+        mode=shards[0].mode,
+        planned=sum(run.planned for run in shards),
+        started_at=min(run.started_at for run in shards),
+        finished_at=max(ended) if group.complete else None,
+        ended="finished" if group.complete else "incomplete",
+        reason=None if group.complete else what_lacks(group),
+        passed=None,
+        duration_ms=sum(run.duration_ms or 0.0 for run in shards) if group.complete else None,
+        git_commit=git[0],
+        git_branch=git[1],
+        git_dirty=any(run.git_dirty for run in shards) if git[0] else None,
+        ci=_agreed(run.ci for run in shards),
+        kindlm_version=", ".join(sorted({run.kindlm_version for run in shards})),
+        source_run=None,
+        group_id=group.name,
+        shard=None,
+        head=None,
+        suites=tuple(dict.fromkeys(suite for run in shards for suite in run.suites)),
+    )
+
+
+def what_lacks(group: Group) -> str:
+    """Return in words which shards are not here or did not finish."""
+    return ", ".join(f"shard {shard} {how}" for shard, how in lacking_shards(group))
+
+
+def lacking_shards(group: Group) -> list[tuple[str, str]]:
+    """Return the shards, as `i/n`, that are not here or did not finish, and which of the two."""
+    lacking = [(index, "is not here") for index in group.missing]
+    for shard in group.unfinished:
+        verb = "is" if shard.state == "running" else "was"
+        lacking.append((shard.index, f"{verb} {shard.state} (run {shard.run})"))
+    return [(f"{index}/{group.count}", how) for index, how in sorted(lacking)]
+
+
+def _agreed(values: Iterable[_T]) -> _T | None:
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+# What tells the suites of a run apart; one that could not be loaded has no hash, and is no reason.
+_SUITES = """
+SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
+  FROM suites WHERE run IN $ids
+ ORDER BY run, ordinal
+"""
+
+_OPTIONS = """
+SELECT substr(stream, 5), json_extract(data, '$.options') FROM event_log
+ WHERE stream IN $ids AND type = 'run.started'
+"""
+
+_SHARED = """
+SELECT p.test, p.target, min(s.run), max(s.run)
+  FROM suites s
+  JOIN planned_tests p ON p.suite = s.id
+ WHERE s.run IN $ids AND p.selected
+ GROUP BY s.ordinal, p.test, p.target HAVING count(*) > 1
+ ORDER BY s.ordinal, p.ordinal LIMIT 1
+"""
+
+_SELECTING = ("suite", "tests", "tags", "models", "repeat", "gate", "failed")
+"""The options of `kindlm test` that decide what is run, and how it is judged."""
+
+
+def _difference(db: sqlite3.Connection, shards: Mapping[str, str]) -> str | None:
+    """Return why runs, by their shard as `i/n`, are not parts of one plan; None if they are."""
+    named = {run: f"shard {shard} (run {run})" for shard, run in shards.items()}
+    (first, count), *others = ((run, _part(shard)[1]) for shard, run in shards.items())
+    for run, other_count in others:
+        if other_count != count:
+            return f"{named[first]} and {named[run]} are not of as many shards"
+    return _suites_differ(db, named) or _options_differ(db, named) or _overlap(db, named)
+
+
+def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
+    suites: dict[str, dict[tuple[int, str], str | None]] = {run: {} for run in named}
+    for run, ordinal, path, config_hash in db.execute(*among(_SUITES, list(named))):
+        suites[run][ordinal, path] = config_hash
+    first = next(iter(named))
+    known: dict[tuple[int, str], tuple[str, str]] = {}
+    for run in named:
+        if suites[run].keys() != suites[first].keys():
+            return f"{named[first]} and {named[run]} ran different suites"
+        for suite, config_hash in suites[run].items():
+            if config_hash is None:
+                continue
+            other, expected = known.setdefault(suite, (run, config_hash))
+            if config_hash != expected:
+                return (
+                    f"{named[other]} and {named[run]} have different configurations of {suite[1]}"
+                )
+    return None
+
+
+def _options_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
+    rows = db.execute(*among(_OPTIONS, [f"run/{run}" for run in named]))
+    options = {run: json.loads(text) if text else {} for run, text in rows}
+    first = next(iter(named))
+    for name in _SELECTING:
+        for run in named:
+            # What was not asked for is absent, false or empty.
+            if (options[run].get(name) or None) != (options[first].get(name) or None):
+                both = f"{named[first]} and {named[run]}"
+                return f"{both} were asked for with different options ({name})"
+    return None
+
+
+def _overlap(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
+    found = db.execute(*among(_SHARED, list(named))).fetchone()
+    if found is None:
+        return None
+    test, target, one, other = found
+    return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
 
 
 def _several_projects(group: str, projects: list[str]) -> KindlmError:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kindlm.projections.naming import RUN_LABEL
-
 
 def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str, Any]]:
     """Return a query for these ids, and its parameters: `$ids` becomes a list of them.
@@ -27,17 +25,6 @@ def of_suites(query: str) -> str:
     """Return a query about the executions of runs as one about those of suites."""
     return query.replace("run IN $ids", "suite IN $ids")
 
-
-RUN = f"""
-SELECT r.id, {RUN_LABEL} AS label, r.project, r.mode,
-       r.planned, r.started_at, r.finished_at, r.ended, r.reason, r.passed, r.duration_ms,
-       r.git_commit, r.git_branch, r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id,
-       r.shard, s.head
-  FROM runs r
-  LEFT JOIN run_labels l ON l.run = r.id
-  LEFT JOIN seals s ON s.run = r.id
- WHERE r.id IN $ids
-"""  # noqa: S608 (constants of this package)
 
 SUITES = """
 SELECT s.*, c.body AS error, h.body AS hint

@@ -6,21 +6,13 @@ import json
 import sqlite3
 
 from kindlm.history.json_text import read_json
-from kindlm.history.rows import AssertionView, ExecutionView, RunInfo, TestView
+from kindlm.history.rows import AssertionView, ExecutionView, TestView
 from kindlm.history.score_limits import LimitedScores
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Outcome, Status
 from kindlm.suite import ScoreLimits
 
-__all__ = ["assertion_of", "counts_of", "execution_of", "info_of", "scores_of", "test_of"]
-
-
-def info_of(row: sqlite3.Row) -> RunInfo:
-    """Return the run of a row."""
-    values = dict(row)
-    for flag in ("passed", "git_dirty"):
-        values[flag] = None if values[flag] is None else bool(values[flag])
-    return RunInfo(**values)
+__all__ = ["assertion_of", "counts_of", "execution_of", "scores_of", "test_of"]
 
 
 def test_of(row: sqlite3.Row) -> TestView:

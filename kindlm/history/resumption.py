@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
-from kindlm.history.runs import find_run, runner_of
+from kindlm.history.run_names import find_run
+from kindlm.history.runs import runner_of
 from kindlm.plan import Earlier
 from kindlm_store import is_held, unreadable_wal
 

@@ -23,41 +23,11 @@ __all__ = [
     "ExecutionView",
     "GateThen",
     "ReviewView",
-    "RunInfo",
     "SuiteView",
     "Summary",
     "TestView",
     "ToolCallView",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """The run itself. `ended` is finished, interrupted, aborted, or None: running or killed.
-
-    Of a group of shards it is finished or incomplete.
-    """
-
-    id: str
-    label: str | None
-    project: str
-    mode: str
-    planned: int
-    started_at: str
-    finished_at: str | None
-    ended: str | None
-    reason: str | None
-    passed: bool | None
-    duration_ms: float | None
-    git_commit: str | None
-    git_branch: str | None
-    git_dirty: bool | None
-    ci: str | None
-    kindlm_version: str
-    source_run: str | None
-    group_id: str | None
-    shard: str | None
-    head: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from kindlm.history import queries
-from kindlm.history.group_info import group_info
-from kindlm.history.groups import Group, Shard, read_shard
+from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.masking import shown_note
 from kindlm.history.metrics import suite_metrics
@@ -23,7 +22,6 @@ from kindlm.history.read_rows import (
     assertion_of,
     counts_of,
     execution_of,
-    info_of,
     scores_of,
     test_of,
 )
@@ -33,14 +31,13 @@ from kindlm.history.rows import (
     ExecutionView,
     GateThen,
     ReviewView,
-    RunInfo,
     SuiteView,
     Summary,
     TestView,
     ToolCallView,
 )
 from kindlm.history.run_names import run_before
-from kindlm.history.runs import runner_of, state_of
+from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.summaries import Reviewed, Totals, read_summary, read_totals
 from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates
 from kindlm.suite import Gate
@@ -69,15 +66,19 @@ class RunView:
     @property
     def is_recorded(self) -> bool:
         """Whether the history knows the run at all."""
-        return self.over_runs(queries.RUN).fetchone() is not None
+        return next(self._infos, None) is not None
 
     @cached_property
-    def info(self) -> RunInfo:
+    def info(self) -> Run:
         """The run's own row; raise `LookupError` if there is none."""
-        infos = [info_of(row) for row in self.over_runs(queries.RUN)]
+        infos = list(self._infos)
         if not infos:
             raise LookupError(self.id)
-        return infos[0] if self.group is None else group_info(self.group, infos)
+        return infos[0] if self.group is None else as_one_run(self.group, infos)
+
+    @property
+    def _infos(self) -> Iterator[Run]:
+        return runs(self._db, RunFilter(ids=self.runs))
 
     @cached_property
     def suites(self) -> tuple[SuiteView, ...]:
@@ -123,8 +124,7 @@ class RunView:
     @cached_property
     def shard(self) -> Shard | None:
         """What the run is a part of, and which other parts are here; None for a whole run."""
-        info = self.info
-        return read_shard(self._db, info.project, info.shard, info.group_id)
+        return read_shard(self._db, self.info)
 
     @cached_property
     def reviewed(self) -> Reviewed:

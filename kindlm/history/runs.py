@@ -1,137 +1,205 @@
-"""Finding runs, by id, prefix or label, listing them, newest first, and how a run stands."""
+"""The recorded runs: which there are, how they stand, and what they came to.
+
+Lists, names, groups, choices and comparisons all find their runs by `runs`.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.costs import Paid, paid_for_runs
+from kindlm.history.verdict import StatusCounts
+from kindlm.projections.naming import RUN_LABEL
 from kindlm_store import is_held
 
-__all__ = ["RunRow", "find_run", "latest_finished", "list_runs", "runner_of", "state_of"]
+__all__ = [
+    "STATUSES",
+    "Run",
+    "RunFigures",
+    "RunFilter",
+    "known_branches",
+    "known_suites",
+    "read_figures",
+    "runner_of",
+    "runs",
+    "state_of",
+    "status_of",
+]
 
+STATUSES = ("passed", "failed", "interrupted", "aborted", "not ended")
+"""The values of `RunFilter.status`: the verdict as it was reported, or how the run stands."""
 
-_NAMED_RUNS = 3
-"""So many are named to somebody who asks for one that is not there."""
+_MOST_CHOICES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run in a list. `passed` is the verdict as told then, None for a run that has none.
+class Run:
+    """A recorded run, or a group of shards as one.
 
-    `cost_usd` is all that is known to have been paid for it. `gates` counts the gates that were
-    judged then, `gates_passed` those of them that passed. One that is not live was derived from
-    `source_run`.
+    `ended` is finished, interrupted, aborted, or None: running or killed. A group is finished or
+    incomplete. `passed` is the verdict as it was reported when the run ended, None without one.
+    A run that is not live was derived from `source_run`. `head` is the last hash of a run that
+    finished.
     """
 
     id: str
     label: str | None
-    suites: tuple[str, ...]
+    project: str
+    mode: str
+    planned: int
     started_at: str
+    finished_at: str | None
     ended: str | None
+    reason: str | None
     passed: bool | None
-    passed_executions: int
-    executions: int
-    gates_passed: int
-    gates: int
-    cost_usd: float | None
-    git_branch: str | None
+    duration_ms: float | None
     git_commit: str | None
+    git_branch: str | None
+    git_dirty: bool | None
+    ci: str | None
+    kindlm_version: str
+    source_run: str | None
     group_id: str | None
     shard: str | None
-    mode: str
-    source_run: str | None
+    head: str | None
+    suites: tuple[str, ...]
 
 
-_LIST = """
-SELECT l.run AS id, l.label, l.started_at, l.ended, l.passed,
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs are wanted; a condition that is None, or false, lets every run through.
+
+    Attributes:
+        ids: Only these runs.
+        suite: Runs that have a suite of this name.
+        label: Runs whose label contains this text, in either case.
+        labelled: Runs with exactly this label.
+        branch: Runs of this git branch.
+        status: One of `STATUSES`.
+        since: Runs that began then or later, UTC, ISO 8601.
+        until: Runs that began then or earlier.
+        group: Shards of a group of this name, in any project.
+        like: Runs that have the name of a suite in common with this run.
+        completed: Live runs that finished: those that words such as `latest` count.
+        tested_like: Runs that loaded a suite that this run has, of the same project.
+        limit: At most so many.
+        offset: Runs to leave out before that.
+    """
+
+    ids: Sequence[str] | None = None
+    suite: str | None = None
+    label: str | None = None
+    labelled: str | None = None
+    branch: str | None = None
+    status: str | None = None
+    since: str | None = None
+    until: str | None = None
+    group: str | None = None
+    like: str | None = None
+    completed: bool = False
+    tested_like: str | None = None
+    limit: int | None = None
+    offset: int = 0
+
+
+# Only the conditions that are asked for stand in the query, so that it can use the indexes.
+_CONDITIONS = {
+    "ids": "r.id IN (SELECT value FROM json_each(:ids))",
+    "suite": "EXISTS (SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite)",
+    "label": f"instr(lower({RUN_LABEL}), lower(:label))",
+    "labelled": f"{RUN_LABEL} = :labelled",
+    "branch": "r.git_branch = :branch",
+    "status": """
+        CASE WHEN r.ended = 'finished' THEN iif(r.passed, 'passed', 'failed')
+             ELSE coalesce(r.ended, 'not ended') END = :status""",
+    "since": "r.started_at >= :since",
+    "until": "r.started_at <= :until",
+    "group": "r.group_id = :group",
+    "like": """
+        EXISTS (SELECT 1 FROM suites mine
+                  JOIN suites theirs ON theirs.run = :like AND theirs.name = mine.name
+                 WHERE mine.run = r.id)""",
+    "completed": "r.ended = 'finished' AND r.mode = 'live'",
+    # A suite that could not be loaded has no project.
+    "tested_like": """
+        EXISTS (SELECT 1 FROM suites mine
+                  JOIN suites theirs ON theirs.run = :tested_like AND theirs.name = mine.name
+                       AND coalesce(theirs.project, mine.project) = mine.project
+                 WHERE mine.run = r.id AND mine.error_code IS NULL)""",
+}
+
+_RUNS = f"""
+SELECT r.id, {RUN_LABEL} AS label, r.project, r.mode,
+       r.planned, r.started_at, r.finished_at, r.ended, r.reason, r.passed, r.duration_ms,
+       r.git_commit, r.git_branch, r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id,
+       r.shard, h.head,
        (SELECT json_group_array(name)
-          FROM (SELECT name FROM suites WHERE run = l.run ORDER BY ordinal)) AS suites,
-       l.passed_executions,
-       l.passed_executions + l.failed_executions + l.errored_executions AS executions,
-       (SELECT count(*) FROM gates g WHERE g.run = l.run AND g.passed) AS gates_passed,
-       (SELECT count(*) FROM gates g WHERE g.run = l.run) AS gates,
-       l.git_branch, l.git_commit, r.group_id, r.shard, r.mode, r.source_run
-  FROM run_list l
-  JOIN runs r ON r.id = l.run
- WHERE (:suite IS NULL OR EXISTS (
-          SELECT 1 FROM suites s WHERE s.run = l.run AND s.name = :suite))
-   AND (:since IS NULL OR l.started_at >= :since)
- ORDER BY l.started_at DESC, l.run
- LIMIT :limit
-"""
+          FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites
+  FROM runs r
+  LEFT JOIN run_labels l ON l.run = r.id
+  LEFT JOIN seals h ON h.run = r.id
+"""  # noqa: S608 (constants of this package)
 
 
-_LATEST_FINISHED = """
-SELECT r.id FROM runs r
- WHERE r.ended = 'finished' AND r.mode = 'live'
-   AND (:suite IS NULL OR EXISTS (
-          SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite))
- ORDER BY r.started_at DESC, r.id
- LIMIT 1
-"""
-
-_RUNNER = """
-SELECT json_extract(data, '$.options.runner') FROM event_log
- WHERE stream = 'run/' || ? AND type = 'run.started'
-"""
-
-
-def list_runs(
-    db: sqlite3.Connection,
-    *,
-    limit: int = 20,
-    suite: str | None = None,
-    since: str | None = None,
-) -> list[RunRow]:
-    """Return the newest runs first; `since` is a UTC timestamp in ISO 8601."""
-    rows = db.execute(_LIST, {"limit": limit, "suite": suite, "since": since}).fetchall()
-    paid = paid_for_runs(db, [row["id"] for row in rows])
-    return [_row(dict(row), paid[row["id"]]) for row in rows]
-
-
-def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
-    """Return the id of the run that a user names: `latest`, an id or its beginning, or a label."""
-    if wanted == "latest":
-        found = db.execute("SELECT id FROM runs ORDER BY started_at DESC, id LIMIT 1").fetchone()
-        return Ok(found[0]) if found else Err(_no_runs())
-    exact = db.execute("SELECT id FROM runs WHERE id = ?", (wanted,)).fetchone()
-    if exact:
-        return Ok(exact[0])
-    labelled = db.execute(
-        "SELECT run FROM run_list WHERE label = ? ORDER BY started_at DESC LIMIT 1", (wanted,)
-    ).fetchone()
-    if labelled:
-        return Ok(labelled[0])
-    starting = [
-        row[0]
-        for row in db.execute(
-            "SELECT id FROM runs"
-            " WHERE :wanted <> '' AND substr(id, 1, length(:wanted)) = :wanted LIMIT 6",
-            {"wanted": wanted},
-        )
-    ]
-    if len(starting) == 1:
-        return Ok(starting[0])
-    return Err(_ambiguous(wanted, starting) if starting else _unknown(db, wanted))
-
-
-def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
-    """Return the newest live run that is complete, of those that hold a suite if one is named."""
-    found = db.execute(_LATEST_FINISHED, {"suite": suite}).fetchone()
-    if found:
-        return Ok(found[0])
-    of_suite = "" if suite is None else f" of suite {suite!r}"
-    return Err(
-        KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND,
-            f"No run{of_suite} has finished yet.",
-            "List the recorded runs: kindlm runs",
-        )
+def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
+    """Yield the runs that are wanted, the newest first."""
+    values = {name: getattr(wanted, name) for name in _CONDITIONS}
+    values["ids"] = None if wanted.ids is None else json.dumps(list(wanted.ids))
+    conditions = [_CONDITIONS[name] for name, value in values.items() if value not in (None, False)]
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    limit = -1 if wanted.limit is None else wanted.limit
+    rows = db.execute(
+        f"{_RUNS} {where} ORDER BY r.started_at DESC, r.id LIMIT :limit OFFSET :offset",
+        {**values, "limit": limit, "offset": wanted.offset},
     )
+    for row in rows:
+        found = dict(row)
+        for flag in ("passed", "git_dirty"):
+            found[flag] = None if found[flag] is None else bool(found[flag])
+        found["suites"] = tuple(json.loads(found["suites"]))
+        yield Run(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What a run came to: its executions, the gates that were judged when it ended, its cost."""
+
+    executions: StatusCounts
+    gates_passed: int
+    gates: int
+    paid: Paid
+
+
+_FIGURES = """
+SELECT r.id, e.passed, e.failed, e.errored, e.skipped, e.pending,
+       (SELECT count(*) FROM gates g WHERE g.run = r.id AND g.passed) AS gates_passed,
+       (SELECT count(*) FROM gates g WHERE g.run = r.id) AS gates
+  FROM json_each(:ids) wanted
+  JOIN runs r ON r.id = wanted.value
+  LEFT JOIN (
+    SELECT run, sum(status IS 'passed') AS passed, sum(status IS 'failed') AS failed,
+           sum(status IS 'errored') AS errored, sum(status IS 'skipped') AS skipped,
+           sum(status IS NULL) AS pending
+      FROM executions
+     WHERE run IN (SELECT value FROM json_each(:ids))
+     GROUP BY run
+  ) e ON e.run = r.id
+"""
+
+
+def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, RunFigures]:
+    """Return what runs came to, by their ids, with as many queries however many runs there are."""
+    ids = [run.id for run in listed]
+    paid = paid_for_runs(db, ids)
+    return {
+        run: RunFigures(
+            StatusCounts(*(count or 0 for count in counts)), gates_passed, gates, paid[run]
+        )
+        for run, *counts, gates_passed, gates in db.execute(_FIGURES, {"ids": json.dumps(ids)})
+    }
 
 
 def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
@@ -145,51 +213,33 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
     return "running" if is_held(file, f"run/{run}") else "killed"
 
 
+def status_of(db: sqlite3.Connection, run: Run) -> str:
+    """Return the verdict of a run as it was reported, passed or failed; else how it stands."""
+    if run.passed is not None:
+        return "passed" if run.passed else "failed"
+    return state_of(db, run.id, run.ended)
+
+
 def runner_of(db: sqlite3.Connection, run: str) -> str | None:
     """Return what chose the tests of a run and started them, such as pytest; None for kindlm."""
-    row = db.execute(_RUNNER, (run,)).fetchone()
+    row = db.execute(
+        "SELECT json_extract(data, '$.options.runner') FROM event_log"
+        " WHERE stream = 'run/' || ? AND type = 'run.started'",
+        (run,),
+    ).fetchone()
     return row[0] if row else None
 
 
-def _row(values: dict[str, Any], paid: Paid) -> RunRow:
-    values["cost_usd"] = paid.total_usd
-    values["passed"] = None if values["passed"] is None else bool(values["passed"])
-    values["suites"] = tuple(json.loads(values["suites"]))
-    return RunRow(**values)
+def known_suites(db: sqlite3.Connection) -> list[str]:
+    """Return the names of recorded suites, for a reader to choose from."""
+    names = db.execute("SELECT DISTINCT name FROM suites ORDER BY name LIMIT ?", (_MOST_CHOICES,))
+    return [row[0] for row in names]
 
 
-def _no_runs() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND, "No run is recorded yet.", "Record one: kindlm test"
+def known_branches(db: sqlite3.Connection) -> list[str]:
+    """Return the git branches of recorded runs, for a reader to choose from."""
+    names = db.execute(
+        "SELECT DISTINCT git_branch FROM runs WHERE git_branch IS NOT NULL ORDER BY 1 LIMIT ?",
+        (_MOST_CHOICES,),
     )
-
-
-def _unknown(db: sqlite3.Connection, wanted: str) -> KindlmError:
-    shards = db.execute(
-        "SELECT shard, id FROM runs WHERE group_id = ? ORDER BY started_at DESC, id LIMIT ?",
-        (wanted, _NAMED_RUNS),
-    ).fetchall()
-    if shards:
-        named = ", ".join(f"{run} ({shard})" for shard, run in shards)
-        return KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND,
-            f"{wanted!r} is a group of shards, and one run is asked for.",
-            f"Name a run: its newest are {named}. All of them as one: kindlm show {wanted}",
-        )
-    newest = db.execute(
-        "SELECT run, label FROM run_list ORDER BY started_at DESC, run LIMIT ?", (_NAMED_RUNS,)
-    )
-    names = ", ".join(f"{row[0]} ({row[1]})" if row[1] else row[0] for row in newest)
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"There is no run {wanted!r}.",
-        f"The newest are {names}. All runs: kindlm runs" if names else "Record one: kindlm test",
-    )
-
-
-def _ambiguous(wanted: str, candidates: list[str]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"{wanted!r} is the beginning of several runs: {', '.join(candidates)}.",
-        "Type more characters of the run's id.",
-    )
+    return [row[0] for row in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from kindlm.errors import Err
-from kindlm.history.groups import find_run_or_group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.pytest_plugin.request import Asked

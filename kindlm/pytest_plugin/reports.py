@@ -7,7 +7,7 @@ from contextlib import closing
 
 from kindlm.cli.reporters import configured_reporters, of_project, spare, write_reports
 from kindlm.errors import Err, KindlmError
-from kindlm.history.groups import find_run_or_group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.pytest_plugin.request import Asked
 from kindlm.recording.session import open_log

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from kindlm.history.group_info import lacking_shards
+from kindlm.history.groups import lacking_shards
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kindlm.history.group_info import what_lacks
+from kindlm.history.groups import what_lacks
 from kindlm.history.run_view import RunView
 from kindlm.wording import count
 

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kindlm.history.group_info import what_lacks
-from kindlm.history.groups import Group, Shard
+from kindlm.history.groups import Group, Shard, what_lacks
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts

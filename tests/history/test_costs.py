@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kindlm.history.costs import Paid, paid_for_runs
-from kindlm.history.run_index import Filters, read_page
-from kindlm.history.runs import list_runs
+from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import TestIdentity, read_trend
 from kindlm.reports.figures import cost
 
@@ -28,8 +27,8 @@ def judged(history: Any, make: Any) -> Any:
 def test_judges_and_earlier_attempts_count_everywhere(judged: Any, history: Any) -> None:
     db = judged.db
     assert paid_for_runs(db, ["abc11111"])["abc11111"].total_usd == pytest.approx(0.004)
-    assert read_page(db, Filters(), limit=1).runs[0].paid.total_usd == pytest.approx(0.004)
-    assert list_runs(db)[0].cost_usd == pytest.approx(0.004)
+    (run,) = runs(db, RunFilter())
+    assert read_figures(db, [run])[run.id].paid.total_usd == pytest.approx(0.004)
     assert judged.summary.paid.total_usd == pytest.approx(0.004)
     assert read_trend(db, TEST, limit=1).points[0].cost_usd == pytest.approx(0.004)
 

@@ -7,7 +7,8 @@ import io
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.history.groups import Shard, find_run_or_group, read_shard
+from kindlm.history.groups import Shard
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions, find_report
 
@@ -41,12 +42,12 @@ def test_parts_of_other_groups_do_not_count(history, make, other):
     assert view.shard == Shard(1, 2, "g", missing=(2,))
 
 
-def test_a_run_that_is_whole_is_no_shard(history):
-    assert read_shard(history.reader(), "shop", None, "g") is None
+def test_a_run_that_is_whole_is_no_shard(history, make):
+    assert shard_run(history, make, "aaaa2222", None).shard is None
 
 
-def test_without_a_group_nothing_is_known_of_others(history):
-    assert read_shard(history.reader(), "shop", "1/3", None) == Shard(1, 3, None)
+def test_without_a_group_nothing_is_known_of_others(history, make):
+    assert shard_run(history, make, "aaaa2222", "1/3", group=None).shard == Shard(1, 3, None)
 
 
 def group_of(history, name="g"):

@@ -14,8 +14,9 @@ import pytest
 
 from kindlm.browse.queries import QUERIES
 from kindlm.history.baselines import output_of
+from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import find_run, latest_finished, list_runs
+from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import TestIdentity, find_tests, read_trend
 from kindlm.reports.compliance.over_time import read_history
 
@@ -24,6 +25,11 @@ TESTS = 5
 RUN = "r003"
 
 Question = Callable[[sqlite3.Connection], object]
+
+
+def listed(db: sqlite3.Connection, wanted: RunFilter) -> object:
+    found = list(runs(db, wanted))
+    return read_figures(db, found)
 
 
 def whole_run(db: sqlite3.Connection) -> object:
@@ -48,8 +54,8 @@ def rows_of(view: str) -> Question:
 
 
 QUESTIONS: dict[str, Question] = {
-    "the newest runs": lambda db: list_runs(db, limit=5),
-    "the newest runs of a suite": lambda db: list_runs(db, limit=5, suite="support"),
+    "the newest runs": lambda db: listed(db, RunFilter(limit=5)),
+    "the newest runs of a suite": lambda db: listed(db, RunFilter(suite="support", limit=5)),
     "a run by its id": lambda db: find_run(db, RUN),
     "a run": whole_run,
     "an execution": whole_execution,

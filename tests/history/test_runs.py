@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.history.runs import find_run, list_runs
+from kindlm.history.run_names import find_run
+from kindlm.history.runs import RunFilter, read_figures, runs
 
 
 @pytest.fixture
@@ -69,18 +70,35 @@ def test_the_newest_label_holds(db: Any, history: Any) -> None:
 
 
 def test_runs_are_listed_newest_first(db: Any) -> None:
-    runs = list_runs(db)
+    found = list(runs(db, RunFilter()))
 
-    assert [run.id for run in runs] == ["xyz33333", "abd22222", "abc11111"]
-    first = runs[0]
+    assert [run.id for run in found] == ["xyz33333", "abd22222", "abc11111"]
+    first = found[0]
+    figures = read_figures(db, found)["xyz33333"]
     assert (first.label, first.suites, first.ended, first.passed) == (
         "candidate", ("shop",), "finished", True,
     )  # fmt: skip
-    assert (first.passed_executions, first.executions) == (1, 1)
-    assert first.cost_usd == pytest.approx(0.003)
+    assert (figures.executions.passed, figures.executions.tested) == (1, 1)
+    assert figures.paid.total_usd == pytest.approx(0.003)
 
 
-def test_the_list_can_be_narrowed(db: Any) -> None:
-    assert [run.id for run in list_runs(db, limit=1)] == ["xyz33333"]
-    assert [run.id for run in list_runs(db, suite="support")] == ["abd22222", "abc11111"]
-    assert list_runs(db, since="2999-01-01T00:00:00.000000Z") == []
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (RunFilter(limit=1), ["xyz33333"]),
+        (RunFilter(limit=1, offset=1), ["abd22222"]),
+        (RunFilter(suite="support"), ["abd22222", "abc11111"]),
+        (RunFilter(since="2999-01-01T00:00:00.000000Z"), []),
+        (RunFilter(until="2999-01-01T00:00:00.000000Z", label="REL"), ["abd22222"]),
+        (RunFilter(labelled="rel"), []),
+        (RunFilter(ids=["abc11111", "nope"]), ["abc11111"]),
+        (RunFilter(ids=[]), []),
+        (RunFilter(like="abc11111", status="passed"), ["abd22222", "abc11111"]),
+        (RunFilter(tested_like="xyz33333", completed=True), ["xyz33333"]),
+        (RunFilter(status="not ended"), []),
+        (RunFilter(branch="nope"), []),
+        (RunFilter(group="nope"), []),
+    ],
+)
+def test_the_list_can_be_narrowed(db: Any, wanted: RunFilter, found: list[str]) -> None:
+    assert [run.id for run in runs(db, wanted)] == found

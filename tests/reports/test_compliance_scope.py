@@ -11,7 +11,8 @@ import pytest
 
 from kindlm.errors import Ok
 from kindlm.events import BaselineSet, new_event
-from kindlm.history.groups import Group, find_run_or_group
+from kindlm.history.groups import Group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.report import document_of
 from kindlm.reports.registry import ReportOptions, find_report

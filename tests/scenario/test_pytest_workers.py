@@ -12,7 +12,8 @@ from scenario_project import Project
 
 from kindlm.cli.app import run
 from kindlm.errors import Ok
-from kindlm.history.groups import Group, find_run_or_group
+from kindlm.history.groups import Group
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.recording.session import open_log
 

@@ -20,8 +20,7 @@ from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence import Change, FailOn
-from kindlm.history.run_names import find_pair
-from kindlm.history.runs import find_run
+from kindlm.history.run_names import find_pair, find_run
 from kindlm.outcome import Status
 
 Vector = dict[str, Any]

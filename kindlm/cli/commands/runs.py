@@ -39,7 +39,7 @@ def runs_command(
     """
     from datetime import UTC, datetime
 
-    from kindlm.cli.history import existing_history, open_history, or_fail
+    from kindlm.cli.history import open_history, or_fail
     from kindlm.cli.run_list import parse_since
 
     del verbose
@@ -52,9 +52,9 @@ def runs_command(
     with open_history(db) as connection:
         if test is None:
             from kindlm.cli.run_list import show_runs
+            from kindlm.history.runs import RunFilter
 
-            database = existing_history(db).database
-            show_runs(connection, database, limit=limit, suite=suite, since=start, form=form)
+            show_runs(connection, RunFilter(suite=suite, since=start, limit=limit), form)
         else:
             from kindlm.cli.trends import show_trends
 

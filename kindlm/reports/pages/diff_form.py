@@ -6,10 +6,12 @@ import sqlite3
 from dataclasses import dataclass
 
 from kindlm.errors import KindlmError
-from kindlm.history.run_choices import RunChoice, read_run_choices
+from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.reports.pages.document import Document
 
 __all__ = ["DiffForm", "diff_choice_page", "read_diff_form"]
+
+_OFFERED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +20,14 @@ class DiffForm:
 
     before: str
     after: str
-    choices: tuple[RunChoice, ...]
+    choices: tuple[Run, ...]
 
 
 def read_diff_form(
     db: sqlite3.Connection, before: str, after: str, like: str | None = None
 ) -> DiffForm:
     """Return the form; it offers runs of the suites of the run `like`, or of all."""
-    return DiffForm(before, after, read_run_choices(db, like))
+    return DiffForm(before, after, tuple(runs(db, RunFilter(like=like, limit=_OFFERED))))
 
 
 def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:

@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Mapping
 
 from kindlm.errors import Err, ErrorCode
-from kindlm.history.groups import Group, find_run_or_group
+from kindlm.history.groups import Group
 from kindlm.history.run_grid import read_grid
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.figures import comparison
 from kindlm.reports.findings import findings_of

@@ -8,7 +8,17 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from kindlm.history.run_index import Filters, IndexedRun, read_choices, read_page
+from kindlm.history.runs import (
+    STATUSES,
+    Run,
+    RunFigures,
+    RunFilter,
+    known_branches,
+    known_suites,
+    read_figures,
+    runs,
+    status_of,
+)
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.charts import Point, trend
 from kindlm.reports.pages.document import Document
@@ -36,30 +46,47 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
         name: query[name] for name in ("suite", "label", "branch", "status") if query.get(name)
     }
     number = page_number(query.get("page"))
-    filters = Filters(**given)
-    found = read_page(db, filters, limit=_LISTED, offset=(number - 1) * _LISTED)
+    # One more tells whether there are older ones.
+    wanted = RunFilter(
+        suite=given.get("suite"),
+        label=given.get("label"),
+        branch=given.get("branch"),
+        status=given.get("status"),
+        limit=_LISTED + 1,
+        offset=(number - 1) * _LISTED,
+    )
+    found = list(runs(db, wanted))
+    listed = found[:_LISTED]
+    figures = read_figures(db, listed)
+    statuses = {run.id: status_of(db, run) for run in listed}
     return Document(
         "runs.html",
         "Runs",
         {
-            "runs": found.runs,
-            "before": dict(_before(found.runs)),
-            "given": filters,
+            "runs": listed,
+            "figures": figures,
+            "statuses": statuses,
+            "before": dict(_before(listed)),
+            "given": wanted,
             "narrowed": bool(given),
-            "choices": read_choices(db),
-            "chart": _chart(found.runs, links),
+            "choices": {
+                "suite": known_suites(db),
+                "branch": known_branches(db),
+                "status": STATUSES,
+            },
+            "chart": _chart(listed, figures, statuses, links),
             "newer": _address(given, number - 1) if number > 1 else None,
-            "older": _address(given, number + 1) if found.more else None,
+            "older": _address(given, number + 1) if len(found) > _LISTED else None,
             "moods": RUN_MOODS,
         },
         styles=("charts", "runs", "pager"),
     )
 
 
-def _before(runs: Sequence[IndexedRun]) -> Iterator[tuple[str, str]]:
+def _before(listed: Sequence[Run]) -> Iterator[tuple[str, str]]:
     """Yield runs of this page, each with the one before it that ran the same, or the same shard."""
     newer: dict[tuple[str, tuple[str, ...], str | None], str] = {}
-    for run in runs:
+    for run in listed:
         same = (run.project, run.suites, run.shard)
         if same in newer:
             yield newer[same], run.id
@@ -77,22 +104,26 @@ def _address(given: Mapping[str, str], number: int) -> str:
     return "?" + urlencode({**given, "page": str(number)})
 
 
-def _chart(runs: Sequence[IndexedRun], links: Links) -> Markup | None:
-    shown = [run for run in reversed(runs) if run.pass_rate is not None]
-    if len(shown) < 2:
-        return None
+def _chart(
+    listed: Sequence[Run],
+    figures: Mapping[str, RunFigures],
+    statuses: Mapping[str, str],
+    links: Links,
+) -> Markup | None:
     points = [
         Point(
-            run.pass_rate,
-            RUN_MOODS[run.status],
-            f"{_name(run)}, {run.started_at[:10]}: {run.status},"
-            f" {percent(run.pass_rate or 0.0)} passed",
+            rate,
+            RUN_MOODS[statuses[run.id]],
+            f"{_name(run)}, {run.started_at[:10]}: {statuses[run.id]}, {percent(rate)} passed",
             links.run(run.id),
         )
-        for run in shown
+        for run in reversed(listed)
+        if (rate := figures[run.id].executions.pass_rate) is not None
     ]
+    if len(points) < 2:
+        return None
     return trend(points, "Pass rate of the runs of this page, from the oldest to the newest")
 
 
-def _name(run: IndexedRun) -> str:
+def _name(run: Run) -> str:
     return f"{one_line(run.id)} {one_line(run.label)}" if run.label else one_line(run.id)
