@@ -25,6 +25,10 @@ class Bounds:
     low: int
     high: int | None
 
+    def holds(self, number: int) -> bool:
+        """Tell whether a number of calls is within the bounds."""
+        return self.low <= number and (self.high is None or number <= self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class _Slot:

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from kindlm.checks.json_text import parse_json
 from kindlm.checks.judge_prompts import DRIFT
 from kindlm.checks.judging import Judge, judgement
+from kindlm.checks.output_json import json_of
 from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, skipped, undecided
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -208,7 +208,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Res
     left of it.
     """
     try:
-        before = parse_json(baseline).value
+        before = json_of(baseline)
     except ValueError as error:
         return Err(
             KindlmError(
@@ -218,7 +218,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Res
             )
         )
     try:
-        after = parse_json(current).value
+        after = json_of(current)
     except ValueError as error:
         return Ok(_Measured(1.0, f"the output is no JSON, the baseline is: {error}"))
     compared = _compared(before, after, fields or None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.call_wording import written_arguments
+from kindlm.checks.calls import written_arguments
 from kindlm.fencing import fenced
 from kindlm.ports import Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript

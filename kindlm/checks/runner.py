@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from kindlm.checks.call_wording import how_to_report
+from kindlm.checks.calls import how_to_report
 from kindlm.checks.registry import Check, Reads, Results, discover
 from kindlm.checks.results import skipped, undecided
 from kindlm.json_schema_keywords import Budget, one_budget

@@ -7,12 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.checks.call_counts import CallCount
-from kindlm.checks.call_wording import arguments_match, described, differences, written_arguments
-from kindlm.checks.doubtful_calls import doubtful_calls, undecided_for_a_name
+from kindlm.alignment import Bounds
+from kindlm.checks.calls import (
+    arguments_match,
+    bounds_of,
+    described,
+    differences,
+    doubtful_calls,
+    how_often,
+    spelling_hint,
+    undecided_for_a_name,
+    written_arguments,
+)
 from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.checks.tool_names import spelling_hint
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.json_schema_keywords import one_budget
 from kindlm.matching import mismatches
@@ -75,7 +83,7 @@ def _reads(expectation: Expectation) -> Reads:
 
 
 @check("tool_called", slow=_has_schema, about_tools=True, reads=_reads)
-def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+def tool_called(expectation: Expectation, transcript: Transcript) -> CheckResult:
     """Some call of `tool` satisfies all other parts together.
 
     Params that say what is called: `tool`; `argsMatch`, matched partially; `argsSchema`, a JSON
@@ -95,28 +103,28 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> list[CheckR
     was to come later (`before`), or one too many.
     """
     params, uses = expectation.params, transcript.tool_uses
-    bounds = None if params.get("count") is None else CallCount.read(params["count"])
+    bounds = None if params.get("count") is None else bounds_of(params["count"])
     calls: list[_Candidate] = []
     try:
         with one_budget():
             for call in _candidates(params, uses):
                 if bounds is None and not call.lacks:
-                    return [_too_early(expectation, call, uses) or passed(expectation)]
+                    return _too_early(expectation, call, uses) or passed(expectation)
                 calls.append(call)
     except UndecidableSchemaError as error:
-        return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))]
+        return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))
     some_as_expected = not all(call.lacks for call in calls)
     if bounds is not None and (some_as_expected or _none_is_fine(bounds, calls)):
         result = _counted(expectation, bounds, calls)
         unnamed = _may_be_more(expectation, bounds, calls, uses)
-        return [unnamed if unnamed and result.outcome is Outcome.PASSED else result]
+        return unnamed if unnamed and result.outcome is Outcome.PASSED else result
     if calls:
-        return [_closest(expectation, min(calls, key=lambda call: call.distance))]
-    return [_missing(expectation, params["tool"], uses)]
+        return _closest(expectation, min(calls, key=lambda call: call.distance))
+    return _missing(expectation, params["tool"], uses)
 
 
 @check("tool_not_called", about_tools=True, reads=_reads)
-def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+def tool_not_called(expectation: Expectation, transcript: Transcript) -> CheckResult:
     """No call of `tool`; with `argsMatch`, none whose arguments match it.
 
     Where arguments are no JSON object, nobody knows whether they are those that must not be; nor
@@ -134,7 +142,7 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
         unread = unread or undecided_for_a_name(
             expectation, tool, transcript.tool_uses, arguments=wanted
         )
-        return [unread or passed(expectation)]
+        return unread or passed(expectation)
     index, use = calls[0]
     which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
     message = (
@@ -144,7 +152,7 @@ def tool_not_called(expectation: Expectation, transcript: Transcript) -> list[Ch
     expected = {"tool": tool, "shouldNotCall": True} | _given(expectation.params, "argsMatch")
     actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
     code = FailureCode.TOOL_CALL_UNEXPECTED
-    return [failed(expectation, code, message, expected=expected, actual=actual)]
+    return failed(expectation, code, message, expected=expected, actual=actual)
 
 
 def _unread(expectation: Expectation, uses: Sequence[ToolUse]) -> CheckResult | None:
@@ -173,7 +181,7 @@ def _too_early(
 
 def _may_be_more(
     expectation: Expectation,
-    bounds: CallCount,
+    bounds: Bounds,
     calls: Sequence[_Candidate],
     uses: Sequence[ToolUse],
 ) -> CheckResult | None:
@@ -264,20 +272,18 @@ def _closest(expectation: Expectation, call: _Candidate) -> CheckResult:
     )
 
 
-def _none_is_fine(bounds: CallCount, calls: Sequence[_Candidate]) -> bool:
+def _none_is_fine(bounds: Bounds, calls: Sequence[_Candidate]) -> bool:
     return bounds.low == 0 and not any(call.is_meant for call in calls)
 
 
-def _counted(
-    expectation: Expectation, bounds: CallCount, calls: Sequence[_Candidate]
-) -> CheckResult:
+def _counted(expectation: Expectation, bounds: Bounds, calls: Sequence[_Candidate]) -> CheckResult:
     """Return the result of counting the calls that are what is asked for."""
     others = [call for call in calls if not call.is_meant]
     number = len(calls) - len(others)
     if bounds.holds(number):
         return passed(expectation, actual={"count": number})
     tool = shown(expectation.params["tool"])
-    message = f"Expected {bounds} of {tool} that are as described, got {number}"
+    message = f"Expected {how_often(bounds)} of {tool} that are as described, got {number}"
     if number < bounds.low and others:
         near = min(others, key=lambda call: call.distance)
         reasons = "; ".join(lack.message for lack in near.lacks)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kindlm.checks.decisions import UNCERTAIN_PHRASES
-from kindlm.checks.no_pii import find_personal_data
-from kindlm.checks.output_patterns import count_unmatched
-from kindlm.checks.output_schema import find_json
+from kindlm.checks.output import count_unmatched
+from kindlm.checks.output_json import find_json
+from kindlm.checks.pii import find_personal_data
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.score_formulas import (
+from kindlm.checks.weighted_score import (
     OutputFacts,
     deterministic_quality,
     fallback_quality,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
+from kindlm.checks.tools import SequenceMode, sequence_progress
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.transcript import ToolUse, Transcript
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.alignment import Bounds, in_any_order, in_sequence
-from kindlm.checks import discover
+from kindlm.checks import CheckRunner
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -251,11 +251,12 @@ made_calls = st.lists(st.tuples(st.sampled_from("ab"), arguments), max_size=4)
 def test_the_verdict_is_that_of_trying_every_assignment(
     mode: str, calls: list[dict[str, Any]], made: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    check = discover()["trajectory"].pure
-    assert check is not None
+    expectation = Expectation("trajectory", "x", params(mode, *calls))
 
-    (result,) = check(Expectation("trajectory", "x", params(mode, *calls)), talk(*made))
+    found = CheckRunner().evaluate_now(expectation, talk(*made))
 
+    assert found is not None
+    (result,) = found
     assert (result.outcome is Outcome.PASSED) == agrees(mode, calls, made)
 
 

@@ -13,10 +13,10 @@ import pytest
 from vector_cases import Departure, known
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.evalview_rules import harm_in, look_at_turn, within
-from kindlm.checks.no_pii import find_personal_data
-from kindlm.checks.score_formulas import overall_score
-from kindlm.checks.tool_sequences import SequenceMode, sequence_progress
+from kindlm.checks.evalview_verdict import harm_in, look_at_turn, within
+from kindlm.checks.pii import find_personal_data
+from kindlm.checks.tools import SequenceMode, sequence_progress
+from kindlm.checks.weighted_score import overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.outcome import CheckResult, FailureCode, Outcome

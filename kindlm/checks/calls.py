@@ -1,0 +1,206 @@
+"""What checks of tool calls share: how calls are shown, and which tool a call may be of.
+
+A tool that is demanded is known by its exact name. A ban that would hold only because of a
+difference that no reader sees is undecided: calls may have no name, or nearly that of the tool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kindlm.alignment import Bounds
+from kindlm.checks.results import undecided
+from kindlm.matching import Mismatch, Reason, matches
+from kindlm.normal_form import plain_name
+from kindlm.outcome import CheckResult, FailureCode
+from kindlm.suite import Expectation
+from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
+from kindlm.wording import bounded, count, excerpt, listed, shown
+
+__all__ = [
+    "arguments_match",
+    "bounds_of",
+    "described",
+    "differences",
+    "doubtful_calls",
+    "how_often",
+    "how_to_report",
+    "normalised",
+    "spelling_hint",
+    "undecided_for_a_name",
+    "written_arguments",
+]
+
+_MAX_LISTED = 5
+
+_LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
+"""How a program that is tested as a `command` prints a call."""
+
+_DECLARED = (
+    "If it reports every call, add `reportsTools: true` to the agent (`reports_tools` in TOML and"
+    " scenarios), or to the test with the `command`. Otherwise let it "
+)
+_LISTED = "list them in its answer under `tool_calls` ([] for none), or where `toolCallsPath` says"
+_PRINTED = (
+    f"print a line for each call, {_LINE_OF_A_CALL}, and one for its answer,"
+    ' `{"kindlm": "output_json", "value": ANSWER}`'
+)
+
+
+def how_to_report(transcript: Transcript) -> str:
+    """Return what makes calls known that a target may have made, without a full stop."""
+    return _DECLARED + (_PRINTED if transcript.prints_calls else _LISTED)
+
+
+def arguments_match(wanted: Any, use: ToolUse) -> bool:
+    """Tell whether a call has the wanted arguments; malformed ones match nothing."""
+    return use.call.malformed is None and matches(wanted, use.call.arguments)
+
+
+def written_arguments(use: ToolUse) -> Any:
+    """Return the arguments of a call, or the text that should have been arguments."""
+    return use.call.arguments if use.call.malformed is None else use.call.malformed
+
+
+def described(index: int, use: ToolUse) -> dict[str, Any]:
+    """Return a call as a result shows it; `index` is its position among all calls."""
+    return {
+        "index": index,
+        "tool": use.call.name,
+        "arguments": bounded(written_arguments(use)),
+        "response": bounded(use.response),
+    }
+
+
+def differences(mismatches: Sequence[Mismatch]) -> str:
+    """Return in words where arguments are not as expected, the first few places."""
+    return listed(map(_difference, mismatches[:_MAX_LISTED]), len(mismatches))
+
+
+def _difference(mismatch: Mismatch) -> str:
+    path = shown(mismatch.path) if not mismatch.path.isprintable() else mismatch.path
+    expected = f"{path or 'arguments'}: expected {shown(mismatch.expected)}"
+    if mismatch.reason is Reason.MISSING:
+        return f"{expected}, it is missing"
+    return f"{expected}, got {shown(mismatch.actual)}"
+
+
+def bounds_of(written: Mapping[str, Any]) -> Bounds:
+    """Return the bounds of `count: { min, max }`.
+
+    What is expected happens: without `min`, at least once. An upper bound of 0 says that it does
+    not happen.
+    """
+    low, high = written.get("min"), written.get("max")
+    return Bounds((0 if high == 0 else 1) if low is None else low, high)
+
+
+def how_often(bounds: Bounds) -> str:
+    """Return bounds in words."""
+    low, high = bounds.low, bounds.high
+    if high is None:
+        return f"at least {count(low, 'call')}"
+    if low == high:
+        return f"exactly {count(low, 'call')}"
+    if low == 0:
+        return f"at most {count(high, 'call')}"
+    return f"{low} to {count(high, 'call')}"
+
+
+def normalised(name: str) -> str:
+    """Return the name of a tool without what its spelling may differ in: case, `_` and `-`."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def spelling_hint(name: str, called: Iterable[str]) -> str:
+    """Return a sentence about a called tool whose name is spelt otherwise, or an empty text."""
+    wanted = normalised(name)
+    other = next((tool for tool in called if tool != name and normalised(tool) == wanted), None)
+    if other is None:
+        return ""
+    return f" {shown(other)} was called: names have to be spelt alike."
+
+
+def doubtful_calls(
+    tool: str,
+    uses: Sequence[ToolUse],
+    *,
+    arguments: Any = None,
+    spelling: Callable[[str], str] = str,
+) -> list[int]:
+    """Return the positions of the calls that may be of a tool, and are not by their exact names.
+
+    Args:
+        tool: the name of the tool.
+        uses: the calls that were made.
+        arguments: those of a call that counts, None for any. A call without a name counts with any.
+        spelling: what else is left out of a name that is compared.
+    """
+    wanted = spelling(plain_name(tool))
+    return [
+        index
+        for index, use in enumerate(uses)
+        if use.call.name == UNNAMED
+        or (
+            use.call.name != tool
+            and wanted in {spelling(name) for name in _readings(use.call.name)}
+            and (
+                arguments is None
+                or use.call.malformed is not None
+                or arguments_match(arguments, use)
+            )
+        )
+    ]
+
+
+def _readings(name: str) -> tuple[str, str]:
+    """Return a name, and what is left of it without the prefix of a server or a namespace.
+
+    Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
+    """
+    plain = plain_name(name)
+    return plain, re.split(r"__|[./:]", plain)[-1]
+
+
+def undecided_for_a_name(
+    expectation: Expectation,
+    tool: str,
+    uses: Sequence[ToolUse],
+    *,
+    arguments: Any = None,
+    spelling: Callable[[str], str] = str,
+) -> CheckResult | None:
+    """Return that nobody knows whether a tool was called, None if the names leave no doubt.
+
+    The arguments are those of `doubtful_calls`.
+    """
+    doubtful = doubtful_calls(tool, uses, arguments=arguments, spelling=spelling)
+    if not doubtful:
+        return None
+    index, call = doubtful[0], uses[doubtful[0]].call
+    if call.name != UNNAMED:
+        # In quotes, and with everything escaped that is not ASCII, so that the difference shows.
+        made, wanted = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
+        message = (
+            f"Call {index} is named {made}, which differs from {wanted} only in a prefix, case, "
+            "spaces around it, or characters that Unicode treats as the same or that are "
+            "invisible. If they are one tool, let the agent report the name as the test has it; "
+            "if not, rename one of them."
+        )
+    elif call.id == UNREAD_LINES:
+        message = (
+            "A line that was printed is nearly a tool call: nobody knows whether it is one of "
+            f"{shown(tool)}. The warning of this execution says which line it is. Print a call as "
+            f"one line, with nothing before or after it: {_LINE_OF_A_CALL}."
+        )
+    else:
+        message = (
+            f"Call {index} has no name: nobody knows whether it is one of {shown(tool)}. "
+            "The agent has to name the tools it calls. If that is no call, list it elsewhere; or "
+            "say where the calls are with `toolCallsPath`, which agents of the adapters http, "
+            "subprocess and python can have."
+        )
+    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
