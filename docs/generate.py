@@ -99,9 +99,9 @@ def cli_reference() -> str:
     """Return a section for each command, with what its `--help` prints."""
     from typer.main import get_command
 
-    from kindlm.cli.app import app
+    from kindlm.cli.app import make_app
 
-    return "\n".join(_help("kindlm", get_command(app), None))
+    return "\n".join(_help("kindlm", get_command(make_app()), None))
 
 
 def _help(name: str, command: Any, parent: Any) -> Iterator[str]:

@@ -9,92 +9,60 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
 
 from kindlm.cli import console
-from kindlm.cli.commands.backup import backup_command
-from kindlm.cli.commands.baseline import baseline_app
-from kindlm.cli.commands.browse import browse_command
-from kindlm.cli.commands.demo import demo_command
-from kindlm.cli.commands.diff import diff_command
-from kindlm.cli.commands.export import export_command
-from kindlm.cli.commands.gen import gen_command
-from kindlm.cli.commands.import_ import import_command
-from kindlm.cli.commands.init import init_command
-from kindlm.cli.commands.label import label_command
-from kindlm.cli.commands.merge import merge_command
-from kindlm.cli.commands.purge import purge_command
-from kindlm.cli.commands.rebuild import rebuild_command
-from kindlm.cli.commands.replay import replay_command
-from kindlm.cli.commands.report import report_command
-from kindlm.cli.commands.rescore import rescore_command
-from kindlm.cli.commands.review import review_command
-from kindlm.cli.commands.runs import runs_command
-from kindlm.cli.commands.schema import schema_command
-from kindlm.cli.commands.settle import settle_command
-from kindlm.cli.commands.show import show_command
-from kindlm.cli.commands.tail import tail_command
-from kindlm.cli.commands.test import test_command
-from kindlm.cli.commands.validate import validate_command
-from kindlm.cli.commands.verify import verify_command
 from kindlm.cli.crash import report_crash
 from kindlm.cli.inert_output import inert_output
 from kindlm.cli.other_names import in_our_names
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
 
-__all__ = ["app", "run"]
+__all__ = ["make_app", "run"]
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo_command,
-    "init": init_command,
-    "validate": validate_command,
-    "gen": gen_command,
-    "test": test_command,
-    "watch": test_command,
-    "runs": runs_command,
-    "show": show_command,
-    "diff": diff_command,
-    "settle": settle_command,
-    "report": report_command,
-    "rescore": rescore_command,
-    "replay": replay_command,
-    "label": label_command,
-    "review": review_command,
-    "browse": browse_command,
-    "tail": tail_command,
-    "export": export_command,
-    "import": import_command,
-    "merge": merge_command,
-    "backup": backup_command,
-    "verify": verify_command,
-    "rebuild": rebuild_command,
-    "purge": purge_command,
-    "schema": schema_command,
-}
+_COMMANDS = (
+    "demo",
+    "init",
+    "validate",
+    "gen",
+    "test",
+    "watch",
+    "runs",
+    "show",
+    "diff",
+    "settle",
+    "report",
+    "rescore",
+    "replay",
+    "label",
+    "review",
+    "browse",
+    "tail",
+    "export",
+    "import",
+    "merge",
+    "backup",
+    "verify",
+    "rebuild",
+    "purge",
+    "schema",
+    "baseline",
+)
+"""In the order of the help; each is in the module of its name."""
+
+_MODULES = {"watch": "test", "import": "import_"}
+"""Of commands whose module has another name."""
 
 _HELP = {"watch": "Run tests like `kindlm test`, and again whenever a file changes that matters."}
 """Of commands that are not described by their function."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for wrong usage; not all of its versions export it by name."""
-
-app = typer.Typer(
-    help="Behavioural regression testing for AI agents, and the recorder of all they did.",
-    epilog="Start with: kindlm init",
-    invoke_without_command=True,
-    add_completion=False,
-    # Plain help: half the start-up time, and the same on a terminal and in a pipe.
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-for _name, _command in _COMMANDS.items():
-    app.command(_name, help=_HELP.get(_name))(_command)
-app.add_typer(baseline_app, name="baseline")
 
 
 def _print_version(asked: bool) -> None:
@@ -105,7 +73,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _main(
     context: typer.Context,
     version: Annotated[
@@ -120,6 +87,29 @@ def _main(
         # A script that lost its command must not take the help for a success.
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(1)
+
+
+def make_app(commands: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """Return the command line with these commands; only their modules are imported."""
+    app = typer.Typer(
+        help="Behavioural regression testing for AI agents, and the recorder of all they did.",
+        epilog="Start with: kindlm init",
+        invoke_without_command=True,
+        add_completion=False,
+        # Plain help: half the start-up time, and the same on a terminal and in a pipe.
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_main)
+    for name in commands:
+        base = _MODULES.get(name, name)
+        module = import_module(f"kindlm.cli.commands.{base}")
+        if name == "baseline":
+            app.add_typer(module.baseline_app, name=name)
+        else:
+            command = getattr(module, f"{base.rstrip('_')}_command")
+            app.command(name, help=_HELP.get(name))(command)
+    return app
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -172,9 +162,12 @@ def _invoke(arguments: Sequence[str]) -> int:
         if any("\ud800" <= char <= "\udfff" for char in argument):
             console.show([_not_utf8(argument)])
             return 1
+    named = in_our_names(arguments)
+    # Help, and what to say of a command that there is not, need all of them.
+    app = make_app(named[:1] if named and named[0] in _COMMANDS else _COMMANDS)
     command = typer.main.get_command(app)
     try:
-        code = command.main(args=in_our_names(arguments), prog_name="kindlm", standalone_mode=False)
+        code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
         code = stop.code
     except typer.Abort:

@@ -14,7 +14,6 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, set_verbose, show, wants_color, warn
-from kindlm.cli.dry_run import write_plan
 from kindlm.cli.github import tell_github
 from kindlm.cli.history import existing_history, fail_to_open, open_history, open_recorded, or_fail
 from kindlm.cli.interruption import HeldSignals, stop_on_signals
@@ -237,6 +236,8 @@ def _begun(
 def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
     """Show what would be run; return 1 if some of it could not be, since the run would fail."""
     plan = make_plan(request.suites, request.selection)
+    from kindlm.cli.dry_run import write_plan
+
     write_plan(plan, sys.stdout, _report_options(request, options, console))
     has_faults = any(
         case.selected and case.case.fault is not None and not case.case.skip

@@ -16,6 +16,7 @@ from kindlm.formats.python_imports import ImportReader
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
 __all__ = [
+    "PACK_MARK",
     "SUFFIXES",
     "WHAT_HOLDS_TESTS",
     "Discovery",
@@ -24,7 +25,11 @@ __all__ = [
     "cases_in",
     "discover",
     "is_skipped",
+    "pack_in",
 ]
+
+PACK_MARK = "pack:"
+"""What the name of a pack stands behind: scenarios of an installed package."""
 
 WHAT_HOLDS_TESTS = (
     "Tests are YAML files with `kindlm: 1` at their top, which kindlm init writes, and test cases "
@@ -143,6 +148,16 @@ def _search(folder: Path) -> Discovery:
         tuple(path for path in ignored if path not in among_cases),
         tuple(unreadable),
     )
+
+
+def pack_in(path: Path) -> str | None:
+    """Return what stands for a pack, or a file of one, in a path: `pack:NAME`, `pack:NAME/FILE`.
+
+    Paths that are recorded are put behind the folder of the project. A file or folder that is
+    really called so is no pack.
+    """
+    at = next((at for at, part in enumerate(path.parts) if part.startswith(PACK_MARK)), None)
+    return None if at is None or path.exists() else "/".join(path.parts[at:])
 
 
 def cases_in(folder: Path) -> tuple[Path, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
@@ -17,8 +18,8 @@ from kindlm.formats.discovery import (
     Unreadable,
     cases_in,
     discover,
+    pack_in,
 )
-from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder, project_folder
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 from kindlm.recording.project import (
@@ -30,11 +31,11 @@ from kindlm.recording.project import (
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import short_secrets, suite_secrets
-from kindlm.scenarios.configuration_files import load_configuration
-from kindlm.scenarios.installed_packs import discover_pack, pack_in
-from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
-from kindlm.scenarios.load import load_scenarios
 from kindlm.suite import Expectation, Suite
+
+if TYPE_CHECKING:
+    from kindlm.formats.evalview import EvalviewConfigs
+    from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
 
 __all__ = ["Loaded", "default_paths", "load_paths"]
 
@@ -111,9 +112,7 @@ def load_paths(
         guard.enter()
     folders = _folders(held.found, root)
     environ = run_environment([*folders, root], os.environ)
-    around = Surroundings(
-        root, project_name(root), environ, strict=strict, compat=compat, is_run=is_run
-    )
+    around = _Around(root, environ, strict, compat, is_run)
     loaded = _distinct(list(_load(held.found, held.unreadable, around)))
     if strict:
         loaded += [_unrecognised(path) for path in held.ignored]
@@ -140,6 +139,17 @@ def load_paths(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What decides how tests are loaded, besides their files; see `load_paths`."""
+
+    root: Path
+    environ: Mapping[str, str]
+    strict: bool
+    compat: bool
+    is_run: bool
+
+
 def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
     """Return what all the paths hold together, each file once; an error if that is nothing."""
     files: dict[Path, Found] = {}
@@ -147,9 +157,13 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
     unreadable: dict[Path, Unreadable] = {}
     for path in paths:
         pack = pack_in(path)
-        if pack is not None:
+        if pack is None:
+            found = discover(path)
+        else:
+            from kindlm.scenarios.installed_packs import discover_pack
+
             guard.enter()  # the packages around it are imported
-        found = discover(path) if pack is None else discover_pack(pack)
+            found = discover_pack(pack)
         if isinstance(found, Err):
             return found
         for item in found.value.found:
@@ -170,15 +184,21 @@ def _folders(found: Sequence[Found], root: Path) -> list[Path]:
     """Return where tests are, and what is above them with the configuration of EvalView."""
     here = [item.path.parent for item in found]
     cases = dict.fromkeys(item.path.parent for item in found if item.front_end == "evalview")
+    if not cases:
+        return list(dict.fromkeys(here))
+    from kindlm.formats.evalview import project_folder
+
     above = [project for folder in cases if (project := project_folder(folder, root)) is not None]
     return list(dict.fromkeys([*here, *above]))
 
 
 def _load(
-    found: Sequence[Found], unreadable: Sequence[Unreadable], around: Surroundings
+    found: Sequence[Found], unreadable: Sequence[Unreadable], around: _Around
 ) -> Iterator[LoadedSuite]:
-    """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder."""
-    configs = EvalviewConfigs(around.root, around.environ, around.strict, around.is_run)
+    """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder.
+
+    A front end is imported only for a file that it reads.
+    """
     folders = _case_folders(found)
     for unread in unreadable:
         # In a folder with cases it is taken for one, and told with them.
@@ -188,18 +208,31 @@ def _load(
             diagnostic = Diagnostic(unread.error, "error", "", None)
             yield LoadedSuite(unread.path, None, unread.path.name, 0, (diagnostic,))
 
+    project = cache(lambda: project_name(around.root))
+
+    @cache
+    def configs() -> EvalviewConfigs:
+        from kindlm.formats.evalview import EvalviewConfigs
+
+        return EvalviewConfigs(around.root, around.environ, around.strict, around.is_run)
+
     @cache
     def scenarios() -> ScenarioSurroundings:
+        from kindlm.scenarios.configuration_files import load_configuration
+        from kindlm.scenarios.load import Surroundings
+
         configuration = load_configuration(around.root, around.environ)
-        return ScenarioSurroundings(around.root, around.project, around.environ, configuration)
+        return Surroundings(around.root, project(), around.environ, configuration)
 
     for item in found:
         if item.front_end == "kindlm":
             yield load_suite(item.path, root=around.root)
         elif item.front_end == "scenario":
+            from kindlm.scenarios.load import load_scenarios
+
             yield load_scenarios(item.path, scenarios(), item.suite)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
-            yield from _load_cases(item.path.parent, named, configs, around)
+            yield from _load_cases(item.path.parent, named, configs(), project(), around)
 
 
 def _case_folders(found: Sequence[Found]) -> dict[Path, list[Path]]:
@@ -212,9 +245,11 @@ def _case_folders(found: Sequence[Found]) -> dict[Path, list[Path]]:
 
 
 def _load_cases(
-    folder: Path, named: Sequence[Path], configs: EvalviewConfigs, around: Surroundings
+    folder: Path, named: Sequence[Path], configs: EvalviewConfigs, project: str, around: _Around
 ) -> list[LoadedSuite]:
     """Load all cases of a folder, of which some were named: it is one suite, whichever they are."""
+    from kindlm.formats.evalview import Surroundings, load_folder
+
     reached = {os.path.realpath(path) for path in named}
     here = cases_in(folder)
     asked = {path for path in here if os.path.realpath(path) in reached}
@@ -222,7 +257,10 @@ def _load_cases(
     # What is named by the user need not be named like a case.
     others = [path for path in named if os.path.realpath(path) in reached]
     files = [*here, *others]
-    return load_folder(folder, files, configs.of(folder), around, {*asked, *others})
+    surroundings = Surroundings(
+        around.root, project, around.environ, around.strict, around.compat, around.is_run
+    )
+    return load_folder(folder, files, configs.of(folder), surroundings, {*asked, *others})
 
 
 def _each_once(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

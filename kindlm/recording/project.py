@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dotenv import dotenv_values
-
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.recording.git import remote_name
 from kindlm.scenarios.environment import put_in, unset_in
@@ -74,8 +72,11 @@ def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str
     for folder in folders:
         # Nothing is expanded in there: a password may hold a dollar sign.
         file = folder / ".env"
-        values = dotenv_values(file, interpolate=False) if file.is_file() else {}
-        for name, value in values.items():
+        if not file.is_file():
+            continue
+        from dotenv import dotenv_values
+
+        for name, value in dotenv_values(file, interpolate=False).items():
             if value is not None:
                 merged.setdefault(name, value)
     return merged

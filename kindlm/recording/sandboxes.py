@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kindlm.agents.daytona_sandbox import what_is_lacking
 from kindlm.config import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.suite import Suite
@@ -17,7 +16,11 @@ def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator
     """Yield a warning for each agent that will run on this machine, as far as that is known now."""
     agents = (agent for suite in suites for agent in suite.all_agents())
     names = dict.fromkeys(a.id for a in agents if a.options.get("sandbox") == "daytona")
-    lacking = what_is_lacking(environ) if names else None
+    if not names:
+        return
+    from kindlm.agents.daytona_sandbox import what_is_lacking
+
+    lacking = what_is_lacking(environ)
     if lacking is None:
         return
     for name in names:

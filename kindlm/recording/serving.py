@@ -15,7 +15,6 @@ from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, KindlmError, Result
 from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
-from kindlm.recording.cassettes import with_recorded_answers
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import Service, Suite
 
@@ -97,7 +96,10 @@ async def _serve(
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
     suite, derived = planned.suite, request.derived
-    if derived is None or derived.mode == "replayed":
+    has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
+    if has_cassettes and (derived is None or derived.mode == "replayed"):
+        from kindlm.recording.cassettes import with_recorded_answers
+
         recorded = with_recorded_answers(planned, reader)
         if isinstance(recorded, Err):
             return recorded

@@ -11,14 +11,11 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from kindlm.agents.http_connections import kept_connections
-from kindlm.agents.python_processes import PythonProcesses
-from kindlm.agents.registry import make_agent
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.engine.finishing import end_lost
@@ -31,14 +28,13 @@ from kindlm.guard import guard
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
 from kindlm.plan import Earlier, Execution, Plan
-from kindlm.ports import BaselineLookup, ModelClient
+from kindlm.ports import Agent, AgentFactory, BaselineLookup, Embedder, ModelClient
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
 from kindlm.recording.driven import Parts, undealt
 from kindlm.recording.ending import finish_run
 from kindlm.recording.git import ci_service, git_state
-from kindlm.recording.recorded_sources import embedders, recorded_sources
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven, RunRequest, Settling, SkippedSuite
 from kindlm.recording.resumption import lost_suite
@@ -53,7 +49,7 @@ from kindlm.recording.serving import Served, serve_suites
 from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.recording.watcher import Watcher
 from kindlm.simulation import SimulatedTools
-from kindlm.suite import ProviderSettings
+from kindlm.suite import AgentTarget, Command, ProviderSettings, Suite
 from kindlm.wording import shown
 from kindlm_store import EventLog, Redactor, StreamLock
 
@@ -142,18 +138,16 @@ class _Session:
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 tell(warning)
-        redact = Redactor(run_secrets(request))
         async with (
             serve_suites(request, self.stop, self.reader, tell) as served,
-            PythonProcesses(request.environ, request.root, redact) as processes,
-            kept_connections(),
+            _agents_of(request) as agents,
         ):
             self.recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
             baselines = RecordedBaselines(self.reader, _chosen_baselines(request, self.before))
             await self._begin(_as_begun(served, request.driven), baselines)
             if self.stop.reason is not None:
                 return False
-            ports = _ports(request, self.run, self.reader, baselines, self.recorder, processes)
+            ports = _ports(request, self.run, self.reader, baselines, self.recorder, agents)
             if request.driven is not None:
                 complete = await self._run_driven(request.driven, served, ports)
             elif request.settling is None:
@@ -362,27 +356,66 @@ def _unpriced(model: str) -> Diagnostic:
     return Diagnostic(error, "warning", "prices", None)
 
 
+@asynccontextmanager
+async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
+    """Yield what makes agents; their processes and connections end with the session.
+
+    A run that can have no agents imports nothing that they need.
+    """
+    if not any(
+        suite.front_end != "kindlm"
+        or suite.all_agents()
+        or any(case.command is not None for case in suite.cases)
+        for suite in request.suites
+    ):
+        yield _no_agent
+        return
+    from kindlm.agents.http_connections import kept_connections
+    from kindlm.agents.python_processes import PythonProcesses
+    from kindlm.agents.registry import make_agent
+
+    environ, root = request.environ, request.root
+    redact = Redactor(run_secrets(request))
+    async with PythonProcesses(environ, root, redact) as processes, kept_connections():
+        yield partial(make_agent, environ=environ, root=root, processes=processes)
+
+
+def _no_agent(target: AgentTarget | Command) -> Result[Agent]:
+    message = f"{target} is an agent of a suite that has none"
+    raise AssertionError(message)
+
+
 def _ports(
     request: RunRequest,
     run: str,
     reader: sqlite3.Connection,
     baselines: BaselineLookup,
     recorder: RunRecorder,
-    processes: PythonProcesses,
+    agents: AgentFactory,
 ) -> Ports:
     def clients(settings: ProviderSettings) -> Result[ModelClient]:
         return make_client(settings, environ=request.environ)
 
     # One for all patterns and schemas of the user: side by side they would share a time limit.
     thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
-    transcripts, answers = recorded_sources(request, run, reader)
+
+    def embedder(suite: Suite, target: str) -> Result[Embedder]:
+        from kindlm.recording.recorded_sources import embedders
+
+        return embedders(request.derived, request.environ)(suite, target)
+
+    transcripts, answers = None, None
+    if request.derived is not None or request.options.cache:
+        from kindlm.recording.recorded_sources import recorded_sources
+
+        transcripts, answers = recorded_sources(request, run, reader)
     return Ports(
         clients=clients,
         pricing=PriceTable,
         simulators=partial(SimulatedTools, thread=thread),
-        agents=partial(make_agent, environ=request.environ, root=request.root, processes=processes),
+        agents=agents,
         baselines=baselines,
-        embedders=embedders(request.derived, request.environ),
+        embedders=embedder,
         checker=CheckRunner(thread=thread),
         recorder=recorder,
         clock=SystemClock(),
@@ -401,14 +434,8 @@ def _record_start(
     before: Unfinished | None,
 ) -> None:
     if request.resuming is None or before is None:
-        recorder.record(
-            run_started(
-                served.work,
-                request,
-                git=git_state(request.root),
-                ci=ci_service(request.environ),
-            )
-        )
+        git, ci = git_state(request.root), ci_service(request.environ)
+        recorder.record(run_started(served.work, request, git=git, ci=ci))
     elif lost is not None:
         # Nothing of it is told again: it stays what it was.
         recorder.record(run_resumed(before.planned, request.resuming))

@@ -11,7 +11,6 @@ from kindlm.config.credentials import (
     literal_secrets,
 )
 from kindlm.config.interpolation import names_in
-from kindlm.formats.evalview.variables import variables_in
 from kindlm.recording.secrets import secret_values
 from kindlm.secrecy import SHORTEST_SECRET, is_secret_name
 from kindlm.suite import Suite
@@ -38,6 +37,8 @@ def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
 def _variables(suite: Suite) -> set[str]:
     """Return the variables that the configuration of a suite names, in the way of its format."""
     if suite.front_end == "evalview":
+        from kindlm.formats.evalview.variables import variables_in
+
         return variables_in(suite.config_text)
     written = names_in(suite.config_text)
     return {name.removeprefix("env.") for name in written if name.startswith("env.")}

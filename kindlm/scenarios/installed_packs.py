@@ -13,29 +13,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.formats.discovery import Discovery, Found, discover
+from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.suggestions import suggest
 from kindlm.wording import shown
 
-__all__ = ["discover_pack", "pack_in"]
+__all__ = ["discover_pack"]
 
 _GROUP = "kindlm.packs"
-_MARK = "pack:"
-
-
-def pack_in(path: Path) -> str | None:
-    """Return what stands for a pack, or a file of one, in a path: `pack:NAME`, `pack:NAME/FILE`.
-
-    Paths that are recorded are put behind the folder of the project. A file or folder that is
-    really called so is no pack.
-    """
-    at = next((at for at, part in enumerate(path.parts) if part.startswith(_MARK)), None)
-    return None if at is None or path.exists() else "/".join(path.parts[at:])
 
 
 def discover_pack(pack: str) -> Result[Discovery]:
     """Return the files with scenarios of a pack, by the names that their suites have."""
-    name, _, wanted = pack.removeprefix(_MARK).partition("/")
+    name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
     installed = entry_points(group=_GROUP)
     known = [each for each in installed if each.name == name]
     # A package may be found twice, in two folders of packages.
@@ -53,7 +42,7 @@ def discover_pack(pack: str) -> Result[Discovery]:
         return Err(_no_scenarios(pack, place)) if is_module else found
     files = [
         file
-        for file in _files(f"{_MARK}{name}", place, found.value)
+        for file in _files(f"{PACK_MARK}{name}", place, found.value)
         if not wanted or _is(file, pack)
     ]
     return Ok(Discovery(tuple(files))) if files else Err(_no_scenarios(pack, place))
