@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan

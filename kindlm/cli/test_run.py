@@ -42,7 +42,7 @@ from kindlm.cli.test_run_problems import (
     writes_lost,
 )
 from kindlm.config import Diagnostic
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import Err, KindlmError, Ok, Result

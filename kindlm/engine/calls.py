@@ -1,4 +1,4 @@
-"""Calls of models as the engine makes them: retried, recorded, priced.
+"""The calls of one execution: to models, judges and embedders; retried, recorded, priced.
 
 Retries belong here, not to the adapters: each try is an event, and only here is it known what the
 whole call cost.
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any
 
-from kindlm.engine.clients import Clients
 from kindlm.engine.log import FieldLog
-from kindlm.engine.pace import Queue, Turns
 from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
@@ -23,48 +21,31 @@ from kindlm.engine.recording import (
     message_data,
     tool_call_data,
 )
-from kindlm.engine.retry import call_with_retries
-from kindlm.engine.stop import Deadline, Permit
+from kindlm.engine.resources import Run
+from kindlm.engine.stop import Deadline
+from kindlm.engine.turns import Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.plan import PlannedSuite
 from kindlm.ports import (
     Ask,
     Asked,
-    Clock,
     Embedder,
     Embedding,
     ModelReply,
     ModelRequest,
-    Pricing,
     Purpose,
     Question,
     RecordedAnswers,
     Recorder,
 )
-from kindlm.suite import ModelParams, ModelTarget, Suite
+from kindlm.suite import ModelParams, ModelTarget, ProviderSettings, Suite
 from kindlm.transcript import Cost, Message, Role, Usage
 from kindlm_store import Text
 
-__all__ = ["Answered", "CallCounter", "Caller", "Context", "Means"]
-
-_Complete: TypeAlias = Callable[[], Awaitable[Result[ModelReply]]]
+__all__ = ["Answered", "Calls"]
 
 _log = FieldLog(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a request continues: the answer of call `after`, and the messages that are new since.
-
-    `boundary` is random text in those messages that is not recorded. `assertion` is the index of
-    the assertion that asks.
-    """
-
-    purpose: Purpose
-    after: int | None
-    new_messages: Sequence[Message] = ()
-    boundary: str = ""
-    assertion: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,101 +57,153 @@ class Answered:
     cost: Cost
 
 
-class CallCounter:
-    """Numbers the calls of one execution from 1: of models, agents and judges, retries included.
+class Calls:
+    """Makes the calls of one attempt of an execution.
 
-    `spent_usd` is what they cost so far, as far as that is known; `spend` is told of each model and
-    what its call cost. Calls before are numbered up to `last`.
+    Calls are numbered from 1, retries included, after `last` of an earlier run. `spent_usd` is what
+    they cost so far, as far as that is known. `assertion` is the index of the assertion that is
+    being evaluated; its calls are recorded with it.
     """
 
-    def __init__(self, spend: Callable[[str, Cost], None], last: int = 0) -> None:
-        self._last = last
-        self._spend = spend
+    def __init__(
+        self,
+        run: Run,
+        planned: PlannedSuite,
+        recorder: Recorder,
+        deadline: Deadline,
+        *,
+        reserved: Reservation | None = None,
+        answers: RecordedAnswers | None = None,
+        last: int = 0,
+    ) -> None:
+        self.run = run
+        self.suite = planned.suite
+        self.recorder = recorder
+        self.pricing = run.pricing[planned.ordinal]
+        self.permit = run.permits.issue(planned.ordinal)
+        self.turns = Turns(run.paces, deadline, self.permit, run.ports.clock, reserved)
         self.spent_usd = 0.0
+        self.assertion = 0
+        self._ordinal = planned.ordinal
+        self._answers = answers
+        self._last = last
 
-    def next(self) -> int:
+    def next_number(self) -> int:
         """Return the number of the next call."""
         self._last += 1
         return self._last
 
     def spend(self, model: str, cost: Cost) -> None:
-        """Count what a call of a model, or of an agent, cost."""
+        """Count what a call to a model, or to an agent, cost."""
         self.spent_usd += cost.usd or 0.0
-        self._spend(model, cost)
+        self.run.budget.spend(self._ordinal, model, cost)
 
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What the calls of one execution are made with, whomever they go to."""
-
-    recorder: Recorder
-    clock: Clock
-    counter: CallCounter
-    pricing: Pricing
-    turns: Turns
-    deadline: Deadline
-    permit: Permit
-
-
-class Caller:
-    """Calls the models of one suite for one execution."""
-
-    def __init__(
-        self, suite: Suite, clients: Clients, means: Means, answers: RecordedAnswers | None = None
-    ) -> None:
-        # The index of the assertion that is being evaluated; its calls are recorded with it.
-        self.assertion = 0
-        self._suite = suite
-        self._clients = clients
-        self._means = means
-        self._answers = answers
-
-    async def call(
-        self, target: ModelTarget, request: ModelRequest, context: Context
+    async def to_model(
+        self,
+        target: ModelTarget,
+        request: ModelRequest,
+        purpose: Purpose,
+        new: Sequence[Message],
+        *,
+        after: int | None = None,
+        boundary: str = "",
+        assertion: int | None = None,
     ) -> Result[Answered]:
-        """Call a model until it answers, fails for good, or the retries are used up.
+        """Call a model, as often as it may be tried; record each try.
 
-        If the answer is one that was recorded in an earlier run, nobody is called.
+        The request continues the answer of call `after` with the messages that are `new` since.
+        `boundary` is random text in those messages that is not recorded. `assertion` is the index
+        of the assertion that asks.
         """
-        identity = fingerprint(target.provider, request, boundary=context.boundary)
-        answering = self._answering(target, request, context, identity)
-        if isinstance(answering, Err):
-            return answering
-        complete, queue = answering.value
-        result = await call_with_retries(
-            lambda attempt: self._record_request(target, request, context, identity, attempt),
+        identity = fingerprint(target.provider, request, boundary=boundary)
+        params = request.params
+        numbers = {
+            "temperature": params.temperature,
+            "max_tokens": params.max_tokens,
+            "top_p": params.top_p,
+            "seed": params.seed,
+        }
+        facts = {
+            "purpose": purpose,
+            "provider": target.provider,
+            "model": request.model,
+            "fingerprint": identity,
+            "parameters": {name: value for name, value in numbers.items() if value is not None},
+            "stop_sequences": json_text(params.stop_sequences) if params.stop_sequences else None,
+            "response_schema": request.response_schema.name if request.response_schema else None,
+            "assertion": assertion,
+            "after": after,
+            "messages": [
+                message_data(message, text=_without(message.text, boundary)) for message in new
+            ],
+        }
+        complete: Callable[[], Awaitable[Result[ModelReply]]]
+        callee: ProviderSettings | None = None
+        recorded = self._recorded(target, request, purpose, identity, boundary)
+        if recorded is not None:
+            complete = partial(_given, recorded)
+        else:
+            callee = self.suite.providers[target.provider]
+            client = self.run.client(callee)
+            if isinstance(client, Err):
+                return client
+            complete = partial(client.value.complete, request)
+        result = await self.turns.call(
+            callee,
+            partial(self._record_request, facts),
             complete,
             partial(self._record_failure, target.provider, request.model),
-            queue=queue,
-            retries=self._suite.retries,
-            deadline=self._means.deadline,
-            permit=self._means.permit,
-            clock=self._means.clock,
+            retries=self.suite.retries,
         )
         if isinstance(result, Err):
             return result
-        number, reply = result.value
-        return Ok(self._record_reply(target, number, as_recorded(reply)))
+        number, answer = result.value
+        reply = as_recorded(answer)
+        cost = self._cost(target, reply)
+        answered = answer_facts(number, reply, cost, keep_raw=self.suite.record_raw_bodies)
+        self.spend(reply.model or target.model, Cost(answered["cost_usd"]))
+        payload = ProviderResponded(
+            **answered,
+            tool_calls=[tool_call_data(call) for call in reply.tool_calls],
+            finish_reason=reply.finish_reason,
+        )
+        self.recorder.record(payload)
+        _log.debug(
+            "The model answered",
+            provider=target.provider,
+            model=target.model,
+            call=number,
+            latency_ms=payload.latency_ms,
+        )
+        return Ok(Answered(reply, number, cost))
 
-    def _answering(
-        self, target: ModelTarget, request: ModelRequest, context: Context, identity: str
-    ) -> Result[tuple[_Complete, Queue]]:
-        """Return what answers a request, and where it waits for its turn."""
-        if self._answers is not None:
-            written = [
-                replace(message, text=_without(message.text, context.boundary))
-                for message in request.messages
-            ]
-            told = replace(request, messages=tuple(written))
-            asked = Asked(context.purpose, target.provider, identity, told)
-            recorded = self._answers.answer(asked)
-            if recorded is not None:
-                return Ok((partial(_given, recorded), self._means.turns.at(None)))
-        provider = self._suite.providers[target.provider]
-        client = self._clients.get(provider)
-        if isinstance(client, Err):
-            return client
-        return Ok((partial(client.value.complete, request), self._means.turns.at(provider)))
+    def _recorded(
+        self,
+        target: ModelTarget,
+        request: ModelRequest,
+        purpose: Purpose,
+        identity: str,
+        boundary: str,
+    ) -> Result[ModelReply] | None:
+        """Return what an earlier run has for a request; None if the model is to be called."""
+        if self._answers is None:
+            return None
+        messages = [
+            replace(message, text=_without(message.text, boundary)) for message in request.messages
+        ]
+        as_told = replace(request, messages=tuple(messages))
+        return self._answers.answer(Asked(purpose, target.provider, identity, as_told))
+
+    def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
+        if reply.recorded is not None:
+            return reply.recorded.cost
+        return self.pricing.cost(
+            target.provider,
+            reply.model or target.model,
+            reply.usage,
+            reply.reported_cost_usd,
+            requested=target.model,
+        )
 
     def asking(self, assertion: int | None) -> Ask:
         """Return what puts questions of one assertion, beside those of others, or of none."""
@@ -181,9 +214,11 @@ class Caller:
         return await self._ask(self.assertion, question)
 
     async def _ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
-        target = self._judge(question.model)
+        models = self.suite.models
+        chosen = question.model or self.suite.judge_model or next(iter(models), None)
+        target = None if chosen is None else models.get(chosen)
         if target is None:
-            return Err(_no_judge(question.model, self._suite))
+            return Err(_no_judge(question.model, self.suite))
         messages = (
             Message(Role.SYSTEM, question.system),
             Message(Role.USER, question.user),
@@ -192,29 +227,38 @@ class Caller:
             model=target.model,
             messages=messages,
             params=ModelParams(0.0, question.max_tokens, seed=question.seed),
-            timeout_s=self._suite.timeout_ms / 1000,
+            timeout_s=self.suite.timeout_ms / 1000,
             response_schema=question.response_schema,
         )
-        context = Context(question.purpose, None, messages, question.boundary, assertion)
-        answered = await self.call(target, request, context)
+        answered = await self.to_model(
+            target,
+            request,
+            question.purpose,
+            messages,
+            boundary=question.boundary,
+            assertion=assertion,
+        )
         return answered if isinstance(answered, Err) else Ok(answered.value.reply)
-
-    def _judge(self, model: str | None) -> ModelTarget | None:
-        chosen = model or self._suite.judge_model or next(iter(self._suite.models), None)
-        return None if chosen is None else self._suite.models.get(chosen)
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> Result[Embedding]:
         """Turn texts into vectors to measure drift; recorded and priced like any other call."""
-        timeout_s = self._suite.timeout_ms / 1000
-        result = await call_with_retries(
-            lambda attempt: self._record_embedding(embedder, texts, attempt),
+        timeout_s = self.suite.timeout_ms / 1000
+        messages = tuple(Message(Role.USER, text) for text in texts)
+        request = ModelRequest(embedder.model, messages, ModelParams(), 0.0)
+        facts = {
+            "purpose": Purpose.DRIFT,
+            "provider": embedder.provider,
+            "model": embedder.model,
+            "fingerprint": fingerprint(embedder.provider, request),
+            "assertion": self.assertion,
+            "messages": [message_data(message) for message in messages],
+        }
+        result = await self.turns.call(
+            self.suite.providers.get(embedder.provider),
+            partial(self._record_request, facts),
             lambda: embedder.embed(texts, timeout_s),
             partial(self._record_failure, embedder.provider, embedder.model),
-            queue=self._means.turns.at(self._suite.providers.get(embedder.provider)),
-            retries=self._suite.retries,
-            deadline=self._means.deadline,
-            permit=self._means.permit,
-            clock=self._means.clock,
+            retries=self.suite.retries,
         )
         if isinstance(result, Err):
             return result
@@ -222,9 +266,9 @@ class Caller:
         tokens = embedding.usage.input_tokens
         # Vectors cost nothing going out: the price is that of the texts.
         spent = Usage(tokens, None if tokens is None else 0)
-        cost = self._means.pricing.cost(embedder.provider, embedder.model, spent)
-        self._means.counter.spend(embedder.model, cost)
-        self._means.recorder.record(
+        cost = self.pricing.cost(embedder.provider, embedder.model, spent)
+        self.spend(embedder.model, cost)
+        self.recorder.record(
             ProviderResponded(
                 call=number,
                 text=Text(""),
@@ -237,97 +281,19 @@ class Caller:
         )
         return Ok(embedding)
 
-    def _record_embedding(self, embedder: Embedder, texts: Sequence[str], attempt: int) -> int:
-        messages = [Message(Role.USER, text) for text in texts]
-        request = ModelRequest(embedder.model, tuple(messages), ModelParams(), 0.0)
-        number = self._means.counter.next()
-        self._means.recorder.record(
-            ProviderRequested(
-                purpose=Purpose.DRIFT,
-                provider=embedder.provider,
-                model=embedder.model,
-                call=number,
-                attempt=attempt,
-                fingerprint=fingerprint(embedder.provider, request),
-                assertion=self.assertion,
-                messages=[message_data(message) for message in messages],
-            )
-        )
-        return number
-
-    def _record_request(
-        self,
-        target: ModelTarget,
-        request: ModelRequest,
-        context: Context,
-        identity: str,
-        attempt: int,
-    ) -> int:
-        number = self._means.counter.next()
-        params = request.params
-        numbers = {
-            "temperature": params.temperature,
-            "max_tokens": params.max_tokens,
-            "top_p": params.top_p,
-            "seed": params.seed,
-        }
-        payload = ProviderRequested(
-            purpose=context.purpose,
-            provider=target.provider,
-            model=request.model,
-            call=number,
-            attempt=attempt,
-            fingerprint=identity,
-            parameters={name: value for name, value in numbers.items() if value is not None},
-            stop_sequences=json_text(params.stop_sequences) if params.stop_sequences else None,
-            response_schema=request.response_schema.name if request.response_schema else None,
-            assertion=context.assertion,
-            after=context.after,
-            messages=[
-                message_data(message, text=_without(message.text, context.boundary))
-                for message in context.new_messages
-            ],
-        )
-        self._means.recorder.record(payload)
+    def _record_request(self, facts: dict[str, Any], attempt: int) -> int:
+        number = self.next_number()
+        payload = ProviderRequested(call=number, attempt=attempt, **facts)
+        self.recorder.record(payload)
         _log.debug(
             "Calling a model",
-            purpose=context.purpose,
-            provider=target.provider,
-            model=request.model,
+            purpose=payload.purpose,
+            provider=payload.provider,
+            model=payload.model,
             call=number,
             attempt=attempt,
         )
         return number
-
-    def _record_reply(self, target: ModelTarget, number: int, reply: ModelReply) -> Answered:
-        cost = self._cost(target, reply)
-        facts = answer_facts(number, reply, cost, keep_raw=self._suite.record_raw_bodies)
-        self._means.counter.spend(reply.model or target.model, Cost(facts["cost_usd"]))
-        payload = ProviderResponded(
-            **facts,
-            tool_calls=[tool_call_data(call) for call in reply.tool_calls],
-            finish_reason=reply.finish_reason,
-        )
-        self._means.recorder.record(payload)
-        _log.debug(
-            "The model answered",
-            provider=target.provider,
-            model=target.model,
-            call=number,
-            latency_ms=payload.latency_ms,
-        )
-        return Answered(reply, number, cost)
-
-    def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
-        if reply.recorded is not None:
-            return reply.recorded.cost
-        return self._means.pricing.cost(
-            target.provider,
-            reply.model or target.model,
-            reply.usage,
-            reply.reported_cost_usd,
-            requested=target.model,
-        )
 
     def _record_failure(
         self,
@@ -336,14 +302,13 @@ class Caller:
         number: int,
         error: KindlmError,
         latency_ms: float,
-        delay: float | None,
+        delay_s: float | None,
     ) -> None:
+        keep_raw = self.suite.record_raw_bodies
         payload = ProviderFailed(
-            **failure_facts(
-                number, error, latency_ms, delay, keep_raw=self._suite.record_raw_bodies
-            )
+            **failure_facts(number, error, latency_ms, delay_s, keep_raw=keep_raw)
         )
-        self._means.recorder.record(payload)
+        self.recorder.record(payload)
         _log.warning(
             "The call failed",
             code=error.code.name,

@@ -26,7 +26,7 @@ performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
 - *Quotas*: calls that the provider reports as left are never overdrawn. The last tenth is spread
   over the time until the quota resets.
 
-`Turns` takes the turns of one execution at the paces of the run.
+`turns.py` takes the turns of one execution at the paces of the run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from kindlm.engine.stop import Deadline
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.ports import Clock, ModelReply, Quota
+from kindlm.ports import Clock, Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
 __all__ = [
@@ -49,10 +47,7 @@ __all__ = [
     "Pace",
     "PaceChange",
     "Paces",
-    "Queue",
-    "Reservation",
     "Turn",
-    "Turns",
 ]
 
 START_WINDOW = 6
@@ -409,6 +404,14 @@ class Pace:
         finally:
             self._wake()
 
+    def turn_now(self) -> Turn | None:
+        """Return a turn if there is room for one more call, else None."""
+        if not self.has_room:
+            return None
+        turn = self._start(self._clock.monotonic())
+        self._wake()
+        return turn
+
     @property
     def is_closed(self) -> bool:
         """Whether no call may be made any more."""
@@ -653,74 +656,3 @@ class Paces:
         pace = self._make(callee)
         self._made.append((callee, pace))
         return pace
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A turn taken before an execution starts, for its first call."""
-
-    pace: Pace
-    turn: Turn
-
-
-@dataclass(slots=True)
-class Turns:
-    """Takes the turns of one execution. Use it from one task."""
-
-    paces: Paces
-    deadline: Deadline
-    reserved: Reservation | None = None
-
-    def at(self, callee: Callee | None) -> Queue:
-        """Return the queue at a callee; None is something local, which has no pace."""
-        return Queue(self, None if callee is None else self.paces.get(callee))
-
-    def release(self) -> None:
-        """Give back the reserved turn if no call used it."""
-        if self.reserved is not None:
-            self.reserved.pace.ended(self.reserved.turn)
-            self.reserved = None
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """Where one execution waits for its turns at one callee."""
-
-    turns: Turns
-    pace: Pace | None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no call may be made there any more."""
-        return self.pace is not None and self.pace.is_closed
-
-    async def turn(self) -> Turn | None:
-        """Wait until one more call may start; the execution's deadline is paused meanwhile."""
-        pace, reserved = self.pace, self.turns.reserved
-        if pace is None:
-            return None
-        if reserved is not None and reserved.pace is pace:
-            self.turns.reserved = None
-            return reserved.turn
-        if pace.has_room:
-            return await pace.turn()
-        with self.turns.deadline.paused():
-            return await pace.turn()
-
-    def settle(self, turn: Turn | None, result: Result[Any] | None) -> None:
-        """Report the outcome of a call; None means that it was abandoned."""
-        if self.pace is None or turn is None:
-            return
-        match result:
-            case Ok(value=reply):
-                self.pace.answered(turn, reply.quotas if isinstance(reply, ModelReply) else ())
-            case Err(error=error) if _is_refusal(error):
-                details = error.details
-                self.pace.refused(turn, details.get("retry_after"), details.get("quotas", ()))
-            case _:
-                self.pace.ended(turn)
-
-
-def _is_refusal(error: KindlmError) -> bool:
-    # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
-    return error.code is ErrorCode.PROVIDER_RATE_LIMIT or error.details.get("status") in (503, 529)

@@ -1,81 +1,39 @@
-"""Runs a plan: wires what its executions work with, and keeps the limits of the run."""
+"""Runs a plan: which executions go on at once, which is started next, and which run again.
+
+Executions wait in lanes, one for each provider or agent that they call, and each lane starts its
+next one only when the pace there has room. So a provider that allows little holds few places of
+the pool, and the others go on at their own pace. Suites share the pool; each holds no more places
+than its own `concurrency`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from kindlm.engine.clients import Clients
-from kindlm.engine.execution import Doers, run_execution
-from kindlm.engine.finishing import Finished, skip_execution
-from kindlm.engine.pace import Callee, Pace, PaceChange, Paces, Reservation
-from kindlm.engine.pool import run_pool
-from kindlm.engine.recording import paced_event
-from kindlm.engine.stop import Budget, Permits, Stop
+from kindlm.engine.attempt import Finished, callee, run_execution, skip_execution
+from kindlm.engine.pace import Callee, Pace, Paces
+from kindlm.engine.resources import USED_UP, Limits, Ports, Run
+from kindlm.engine.stop import Stop
+from kindlm.engine.turns import Reservation
 from kindlm.outcome import Status
-from kindlm.plan import Earlier, Execution, Plan, PlannedSuite
-from kindlm.ports import (
-    AgentFactory,
-    AnswerSource,
-    BaselineLookup,
-    Checker,
-    ClientFactory,
-    Clock,
-    EmbedderFactory,
-    Pricing,
-    Recorder,
-    SimulatorFactory,
-    TranscriptSource,
-)
-from kindlm.suite import AgentTarget, Price, Suite
-from kindlm.transcript import Usage
+from kindlm.plan import Earlier, Execution, Plan
 
-__all__ = ["Limits", "Observer", "Ports", "run_plan"]
+__all__ = ["Limits", "Observer", "Ports", "run_plan", "run_pool"]
 
 Observer = Callable[[Finished], None]
-"""Is told of each execution once its end is on disk."""
+"""Called for each execution once its end is on disk."""
 
+Calls = Callable[[Execution], bool]
+"""Says whether an execution will call anybody, as things are now."""
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """What the engine is given to work with; see `ports` for each.
+Work = Callable[[Execution, Reservation | None], Awaitable[bool]]
+"""Does one execution, with the turn that was taken for its first call if it will make one.
 
-    With `transcripts` of an earlier run nobody converses, and what was said then is checked again;
-    with `answers` of earlier runs, targets say what they said then. `asks_what_is_new` tells
-    whether they are called for what they were not asked then.
-    """
-
-    clients: ClientFactory
-    pricing: Callable[[Mapping[str, Price]], Pricing]
-    simulators: SimulatorFactory
-    agents: AgentFactory
-    checker: Checker
-    baselines: BaselineLookup
-    embedders: EmbedderFactory
-    recorder: Recorder
-    clock: Clock
-    transcripts: TranscriptSource | None = None
-    answers: AnswerSource | None = None
-    asks_what_is_new: bool = True
-
-
-_USED_UP = "the limit of costs is passed"
-"""Why a run winds down; how much it was in the end is said once what is in flight has ended."""
-
-_LONG_PAUSE_S = 30.0
-"""A pause that somebody who looks on would take for a run that hangs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a run may take; None is no limit. `max_rpm` is calls a minute towards each callee."""
-
-    max_cost_usd: float | None = None
-    max_time_s: float | None = None
-    max_rpm: float | None = None
+Returns whether it is done, and not cut off."""
 
 
 async def run_plan(
@@ -84,7 +42,7 @@ async def run_plan(
     observer: Observer,
     stop: Stop,
     *,
-    limits: Limits = Limits(),
+    limits: Limits = Limits(),  # noqa: B008 - a value
     earlier: Earlier = Earlier(),  # noqa: B008 - a value
     parts: AsyncIterator[Plan] | None = None,
     unpriced: Callable[[str], None] = lambda _: None,
@@ -95,203 +53,43 @@ async def run_plan(
     With `parts`, somebody else says what is run when: one part of the plan after the other, each
     once the one before has ended. Whether they were all of the plan is theirs to know.
 
-    `unpriced` is told of each model whose calls count for no limit of costs, since nobody knows
-    their price, `held_up` of each provider or agent that wants to be left alone for long, and for
-    how many seconds. Raises what the recorder raises when events can no longer be written.
+    `unpriced` is called for each model whose calls count for no limit of costs, since nobody knows
+    their price, `held_up` for each provider or agent that wants to be left alone for long, with the
+    seconds. Raises what the recorder raises when events can no longer be written.
     """
-    async with Clients(ports.clients, ports.embedders) as clients:
-        run = _PlanRun(plan, ports, observer, stop, clients, limits, earlier, unpriced, held_up)
+    run = Run(plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up)
+    runner = _Runner(run, observer, earlier)
+    try:
         run.warm_up()
         run.look_at_limits()
-        try:
-            with _time_limit(limits, stop), run.nobody_waits():
-                complete = True
-                async for part in parts or _whole(plan):
-                    done = await run.work_off(part)
-                    complete = complete and done
-                return complete
-        finally:
-            if stop.reason == _USED_UP:
-                stop.reason = _used_up(run.spent_usd, limits)
+        with _time_limit(limits, stop), _nobody_waits(run):
+            complete = True
+            async for part in parts or _whole(plan):
+                done = await run_pool(
+                    part, earlier.finished, runner.calls, runner.work, run.paces, stop
+                )
+                complete = complete and done
+            return complete
+    finally:
+        if stop.reason == USED_UP:
+            spent, most = run.budget.total_usd, limits.max_cost_usd
+            stop.reason = f"${spent:.4f} spent, more than --max-cost {most:g} allows"
+        await run.aclose()
 
 
 async def _whole(plan: Plan) -> AsyncIterator[Plan]:
     yield plan
 
 
-class _PlanRun:
-    """A plan that is run: the limits that its executions share, and what those work with."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        ports: Ports,
-        observer: Observer,
-        stop: Stop,
-        clients: Clients,
-        limits: Limits,
-        earlier: Earlier,
-        unpriced: Callable[[str], None],
-        held_up: Callable[[str, float], None],
-    ) -> None:
-        self._plan = plan
-        self._observer = observer
-        self._stop = stop
-        self._earlier = earlier
-        self._is_answered = ports.answers is not None
-        self._budget = Budget(
-            _suite_limits(plan),
-            limits.max_cost_usd,
-            earlier.spent_usd,
-            passed=self.look_at_limits,
-            unpriced=unpriced,
-        )
-        self._permits = Permits(self._budget.is_spent, lambda: stop.is_requested)
-        self._paces = Paces(partial(_make_pace, ports, limits, plan, held_up))
-        self._doers = {
-            planned.ordinal: _doers(
-                planned.suite, clients, self._paces, self._budget, self._permits, ports
-            )
-            for planned in plan.suites
-        }
-
-    @property
-    def spent_usd(self) -> float:
-        """What the run has spent so far, as far as that is known."""
-        return self._budget.total_usd
-
-    def warm_up(self) -> None:
-        """Make what the executions will share before the first one starts."""
-        for planned in self._plan.suites:
-            doers = self._doers[planned.ordinal]
-            if doers.call_targets:
-                _warm_up(planned, doers)
-
-    def look_at_limits(self) -> None:
-        """End what has passed a limit of costs: the run, or executions of a suite."""
-        if self._budget.is_used_up:
-            self._stop.abort(_USED_UP)
-        self._permits.review()
-
-    @contextmanager
-    def nobody_waits(self) -> Iterator[None]:
-        """End what only waits once what is in flight is asked to end."""
-        asked = asyncio.ensure_future(self._stop.requested())
-        asked.add_done_callback(lambda _: self._permits.review())
-        try:
-            yield
-        finally:
-            asked.cancel()
-
-    async def work_off(self, part: Plan) -> bool:
-        """Run the executions of a part of the plan that are left; return whether all ended."""
-        return await run_pool(
-            part, self._earlier.finished, self._calls, self._work, self._paces, self._stop
-        )
-
-    def _calls(self, execution: Execution) -> bool:
-        """Tell whether an execution calls somebody for certain."""
-        ordinal = execution.suite.ordinal
-        # Whether one with recorded answers calls anybody is seen when it asks; it takes its turn
-        # then.
-        is_certain = self._doers[ordinal].call_targets and not self._is_answered
-        return is_certain and not execution.case.skip and not self._budget.limit_exceeded(ordinal)
-
-    async def _work(self, execution: Execution, reserved: Reservation | None) -> bool:
-        """Do one execution and tell how it ended; return whether it did."""
-        finished = await self._do(execution, reserved)
-        if finished is not None:
-            self._observer(finished)
-        return finished is not None
-
-    async def _do(self, execution: Execution, reserved: Reservation | None) -> Finished | None:
-        """Do one execution; None if it was cut off by what stops the whole run."""
-        earlier, budget, ordinal = self._earlier, self._budget, execution.suite.ordinal
-        doers = self._doers[ordinal]
-        attempt = earlier.attempts.get(execution.id, 0) + 1
-        status = Status.SKIPPED
-        if execution.case.skip:
-            return await skip_execution(execution, doers.recorder, attempt=attempt)
-        if budget.limit_exceeded(ordinal) is None:
-            again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-            finished, attempt = await self._run(execution, doers, attempt, again, reserved)
-            if finished is not None and not finished.retried:
-                return finished
-            if self._stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
-                return None
-            attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
-            status = Status.SKIPPED if finished is None else finished.status
-        elif reserved is not None:
-            reserved.pace.ended(reserved.turn)
-        limit = budget.limit_exceeded(ordinal) or 0.0
-        reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
-        return await skip_execution(
-            execution, doers.recorder, attempt=attempt, reason=reason, status=status
-        )
-
-    async def _run(
-        self,
-        execution: Execution,
-        doers: Doers,
-        attempt: int,
-        again: int,
-        reserved: Reservation | None,
-    ) -> tuple[Finished | None, int]:
-        """Run an execution, and up to `again` times more if it does not pass.
-
-        Returns how it ended and the number of its last attempt; that one was cut off if nothing
-        ended, or if what ended was to be run again, which is left to whoever resumes a run that is
-        stopped. Where nobody is called, nothing is run again.
-        """
-        left = again if doers.call_targets else 0
-        ended: Finished | None = None
-        while True:
-
-            def may_rerun() -> bool:
-                is_affordable = self._budget.limit_exceeded(execution.suite.ordinal) is None
-                return left > 0 and is_affordable and self._stop.reason != _USED_UP  # noqa: B023
-
-            found = await run_execution(
-                execution, doers, attempt=attempt, reserved=reserved, may_rerun=may_rerun
-            )
-            if found is None:
-                return ended, attempt
-            spent = 0.0 if ended is None else ended.cost_usd
-            ended = replace(found, cost_usd=found.cost_usd + spent)
-            if not found.retried or self._stop.is_winding_down:
-                return ended, attempt
-            attempt, left, reserved = attempt + 1, left - 1, None
-
-
-def _suite_limits(plan: Plan) -> dict[int, float]:
-    return {
-        planned.ordinal: gate.threshold
-        for planned in plan.suites
-        for gate in planned.suite.gates
-        if gate.name == "costMaxUsd"
-    }
-
-
-def _make_pace(
-    ports: Ports,
-    limits: Limits,
-    plan: Plan,
-    held_up: Callable[[str, float], None],
-    callee: Callee,
-) -> Pace:
-    name = callee.id if isinstance(callee, AgentTarget) else callee.name
-
-    def changed(change: PaceChange) -> None:
-        ports.recorder.record(paced_event(name, change))
-        if change.pause_s >= _LONG_PAUSE_S:
-            held_up(name, change.pause_s)
-
-    most = max((planned.suite.concurrency for planned in plan.suites), default=1)
-    return Pace(ports.clock, changed, max_rpm=limits.max_rpm, most=most)
-
-
-def _used_up(spent_usd: float, limits: Limits) -> str:
-    return f"${spent_usd:.4f} spent, more than --max-cost {limits.max_cost_usd:g} allows"
+@contextmanager
+def _nobody_waits(run: Run) -> Iterator[None]:
+    """End what only waits once what is in flight is asked to end."""
+    asked = asyncio.ensure_future(run.stop.requested())
+    asked.add_done_callback(lambda _: run.permits.review())
+    try:
+        yield
+    finally:
+        asked.cancel()
 
 
 @contextmanager
@@ -310,39 +108,221 @@ def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
         timer.cancel()
 
 
-def _doers(
-    suite: Suite, clients: Clients, paces: Paces, budget: Budget, permits: Permits, ports: Ports
-) -> Doers:
-    return Doers(
-        clients=clients,
-        paces=paces,
-        budget=budget,
-        permits=permits,
-        pricing=ports.pricing(suite.prices),
-        simulators=ports.simulators,
-        agents=ports.agents,
-        checker=ports.checker,
-        baselines=ports.baselines,
-        recorder=ports.recorder,
-        clock=ports.clock,
-        transcripts=ports.transcripts,
-        answers=ports.answers,
-        asks_what_is_new=ports.asks_what_is_new,
-    )
+class _Runner:
+    """Does the executions of a run, with what earlier sessions of it left to do."""
+
+    def __init__(self, run: Run, observer: Observer, earlier: Earlier) -> None:
+        self._run = run
+        self._observer = observer
+        self._earlier = earlier
+
+    def calls(self, execution: Execution) -> bool:
+        """Return whether an execution calls somebody for certain."""
+        ports, budget = self._run.ports, self._run.budget
+        # Whether one with recorded answers calls anybody is seen when it asks; it takes its turn
+        # then.
+        is_certain = ports.call_targets and ports.answers is None and not execution.case.skip
+        return is_certain and not budget.limit_exceeded(execution.suite.ordinal)
+
+    async def work(self, execution: Execution, reserved: Reservation | None) -> bool:
+        """Do one execution and report how it ended; return whether it did."""
+        finished = await self._do(execution, reserved)
+        if finished is not None:
+            self._observer(finished)
+        return finished is not None
+
+    async def _do(self, execution: Execution, reserved: Reservation | None) -> Finished | None:
+        """Do one execution; None if it was cut off by what stops the whole run."""
+        run, earlier, ordinal = self._run, self._earlier, execution.suite.ordinal
+        recorder, budget = run.ports.recorder, run.budget
+        attempt = earlier.attempts.get(execution.id, 0) + 1
+        status = Status.SKIPPED
+        if execution.case.skip:
+            return await skip_execution(execution, recorder, attempt=attempt)
+        if budget.limit_exceeded(ordinal) is None:
+            again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+            finished, attempt = await self._attempts(execution, attempt, again, reserved)
+            if finished is not None and not finished.retried:
+                return finished
+            if run.stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
+                return None
+            attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
+            status = Status.SKIPPED if finished is None else finished.status
+        elif reserved is not None:
+            reserved.pace.ended(reserved.turn)
+        limit = budget.limit_exceeded(ordinal) or 0.0
+        reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
+        return await skip_execution(
+            execution, recorder, attempt=attempt, reason=reason, status=status
+        )
+
+    async def _attempts(
+        self, execution: Execution, attempt: int, again: int, reserved: Reservation | None
+    ) -> tuple[Finished | None, int]:
+        """Run an execution, and up to `again` times more if it does not pass.
+
+        Returns how it ended and the number of its last attempt; that one was cut off if nothing
+        ended, or if what ended was to be run again, which is left to whoever resumes a run that is
+        stopped. Where nobody is called, nothing is run again.
+        """
+        run, ordinal = self._run, execution.suite.ordinal
+        left = again if run.ports.call_targets else 0
+
+        def may_rerun() -> bool:
+            is_affordable = run.budget.limit_exceeded(ordinal) is None
+            return left > 0 and is_affordable and run.stop.reason != USED_UP
+
+        ended: Finished | None = None
+        while True:
+            found = await run_execution(
+                execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+            )
+            if found is None:
+                return ended, attempt
+            spent = 0.0 if ended is None else ended.cost_usd
+            ended = replace(found, cost_usd=found.cost_usd + spent)
+            if not found.retried or run.stop.is_winding_down:
+                return ended, attempt
+            attempt, left, reserved = attempt + 1, left - 1, None
 
 
-def _warm_up(planned: PlannedSuite, doers: Doers) -> None:
-    """Make what the executions will share before the first one starts.
+async def run_pool(
+    plan: Plan, done: Collection[str], calls: Calls, work: Work, paces: Paces, stop: Stop
+) -> bool:
+    """Do the executions of a plan that are not `done`; return whether none remained undone.
 
-    Loading an SDK takes up to a second, in which nothing else moves: it would count as latency of
-    the calls that are in flight then.
+    Raises the first exception that `work` raises, when everything else was cancelled.
     """
-    suite = planned.suite
-    used = {target for case in planned.cases if case.selected for target in case.targets}
-    for model in filter(None, (*used, suite.judge_model)):
-        target = suite.models.get(model)
-        if target is None:
-            continue  # an agent: it has a connection of its own for each conversation
-        doers.clients.get(suite.providers[target.provider])
-        priced = doers.pricing.cost(target.provider, target.model, Usage(0, 0))
-        doers.budget.spend(planned.ordinal, target.model, priced)
+    pool = _Pool(plan, done, calls, work, paces, stop)
+    running = asyncio.create_task(pool.run())
+    over = asyncio.create_task(stop.grace_over())
+    winding_down = asyncio.create_task(stop.winding_down())
+    winding_down.add_done_callback(lambda _: pool.close())
+    try:
+        await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (running, over, winding_down):
+            task.cancel()
+        await asyncio.gather(running, over, winding_down, return_exceptions=True)
+    if running.cancelled():
+        return False
+    try:
+        return running.result()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+class _Pool:
+    def __init__(
+        self,
+        plan: Plan,
+        done: Collection[str],
+        calls: Calls,
+        work: Work,
+        paces: Paces,
+        stop: Stop,
+    ) -> None:
+        self._calls = calls
+        self._work = work
+        self._stop = stop
+        suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
+        self._places = asyncio.Semaphore(max(suites.values(), default=1))
+        self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
+        self._lanes = list(_lanes(plan, done, paces))
+        self._starting: list[asyncio.Task[None]] = []
+        self._all_done = True
+
+    async def run(self) -> bool:
+        """Return whether all that was to be done is done."""
+        async with asyncio.TaskGroup() as group:
+            self._starting = [group.create_task(self._start(lane, group)) for lane in self._lanes]
+        return self._all_done and all(lane.head is None for lane in self._lanes)
+
+    def close(self) -> None:
+        """Wait for nothing more that could be started; what was started goes on."""
+        for task in self._starting:
+            task.cancel()
+
+    def _is_closed(self) -> bool:
+        return self._stop.is_winding_down
+
+    async def _start(self, lane: _Lane, group: asyncio.TaskGroup) -> None:
+        """Start the executions of a lane, one after another, as there is room."""
+        while not self._is_closed() and (execution := lane.head) is not None:
+            reserved = await self._admit(execution, lane.pace)
+            if self._is_closed():
+                return  # since this waited; nobody needs the place any more
+            if reserved is not None and reserved.pace.is_closed:
+                reserved.pace.ended(reserved.turn)
+                self._give_back_place(execution)
+                return  # who is called there is not waited for; other lanes go on
+            group.create_task(self._do(execution, reserved))
+            lane.advance()
+
+    async def _admit(self, execution: Execution, pace: Pace | None) -> Reservation | None:
+        """Wait for a place in the pool, and for a turn if a call will be made."""
+        if pace is None or not self._calls(execution):
+            await self._take_place(execution)
+            return None
+        while True:
+            # A place is held only by who can use it: others wait for theirs meanwhile.
+            await pace.room()
+            await self._take_place(execution)
+            turn = pace.turn_now()
+            if turn is not None:
+                return Reservation(pace, turn)
+            self._give_back_place(execution)
+
+    async def _take_place(self, execution: Execution) -> None:
+        of_suite = self._of_suite[execution.suite.ordinal]
+        await of_suite.acquire()
+        try:
+            await self._places.acquire()
+        except asyncio.CancelledError:
+            of_suite.release()
+            raise
+
+    def _give_back_place(self, execution: Execution) -> None:
+        self._places.release()
+        self._of_suite[execution.suite.ordinal].release()
+
+    async def _do(self, execution: Execution, reserved: Reservation | None) -> None:
+        try:
+            if not await self._work(execution, reserved):
+                self._all_done = False
+        finally:
+            self._give_back_place(execution)
+
+
+class _Lane:
+    """The executions that call one provider or agent, in order; `head` is started next."""
+
+    def __init__(self, executions: Iterator[Execution], pace: Pace | None) -> None:
+        self.pace = pace
+        self._executions = executions
+        self.head = next(executions, None)
+
+    def advance(self) -> None:
+        self.head = next(self._executions, None)
+
+
+def _lanes(plan: Plan, done: Collection[str], paces: Paces) -> Iterator[_Lane]:
+    callees: list[Callee | None] = []
+    numbers: dict[tuple[int, str, bool], int] = {}
+
+    def number(execution: Execution) -> int:
+        key = (execution.suite.ordinal, execution.target, execution.case.command is None)
+        if key not in numbers:
+            called = callee(execution)
+            if called not in callees:
+                callees.append(called)
+            numbers[key] = callees.index(called)
+        return numbers[key]
+
+    def waiting(lane: int) -> Iterator[Execution]:
+        return (each for each in plan if number(each) == lane and each.id not in done)
+
+    for execution in plan:
+        number(execution)
+    for lane, called in enumerate(callees):
+        yield _Lane(waiting(lane), None if called is None else paces.get(called))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kindlm.config import Diagnostic
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError
 from kindlm.history.verdict import StatusCounts, test_status

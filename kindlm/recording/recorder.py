@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.events import ExecutionStarted, Payload, SuiteStarted, new_event
 from kindlm.plan import PlannedSuite
 from kindlm.recording.personal_data import PersonalData, patterns_of

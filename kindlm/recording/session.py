@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
-from kindlm.engine.finishing import end_lost
+from kindlm.engine.attempt import end_lost
 from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from kindlm.config import Diagnostic
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.errors import KindlmError
 from kindlm.plan import Plan
 

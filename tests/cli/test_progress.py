@@ -11,7 +11,7 @@ from rich.console import Console
 from suites import make_suite
 
 from kindlm.cli.progress import make_progress
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan, make_plan

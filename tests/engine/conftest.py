@@ -11,12 +11,10 @@ from typing import Any, Self
 import pytest
 
 from kindlm.checks import CheckRunner
-from kindlm.engine.clients import Clients
-from kindlm.engine.execution import Doers, run_execution
-from kindlm.engine.finishing import Finished
-from kindlm.engine.pace import Pace, Paces
-from kindlm.engine.runner import Limits, Ports, run_plan
-from kindlm.engine.stop import Budget, Permits, Stop
+from kindlm.engine.attempt import Finished, run_execution
+from kindlm.engine.resources import Limits, Ports, Run
+from kindlm.engine.runner import run_plan
+from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plan import Earlier, make_plan
 from kindlm.ports import (
@@ -208,8 +206,13 @@ class Bench:
         self.client.outcomes = list(outcomes)
 
     def execute(self, case: Case, **suite: Any) -> Finished:
-        (execution,) = make_plan([Make.suite(case, **suite)])
-        return asyncio.run(run_execution(execution, self._doers()))
+        plan = make_plan([Make.suite(case, **suite)])
+        (execution,) = plan
+
+        async def run() -> Finished | None:
+            return await run_execution(execution, Run(plan, self._ports(CheckRunner()), Stop()))
+
+        return asyncio.run(run())
 
     async def run(
         self,
@@ -219,20 +222,9 @@ class Bench:
         limits: Limits = Limits(),  # noqa: B008 - a value
         earlier: Earlier = Earlier(),  # noqa: B008 - a value
     ) -> bool:
-        ports = Ports(
-            clients=lambda settings: Ok(self.client),
-            pricing=PriceTable,
-            simulators=SimulatedTools,
-            agents=lambda target: Ok(self.agent),
-            checker=self.checker,
-            baselines=self.baselines,
-            embedders=self._embedders,
-            recorder=RunRecorder(self.log, "run/r"),
-            clock=self.clock,
-        )
         return await run_plan(
             make_plan(suites),
-            ports,
+            self._ports(self.checker),
             self.finished.append,
             stop or Stop(),
             limits=limits,
@@ -255,17 +247,15 @@ class Bench:
             return Err(Make.failure(ErrorCode.PROVIDER_NOT_FOUND))
         return Ok(self.embedder)
 
-    def _doers(self) -> Doers:
-        return Doers(
-            clients=Clients(lambda settings: Ok(self.client), self._embedders),
-            paces=Paces(lambda callee: Pace(self.clock, lambda change: None, most=8)),
-            budget=Budget({}),
-            permits=Permits(),
-            pricing=PriceTable({}),
+    def _ports(self, checker: Checker) -> Ports:
+        return Ports(
+            clients=lambda settings: Ok(self.client),
+            pricing=PriceTable,
             simulators=SimulatedTools,
             agents=lambda target: Ok(self.agent),
-            checker=CheckRunner(),
+            checker=checker,
             baselines=self.baselines,
+            embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
         )

@@ -7,11 +7,10 @@ import asyncio
 import pytest
 from virtual_time import LoopClock, run_at_once
 
-from kindlm.engine.pace import Pace, Paces, Turns
-from kindlm.engine.stop import Deadline
-from kindlm.suite import ProviderSettings
+from kindlm.engine.pace import Pace, Paces
+from kindlm.engine.stop import Deadline, Permits
+from kindlm.engine.turns import Turns
 
-PROVIDER = ProviderSettings("p", "scripted")
 TIME_S = 60.0
 
 
@@ -104,7 +103,7 @@ def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
         pace = Pace(clock, lambda change: None, most=1)
         first = await pace.turn()
         deadline = Deadline(TIME_S, clock)
-        turns = Turns(Paces(lambda callee: pace), deadline)
+        turns = Turns(Paces(lambda callee: pace), deadline, Permits().issue(0), clock)
 
         async def give_back() -> None:
             await asyncio.sleep(4 * TIME_S)
@@ -112,8 +111,7 @@ def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
 
         giving = asyncio.create_task(give_back())
         async with deadline:
-            turn = await turns.at(PROVIDER).turn()
-        assert turn is not None
+            await turns.take(pace)
         await giving
 
     run_at_once(whole())

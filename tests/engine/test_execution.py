@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kindlm.engine.recording import fingerprint
-from kindlm.engine.retry import MAX_RESENDS
+from kindlm.engine.turns import MAX_RESENDS
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
 from kindlm.providers import openai_wire

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from suites import make_suite
 
-from kindlm.engine.finishing import Finished
+from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import ExecutionFinished, ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status

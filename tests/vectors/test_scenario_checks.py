@@ -16,8 +16,9 @@ from vector_cases import known, unknown
 
 from kindlm import Persona, Reply, Trial, scenario
 from kindlm.checks import CheckRunner
-from kindlm.engine.scripted_trial import HeldVoice, ScriptedTrial
 from kindlm.engine.stop import SystemClock
+from kindlm.engine.talk import HeldTalk
+from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome
@@ -74,6 +75,7 @@ class _Judge:
 
     def __init__(self, answer: Any) -> None:
         self.asked = 0
+        self.recorder = _Recorder()
         self._answer = answer
 
     def asking(self, _assertion: int) -> Callable[[Question], Any]:
@@ -94,10 +96,9 @@ def checked(
     async def trial() -> CheckResult:
         stage: Any = ScriptedTrial(
             _answering(response),
-            caller=judge or _Judge(""),  # type: ignore[arg-type]
-            checker=CheckRunner(),
-            recorder=_Recorder(),  # type: ignore[arg-type]
-            clock=SystemClock(),
+            judge or _Judge(""),  # type: ignore[arg-type]
+            CheckRunner(),
+            SystemClock(),
         )
         assert await stage.play(_Checking(ask)) is None
         found: CheckResult
@@ -107,7 +108,7 @@ def checked(
     return asyncio.run(trial())
 
 
-def _answering(response: Vector) -> HeldVoice:
+def _answering(response: Vector) -> HeldTalk:
     known(response, "text", "toolCalls", "tokenUsage", "latencyMs")
     usage = response.get("tokenUsage")
     step = Step(
@@ -120,7 +121,7 @@ def _answering(response: Vector) -> HeldVoice:
         latency_ms=response.get("latencyMs", 0.0),
     )
     said = Transcript().with_turn("hi").with_step(step)
-    return HeldVoice(HeldConversation("x.1", said, ()))
+    return HeldTalk(HeldConversation("x.1", said, ()))
 
 
 @pytest.mark.vectors("scenario.jsonl", *ASSERTIONS, departures=CHECKS, beside=("type", *SHOWN))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from vector_cases import unknown
 
-from kindlm.engine.pace import Pace, Paces, Turns
-from kindlm.engine.retry import call_with_retries, retry_delay
+from kindlm.engine.pace import Pace, Paces
 from kindlm.engine.stop import Deadline, Permits
+from kindlm.engine.turns import Turns, retry_delay
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 Vector = dict[str, Any]
@@ -71,14 +71,8 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
     clock = Clock()
     paces = Paces(lambda callee: Pace(clock, lambda change: None, most=1))
     async with Deadline(3600, clock) as deadline:
-        result = await call_with_retries(
-            lambda attempt: attempt,
-            once,
-            lambda *failure: None,
-            queue=Turns(paces, deadline).at(None),
-            retries=retries,
-            deadline=deadline,
-            permit=Permits().issue(0),
-            clock=clock,
+        turns = Turns(paces, deadline, Permits().issue(0), clock)
+        result = await turns.call(
+            None, lambda attempt: attempt, once, lambda *failure: None, retries=retries
         )
     return result, calls

@@ -10,127 +10,33 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Protocol, Self
 
-from kindlm.engine.calls import Caller
-from kindlm.engine.conversation import Conversation
+from kindlm.engine.calls import Calls
 from kindlm.engine.recording import assertion_event
 from kindlm.engine.stop import cut_off
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.engine.talk import Talk
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import (
-    AgentReply,
-    CheckContext,
-    Checker,
-    Clock,
-    HeldConversation,
-    ModelReply,
-    Provenance,
-    Question,
-    Recorder,
-)
+from kindlm.ports import AgentReply, CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script
-from kindlm.transcript import Message, Role, Step, Transcript
-from kindlm.wording import shown
-from kindlm_store.payload import scrub
+from kindlm.transcript import Message, Role, Transcript
 
-__all__ = ["HeldVoice", "NoVoice", "ScriptedTrial", "Voice"]
+__all__ = ["ScriptedTrial"]
 
 
 _NUMBER = "score"
 """The kind of numbers that a script records: they decide nothing, and are compared."""
 
 
-class Voice(AbstractAsyncContextManager["Voice"], Protocol):
-    """Says the messages of a script: to an agent, or to the record of one."""
-
-    @property
-    def state(self) -> Conversation:
-        """What came of the conversation so far."""
-        ...
-
-    async def say(self, message: Message) -> Result[AgentReply]:
-        """Send one more message of the user, and return its answer."""
-        ...
-
-
-class HeldVoice:
-    """Says nothing: an earlier run has the answers, to the same messages in the same order."""
-
-    def __init__(self, held: HeldConversation) -> None:
-        self._held = held
-        self._said = replace(held.transcript, turns=())
-        self._error: KindlmError | None = None
-
-    @property
-    def state(self) -> Conversation:
-        """What was looked at of the conversation so far."""
-        return Conversation(self._said, self._error, self._held.warnings)
-
-    async def __aenter__(self) -> Self:
-        """Open nothing."""
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Close nothing."""
-
-    async def say(self, message: Message) -> Result[AgentReply]:
-        """Return what was answered to this message then."""
-        number, turns = len(self._said.turns), self._held.transcript.turns
-        if number >= len(turns):
-            purged = None if turns else self._held.error
-            return self._ended(purged or _diverged(self._held, f"it sent {number} messages then"))
-        turn = turns[number]
-        if turn.user != scrub(message.text):
-            return self._ended(_diverged(self._held, f"message {number + 1} was another one then"))
-        self._said = self._said.with_turn(turn.user)
-        if not turn.steps:
-            return self._ended(self._held.error or _diverged(self._held, "nobody answered then"))
-        for step in turn.steps:
-            self._said = self._said.with_step(step)
-        bodies = self._held.bodies
-        body = bodies[number] if number < len(bodies) else None
-        return Ok(_reply(turn.steps[-1], body, self._held.source))
-
-    def _ended(self, error: KindlmError) -> Err:
-        self._error = error
-        return Err(error)
-
-
-class NoVoice:
-    """Has nobody to talk to: the script of a model, which only asks questions."""
-
-    @property
-    def state(self) -> Conversation:
-        """A conversation in which nothing was said."""
-        return Conversation(Transcript(None))
-
-    async def __aenter__(self) -> Self:
-        """Open nothing."""
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Close nothing."""
-
-    async def say(self, message: Message) -> Result[AgentReply]:
-        """Say that there is nobody."""
-        error = f"There is no agent that {shown(message.text)} could be sent to."
-        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, error))
-
-
 class ScriptedTrial:
     """Implements `ports.Stage` for one attempt of an execution."""
 
-    def __init__(
-        self, voice: Voice, *, caller: Caller, checker: Checker, recorder: Recorder, clock: Clock
-    ) -> None:
-        self._voice = voice
-        self._caller = caller
+    def __init__(self, talk: Talk, calls: Calls, checker: Checker, clock: Clock) -> None:
+        self._talk = talk
+        self._calls = calls
         self._checker = checker
-        self._recorder = recorder
         self._clock = clock
         self._one_by_one = asyncio.Lock()
         self._decided: dict[int, tuple[Expectation, CheckResult]] = {}
@@ -141,7 +47,7 @@ class ScriptedTrial:
     @property
     def turns(self) -> int:
         """How many messages were sent so far."""
-        return len(self._voice.state.transcript.turns)
+        return len(self._talk.transcript.turns)
 
     @property
     def results(self) -> list[CheckResult]:
@@ -166,16 +72,15 @@ class ScriptedTrial:
         """Send a message of the user; see `ports.Stage`."""
         await self._going_on_still()
         async with self._one_by_one:
-            error = self._voice.state.error
-            if error is not None:
-                return Err(error)
-            return await self._voice.say(Message(Role.USER, text))
+            if self._talk.error is not None:
+                return Err(self._talk.error)
+            return await self._talk.say(Message(Role.USER, text))
 
     def evaluate(
         self, expectation: Expectation, *, now: bool = False
     ) -> asyncio.Future[CheckResult]:
         """Check what was said until now; see `ports.Stage`."""
-        transcript = self._voice.state.transcript
+        transcript = self._talk.transcript
         index, expectation = self._next(expectation)
         started = self._clock.monotonic()
         found = self._checker.evaluate_now(expectation, transcript, slow=now)
@@ -201,12 +106,12 @@ class ScriptedTrial:
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a model on behalf of the script; see `ports.Stage`."""
         await self._going_on_still()
-        return await self._caller.asking(None)(question)
+        return await self._calls.asking(None)(question)
 
     def record(self, payload: Payload) -> None:
         """Record what else happened in this trial; see `ports.Stage`."""
         self._go_on()
-        self._recorder.record(payload)
+        self._calls.recorder.record(payload)
 
     async def play(self, script: Script) -> KindlmError | None:
         """Run a script to its end, with all that it asked for; return what makes it errored.
@@ -256,7 +161,7 @@ class ScriptedTrial:
     async def _asked(
         self, index: int, expectation: Expectation, transcript: Transcript
     ) -> CheckResult:
-        context = CheckContext(self._caller.asking(index))
+        context = CheckContext(self._calls.asking(index))
         (result,) = await self._checker.evaluate(expectation, transcript, context)
         return result
 
@@ -295,7 +200,7 @@ class ScriptedTrial:
         duration_ms = (self._clock.monotonic() - started) * 1000
         result = replace(result, label=expectation.label)
         event = assertion_event(result, index, expectation, duration_ms=duration_ms)
-        self._recorder.record(event)
+        self._calls.recorder.record(event)
         self._decided[index] = (expectation, result)
 
 
@@ -314,27 +219,4 @@ def _cancelled_itself() -> KindlmError:
         ErrorCode.ASSERTION_EVAL_ERROR,
         "The scenario cancelled its own task before it ended.",
         "Mend the test; what it had checked until then is shown.",
-    )
-
-
-def _reply(step: Step, body: str | None, source: str) -> AgentReply:
-    """Return an answer as it was."""
-    return AgentReply(
-        text=step.text,
-        raw=body,
-        latency_ms=step.latency_ms,
-        tool_uses=step.tool_uses,
-        usage=step.usage,
-        model=step.model,
-        reported=step.reported,
-        reports_tools=step.reports_tools,
-        recorded=Provenance(source, step.cost),
-    )
-
-
-def _diverged(held: HeldConversation, why: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_NOT_FOUND,
-        f"The scenario no longer says what it said in {held.source}: {why}.",
-        "What the agent answers to this was never recorded; run it: kindlm test",
     )

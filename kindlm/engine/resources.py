@@ -1,0 +1,194 @@
+"""What executions work with: the ports that the engine is given, and what a run shares."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from kindlm.engine.pace import Callee, Pace, PaceChange, Paces
+from kindlm.engine.recording import paced_event
+from kindlm.engine.stop import Budget, Permits, Stop
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plan import Earlier, Plan
+from kindlm.ports import (
+    AgentFactory,
+    AnswerSource,
+    BaselineLookup,
+    Checker,
+    ClientFactory,
+    Clock,
+    Embedder,
+    EmbedderFactory,
+    ModelClient,
+    Pricing,
+    Recorder,
+    SimulatorFactory,
+    TranscriptSource,
+)
+from kindlm.suite import AgentTarget, Price, ProviderSettings, Suite
+from kindlm.transcript import Usage
+
+__all__ = ["USED_UP", "Limits", "Ports", "Run"]
+
+USED_UP = "the limit of costs is passed"
+"""Why a run winds down; the final amount is known once what is in flight has ended."""
+
+_LONG_PAUSE_S = 30.0
+"""A pause so long looks like a run that hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the engine is given to work with; see `ports` for each.
+
+    With `transcripts` of an earlier run nobody converses, and what was said then is checked again.
+    With `answers` of earlier runs, targets say what they said then; `asks_what_is_new` says whether
+    they are called for what they were not asked then.
+    """
+
+    clients: ClientFactory
+    pricing: Callable[[Mapping[str, Price]], Pricing]
+    simulators: SimulatorFactory
+    agents: AgentFactory
+    checker: Checker
+    baselines: BaselineLookup
+    embedders: EmbedderFactory
+    recorder: Recorder
+    clock: Clock
+    transcripts: TranscriptSource | None = None
+    answers: AnswerSource | None = None
+    asks_what_is_new: bool = True
+
+    @property
+    def call_targets(self) -> bool:
+        """Whether targets may be called: not all that they do is taken from another run."""
+        return self.transcripts is None and (self.answers is None or self.asks_what_is_new)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may take; None is no limit. `max_rpm` is calls a minute towards each callee."""
+
+    max_cost_usd: float | None = None
+    max_time_s: float | None = None
+    max_rpm: float | None = None
+
+
+class Run:
+    """A run that goes on: what its executions share, and the limits that hold for all of them.
+
+    `unpriced` is called for each model whose price is unknown, so that its calls count for no limit
+    of costs; `held_up` for each provider or agent that asks for a long pause, with its seconds.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ports: Ports,
+        stop: Stop,
+        *,
+        limits: Limits = Limits(),
+        earlier: Earlier = Earlier(),  # noqa: B008 - a value
+        unpriced: Callable[[str], None] = lambda _: None,
+        held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
+    ) -> None:
+        self.ports = ports
+        self.stop = stop
+        self._plan = plan
+        self._max_rpm = limits.max_rpm
+        self._held_up = held_up
+        costs = {
+            planned.ordinal: gate.threshold
+            for planned in plan.suites
+            for gate in planned.suite.gates
+            if gate.name == "costMaxUsd"
+        }
+        self.budget = Budget(
+            costs,
+            limits.max_cost_usd,
+            earlier.spent_usd,
+            passed=self.look_at_limits,
+            unpriced=unpriced,
+        )
+        self.permits = Permits(self.budget.is_spent, lambda: stop.is_requested)
+        self.paces = Paces(self._make_pace)
+        self.pricing = {each.ordinal: ports.pricing(each.suite.prices) for each in plan.suites}
+        self._clients: list[tuple[ProviderSettings, Result[ModelClient]]] = []
+        self._embedders: dict[tuple[int, str], Result[Embedder]] = {}
+
+    def look_at_limits(self) -> None:
+        """End what has passed a limit of costs: the run, or executions of a suite."""
+        if self.budget.is_used_up:
+            self.stop.abort(USED_UP)
+        self.permits.review()
+
+    def warm_up(self) -> None:
+        """Make the clients that the executions will share before the first one starts.
+
+        Loading an SDK takes up to a second, in which nothing else moves: it would count as latency
+        of the calls that are in flight then.
+        """
+        if not self.ports.call_targets:
+            return
+        for planned in self._plan.suites:
+            suite = planned.suite
+            used = {target for case in planned.cases if case.selected for target in case.targets}
+            for model in filter(None, (*used, suite.judge_model)):
+                target = suite.models.get(model)
+                if target is None:
+                    continue  # an agent: it has a connection of its own for each conversation
+                self.client(suite.providers[target.provider])
+                pricing = self.pricing[planned.ordinal]
+                priced = pricing.cost(target.provider, target.model, Usage(0, 0))
+                self.budget.spend(planned.ordinal, target.model, priced)
+
+    def client(self, settings: ProviderSettings) -> Result[ModelClient]:
+        """Return the client of a provider, or the reason why there is none.
+
+        It is made when first needed: building an SDK client is slow (it loads certificates), and
+        only a provider that is really called needs its key.
+        """
+        for known, client in self._clients:
+            if known is settings or known == settings:
+                return client
+        try:
+            client = self.ports.clients(settings)
+        except Exception as crash:  # noqa: BLE001 - each execution that needs it meets the error
+            client = Err(
+                KindlmError(
+                    ErrorCode.UNKNOWN_ERROR,
+                    f"The provider {settings.name!r} could not be set up:"
+                    f" {type(crash).__name__}: {crash}",
+                    "Check its settings; --verbose shows the traceback.",
+                    trace="".join(traceback.format_exception(crash)),
+                )
+            )
+        self._clients.append((settings, client))
+        return client
+
+    def embedder(self, ordinal: int, suite: Suite, target: str) -> Result[Embedder]:
+        """Return the embedder for a target of the suite at a position, or why there is none."""
+        key = (ordinal, target)
+        if key not in self._embedders:
+            self._embedders[key] = self.ports.embedders(suite, target)
+        return self._embedders[key]
+
+    async def aclose(self) -> None:
+        """Close all clients, also if one of them cannot be closed; raise what it raised."""
+        async with AsyncExitStack() as stack:
+            for made in (*(client for _, client in self._clients), *self._embedders.values()):
+                if isinstance(made, Ok):
+                    stack.push_async_callback(made.value.aclose)
+
+    def _make_pace(self, callee: Callee) -> Pace:
+        name = callee.id if isinstance(callee, AgentTarget) else callee.name
+
+        def changed(change: PaceChange) -> None:
+            self.ports.recorder.record(paced_event(name, change))
+            if change.pause_s >= _LONG_PAUSE_S:
+                self._held_up(name, change.pause_s)
+
+        most = max((planned.suite.concurrency for planned in self._plan.suites), default=1)
+        return Pace(self.ports.clock, changed, max_rpm=self._max_rpm, most=most)
