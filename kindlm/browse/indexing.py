@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from kindlm.history.search.index import Progress, catch_up, is_damage, progress_of, remove_index
+from kindlm.history.search import Progress, catch_up, is_damage, progress_of, remove_index
 from kindlm_store import OpenError, open_reader
 
 __all__ = ["Indexing", "brought_up_to_date"]

@@ -102,7 +102,7 @@ def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document |
 
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
     from kindlm.browse.indexing import brought_up_to_date
-    from kindlm.history.search.index import is_damage, remove_index
+    from kindlm.history.search import is_damage, remove_index
     from kindlm.reports.pages.search_page import SearchIndex, search_page
 
     def made() -> Document:

@@ -85,7 +85,9 @@ def _verdicts_now(
         if executions > _MOST_EXECUTIONS and verdicts:
             break
         if run.passed is not None:
-            verdicts[run.id] = RunView(db, run.id).passed
+            view = RunView(db, run.id)
+            view.info = run  # it is read already
+            verdicts[run.id] = view.passed
     return verdicts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kindlm.cli.console import warn
-from kindlm.history.search.index import index_file, remove_index
+from kindlm.history.search import index_file, remove_index
 
 __all__ = ["forget_erased"]
 

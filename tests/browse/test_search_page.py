@@ -14,7 +14,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.cli.app import run
-from kindlm.history.search.index import catch_up, index_file, progress_of
+from kindlm.history.search import catch_up, index_file, progress_of
 from kindlm_store import StreamLock, open_reader
 
 

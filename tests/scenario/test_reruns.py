@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +12,8 @@ from pytest_project import run_pytest
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.history.search.texts import read_finished
+from kindlm.history.search import catch_up, find_texts
+from kindlm_store import open_reader
 
 TEST = """
 @scenario("x")
@@ -115,10 +115,12 @@ def test_nothing_is_run_again_where_nobody_is_asked(project: Project, command: s
 def test_an_execution_is_searched_once(project: Project) -> None:
     project.agent.say("bad news", "good news")
     project.test(tests=TEST.replace('"good"', '"good news"'))
-    with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db:
-        db.row_factory = sqlite3.Row
-        found = list(read_finished(db, 0, 10))
-    assert len(found) == 1
+    history = project.root / ".kindlm" / "kindlm.db"
+    with closing(open_reader(history)) as db:
+        assert catch_up(db, history).current
+        (found,) = find_texts(db, history, "good").found
+        assert find_texts(db, history, "bad").found == ()
+    assert (found.execution.rpartition("-")[2], found.executions) == ("1", 1)
 
 
 def test_a_run_that_goes_on_counts_what_was_run_again_before(project: Project) -> None:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from kindlm.history.search.finding import Findings, TooLongError, find_texts
-from kindlm.history.search.index import Progress, is_damage
-from kindlm.history.search.texts import Kind
+from kindlm.history.search import Findings, Kind, Progress, TooLongError, find_texts, is_damage
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.execution_page import STATUS_MOODS

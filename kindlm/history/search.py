@@ -1,0 +1,560 @@
+"""Full-text search over what was said in executions.
+
+The index is a file of its own beside the history, and no part of it: it is made when somebody
+searches, brought up to date before it is asked, made anew when it does not fit, and removed when
+texts are erased, so that none of their words stays in any file. It holds the words of texts and
+where they stand, never the texts themselves, which are read from the history.
+
+Texts are numbered so that the newest has the least number: full-text search finds them in that
+order without sorting. A text that is said again is numbered anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from kindlm.history.json_text import read_json
+from kindlm.history.masking import Mask, mask_of
+from kindlm.history.run_view import RunView
+from kindlm_store import LockHeldError, StreamLock
+
+__all__ = [
+    "Finding",
+    "Findings",
+    "Kind",
+    "Progress",
+    "TooLongError",
+    "catch_up",
+    "find_texts",
+    "index_file",
+    "is_damage",
+    "progress_of",
+    "remove_index",
+]
+
+
+class Kind(Enum):
+    """What a text was in the conversation; a column of the index."""
+
+    PROMPT = "prompt"
+    OUTPUT = "output"
+    ARGUMENTS = "arguments"
+    ANSWER = "answer"
+
+
+# --- The file of the index
+
+
+_VERSION = 1
+"""To be raised when what is indexed, or how, changes."""
+
+_WORDS = f"fts5({', '.join(kind.value for kind in Kind)}, tokenize='unicode61 remove_diacritics 2'"
+
+_TABLES = f"""
+PRAGMA page_size = 4096;
+PRAGMA journal_mode = DELETE;
+BEGIN;
+CREATE TABLE state (seq INTEGER, event TEXT, purges INTEGER);
+CREATE TABLE texts (
+  id INTEGER PRIMARY KEY, kind TEXT, ref TEXT, execution TEXT, executions INTEGER,
+  UNIQUE (ref, kind)
+);
+CREATE VIRTUAL TABLE words USING {_WORDS}, content='', columnsize=0);
+INSERT INTO words(words, rank) VALUES ('hashsize', 16777216);
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""  # noqa: S608 (constants of this module)
+
+_LOCK = "search index"
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.02
+_BUSY_S = 10.0
+
+
+def index_file(history: Path) -> Path:
+    """Return where the index of a history is."""
+    return history.with_name(history.name + "-search")
+
+
+def remove_index(history: Path) -> None:
+    """Remove the index: to be done whenever texts were erased from the history.
+
+    Raises:
+        OSError: It can not be removed.
+    """
+    if not any(file.exists() for file in _files(history)):
+        return
+    # Whoever is indexing notices after each step that texts were erased, and gives way.
+    with _locked(history):
+        _remove(history)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Tell whether the index is damaged: it is to be removed, and is made anew then."""
+    # Errors of the module itself, such as of a closed connection, have no code.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _files(history: Path) -> tuple[Path, ...]:
+    file = index_file(history)
+    # The journal first: without it, the file is of no use to anybody who comes between.
+    return (file.with_name(file.name + "-journal"), file)
+
+
+def _remove(history: Path) -> None:
+    for file in _files(history):
+        with suppress(FileNotFoundError):
+            file.unlink()
+
+
+@contextmanager
+def _locked(history: Path) -> Iterator[None]:
+    """Wait for and hold the lock under which the index is changed."""
+    lock = StreamLock(history, _LOCK)
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            lock.acquire()
+            break
+        except LockHeldError as error:
+            if time.monotonic() > until:
+                raise TimeoutError("another process is changing the search index") from error
+            time.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open the index of a history; raise `FileNotFoundError` if there is none."""
+    file = index_file(history)
+    if not file.exists():
+        raise FileNotFoundError(file)
+    # Not `mode=ro`: whoever comes after a writer that was killed has to undo what it left.
+    index = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=_BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    with closing(index):
+        index.execute("PRAGMA temp_store = MEMORY")
+        index.execute("PRAGMA cache_size = -64000")
+        index.execute(f"PRAGMA query_only = {'OFF' if to_change else 'ON'}")
+        yield index
+
+
+# --- Bringing the index up to date
+
+
+_CHUNK = 5_000
+"""Executions that are indexed at once: about a second."""
+
+_MOST = 100_000
+"""Characters of a text that are searched: what follows is data more often than words."""
+
+_PURGES = "SELECT count(*) FROM event_log WHERE type = 'contents.purged'"
+_EVENT = "SELECT id FROM event_log WHERE seq = ?"
+_NEWEST = "SELECT seq FROM event_log WHERE type = 'execution.finished' ORDER BY seq DESC LIMIT 1"
+
+_LAST_OF_CHUNK = """
+SELECT max(seq) FROM (
+  SELECT seq FROM event_log WHERE type = 'execution.finished' AND seq > ? ORDER BY seq LIMIT ?)
+"""
+
+# Each text that was said in the executions of a chunk, with the last of them and how many there
+# are, the newest first. Judges and bodies as received are left out. Of an execution that was
+# resumed or retried, it is the attempt that it ended with.
+_SAID = """
+WITH
+  done AS MATERIALIZED (
+    SELECT l.seq, x.id, x.source, x.source_attempt, x.messages, x.output_ref
+      FROM event_log l
+     CROSS JOIN executions x
+        ON x.run = substr(l.stream, 5) AND x.number = CAST(l.subject AS INTEGER)
+       AND x.attempt = CAST(substr(l.subject, instr(l.subject, '.') + 1) AS INTEGER)
+       AND x.status IS NOT NULL
+     WHERE l.type = 'execution.finished' AND l.seq > :after AND l.seq <= :until),
+  calls AS MATERIALIZED (
+    SELECT d.seq, d.id, c.messages, c.text_ref
+      FROM done d
+     CROSS JOIN provider_calls c
+        ON c.execution = d.source AND c.attempt = d.source_attempt AND c.purpose = 'test'),
+  tools AS MATERIALIZED (
+    SELECT d.seq, d.id, t.arguments_ref, t.response_ref
+      FROM done d
+     CROSS JOIN tool_calls t ON t.execution = d.source AND t.attempt = d.source_attempt),
+  sent AS (
+    SELECT seq, id, messages FROM done UNION ALL SELECT seq, id, messages FROM calls),
+  said AS (
+    -- What tools and the target said is also sent to it again: that stands where it was said.
+    SELECT sent.seq, sent.id, 'prompt' AS kind, m.value ->> '$.text."$ref"' AS ref
+      FROM sent, json_each(sent.messages) m
+     WHERE m.value ->> '$.role' IN ('system', 'user')
+    UNION ALL SELECT seq, id, 'output', output_ref FROM done
+    UNION ALL SELECT seq, id, 'output', text_ref FROM calls
+    UNION ALL SELECT seq, id, 'arguments', arguments_ref FROM tools
+    UNION ALL SELECT seq, id, 'answer', response_ref FROM tools)
+SELECT kind, ref, id, count(DISTINCT id), max(seq) AS last
+  FROM said WHERE ref IS NOT NULL
+ GROUP BY kind, ref ORDER BY last DESC, kind, ref
+"""
+
+
+class Progress(NamedTuple):
+    """How far the index is, as positions in the log: up to which it goes, and is to go."""
+
+    reached: int
+    wanted: int
+
+    @property
+    def current(self) -> bool:
+        """Whether everything that finished is in it."""
+        return self.reached >= self.wanted
+
+    @property
+    def part(self) -> float:
+        """How much of the log is in it, 0 to 1."""
+        return 1.0 if self.current else self.reached / self.wanted
+
+
+def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
+    """Return how far the index of a history is; one that does not fit is as good as none."""
+    try:
+        reached = _reached_by(db, history)
+    except sqlite3.DatabaseError:
+        reached = None  # whoever brings it up to date says why it can not be read
+    return Progress(reached or 0, _newest(db))
+
+
+def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Progress:
+    """Index the next executions that finished, and return how far the index is then.
+
+    Several processes may do so at once: each step is taken by one of them.
+
+    Args:
+        db: A connection that only reads, in no transaction.
+        history: The file that it reads.
+        limit: At most so many executions.
+
+    Raises:
+        OSError: The folder can not be written.
+        sqlite3.Error: The index can not be.
+    """
+    with _locked(history):
+        db.execute("BEGIN")
+        try:
+            if _reached_by(db, history) is None:
+                _make_anew(db, history)
+            with _open_index(history, to_change=True) as index:
+                after = _reached(db, index) or 0
+                until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0]
+                if until is not None:
+                    index.execute("BEGIN IMMEDIATE")
+                    _add(db, index, after, until)
+                    state = (until, _event(db, until), _purges(db))
+                    index.execute("UPDATE state SET (seq, event, purges) = (?, ?, ?)", state)
+                    index.execute("COMMIT")
+            return Progress(until or after, _newest(db))
+        finally:
+            db.execute("ROLLBACK")
+
+
+def _make_anew(db: sqlite3.Connection, history: Path) -> None:
+    _remove(history)
+    # Nobody else's business, like the history itself.
+    os.close(os.open(index_file(history), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with _open_index(history, to_change=True) as index:
+        index.executescript(_TABLES)
+        index.execute("INSERT INTO state VALUES (0, NULL, ?)", (_purges(db),))
+
+
+def _reached_by(db: sqlite3.Connection, history: Path) -> int | None:
+    """Return up to which position of the log the index goes; None if it is to be made anew."""
+    try:
+        with _open_index(history) as index:
+            return _reached(db, index)
+    except FileNotFoundError:
+        return None
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return None
+
+
+def _reached(db: sqlite3.Connection, index: sqlite3.Connection) -> int | None:
+    """Return up to which position of the log the index goes; None if it does not fit.
+
+    It fits if it was made of this history, as this code makes it, and nothing was erased since.
+    """
+    if index.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+        return None
+    state = index.execute("SELECT seq, event, purges FROM state").fetchone()
+    if state is None or state[2] != _purges(db):
+        return None
+    seq, event, _ = state
+    return int(seq) if event is None or event == _event(db, seq) else None
+
+
+def _purges(db: sqlite3.Connection) -> int:
+    return int(db.execute(_PURGES).fetchone()[0])
+
+
+def _event(db: sqlite3.Connection, seq: int) -> str | None:
+    row = db.execute(_EVENT, (seq,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _newest(db: sqlite3.Connection) -> int:
+    row = db.execute(_NEWEST).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
+    """Index what was said in the executions that finished between two positions of the log."""
+    said = db.execute(_SAID, {"after": after, "until": until}).fetchall()
+    least = index.execute("SELECT min(id) FROM texts").fetchone()[0] or 0
+    # In the order of their numbers: the full-text index writes its buffer whenever one is less.
+    for number, (kind, ref, execution, executions, _) in enumerate(said, least - len(said)):
+        body = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()[0]
+        if body is None:
+            continue
+        text = _readable(Kind(kind), body)
+        known = index.execute(
+            "SELECT id, executions FROM texts WHERE ref = ? AND kind = ?", (ref, kind)
+        ).fetchone()
+        if known is not None:
+            # An index without its texts takes a row out by being told again what was in it.
+            index.execute(
+                f"INSERT INTO words(words, rowid, {kind}) VALUES ('delete', ?, ?)",  # noqa: S608
+                (known[0], text),
+            )
+            index.execute("DELETE FROM texts WHERE id = ?", (known[0],))
+        total = executions + (known[1] if known else 0)
+        row = (number, kind, ref, execution, total)
+        index.execute("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", row)
+        _add_words(index, number, kind, text)
+
+
+def _add_words(index: sqlite3.Connection, number: int, kind: str, text: str) -> None:
+    # `kind` is a column, one of `Kind`, and no text of anybody.
+    index.execute(
+        f"INSERT INTO words(rowid, {kind}) VALUES (?, ?)",  # noqa: S608
+        (number, text),
+    )
+
+
+def _readable(kind: Kind, body: str) -> str:
+    """Return a text as it is indexed and shown: JSON without the escapes that hide its words."""
+    text = body[:_MOST]
+    if kind in (Kind.ARGUMENTS, Kind.ANSWER) and "\\" in text:
+        value = read_json(text)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text
+
+
+# --- Asking it
+
+
+_LONGEST_S = 3.0
+_STEPS = 10_000
+_EXCERPT_WORDS = 48
+_LONGEST_QUESTION = 500
+_OPEN, _CLOSE = "\x02", "\x03"
+_MARKS = re.compile(f"[{_OPEN}{_CLOSE}]")
+_SYNTAX = re.compile(r'["*^()]|\b(?:AND|OR|NOT|NEAR)\b')
+
+_MATCHING = """
+SELECT t.id, t.kind, t.ref, t.execution, t.executions
+  FROM words w
+  JOIN texts t ON t.id = w.rowid
+ WHERE words MATCH :expression AND w.rowid > :after
+ ORDER BY w.rowid
+ LIMIT :limit
+"""
+
+# What was erased, or is not in this snapshot of the history, is not found.
+_WHERE_SAID = """
+SELECT w.value ->> 1 AS kind, e.id AS execution, w.value ->> 4 AS executions, e.run,
+       s.name AS suite, e.test, e.target, e.repeat, e.status, e.started_at, c.body
+  FROM json_each(?) w
+  JOIN executions e ON e.id = w.value ->> 3
+  JOIN suites s ON s.id = e.suite
+  JOIN contents c ON c.ref = w.value ->> 2 AND c.body IS NOT NULL
+ ORDER BY w.key
+"""
+
+
+class TooLongError(Exception):
+    """A question that takes too long to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A text that matches, and the execution that it was said in last, of how many.
+
+    `excerpt` is in pieces, each with whether it matches; no piece does where all that matches is
+    personal data, which is shown redacted.
+    """
+
+    kind: Kind
+    excerpt: tuple[tuple[str, bool], ...]
+    execution: str
+    executions: int
+    run: str
+    suite: str
+    test: str
+    target: str
+    repeat: int
+    status: str | None
+    started_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Some of the texts that match, the newest first; `next` is where older ones begin, if any.
+
+    `as_words` tells that the question was no expression, and its words were looked for.
+    """
+
+    found: tuple[Finding, ...]
+    next: int | None
+    as_words: bool
+
+
+def find_texts(
+    db: sqlite3.Connection,
+    history: Path,
+    written: str,
+    *,
+    kind: Kind | None = None,
+    after: int | None = None,
+    limit: int = 20,
+) -> Findings:
+    """Return texts that match what was asked, whatever was asked.
+
+    Args:
+        db: A read-only connection to the history.
+        history: Its file, beside which the index is.
+        written: What somebody wrote into the search box.
+        kind: Only texts of this kind.
+        after: Only texts behind this one, as `Findings.next` says.
+        limit: At most so many.
+
+    Raises:
+        FileNotFoundError: There is no index.
+        TooLongError: It takes too long.
+    """
+    with _open_index(history) as index:
+        until = time.monotonic() + _LONGEST_S
+        index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        for number, expression in enumerate(_expressions(written)):
+            # By itself, before anything is put around it: "a) OR (b" is none, "(a) OR (b)" is one.
+            if not _is_expression(expression):
+                continue
+            asked = {
+                "expression": f"{{{kind.value}}} : ({expression})" if kind else expression,
+                "after": -(2**63) if after is None else after,
+                "limit": limit + 1,
+            }
+            try:
+                matches = [tuple(row) for row in index.execute(_MATCHING, asked)]
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    raise TooLongError from error
+                raise
+            shown = matches[:limit]
+            rows = db.execute(_WHERE_SAID, (json.dumps(shown),)).fetchall()
+            following = shown[-1][0] if len(matches) > limit else None
+            return Findings(tuple(_findings(db, rows, expression)), following, as_words=number > 0)
+    return Findings((), None, as_words=False)
+
+
+def _expressions(written: str) -> Iterator[str]:
+    """Yield what to try, one after the other, until one is no error: as written, and as words.
+
+    Words are quoted, so that nothing in them is syntax, and all of them have to be in a text.
+    Whoever writes quotation marks, `*`, parentheses, AND, OR, NOT or NEAR is taken at his word, if
+    that is an expression: https://www.sqlite.org/fts5.html#full_text_query_syntax
+    """
+    text = written.replace("\0", " ")[:_LONGEST_QUESTION]
+    if _SYNTAX.search(text):
+        yield text
+    words = [word.replace('"', " ").strip() for word in text.split()]
+    # What has neither letter nor digit has no word to look for.
+    if quoted := [f'"{word}"' for word in words if any(char.isalnum() for char in word)]:
+        yield " ".join(quoted)
+
+
+def _is_expression(written: str) -> bool:
+    with closing(_empty_index()) as memory:
+        try:
+            memory.execute("SELECT 1 FROM words WHERE words MATCH ?", (written,)).fetchone()
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
+def _empty_index() -> sqlite3.Connection:
+    memory = sqlite3.connect(":memory:")
+    memory.execute(f"CREATE VIRTUAL TABLE words USING {_WORDS})")
+    return memory
+
+
+def _findings(
+    db: sqlite3.Connection, rows: Sequence[sqlite3.Row], expression: str
+) -> Iterator[Finding]:
+    views = {row["run"]: RunView(db, row["run"]) for row in rows}
+    masks = {row["execution"]: _mask(views[row["run"]], row["execution"]) for row in rows}
+    texts = [
+        masks[row["execution"]].text(_readable(Kind(row["kind"]), row["body"])) for row in rows
+    ]
+    # Marked by the same search in an index that holds only these texts.
+    with closing(_empty_index()) as memory:
+        for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
+            _add_words(memory, number, row["kind"], _MARKS.sub("\ufffd", text))
+        marked = dict(
+            memory.execute(
+                "SELECT rowid, snippet(words, -1, ?, ?, '…', ?) FROM words WHERE words MATCH ?",
+                (_OPEN, _CLOSE, _EXCERPT_WORDS, expression),
+            ).fetchall()
+        )
+    for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
+        excerpt = _pieces(marked[number]) if number in marked else [(text[:300], False)]
+        said = dict(row)
+        del said["body"]
+        yield Finding(**{**said, "kind": Kind(row["kind"]), "excerpt": tuple(excerpt)})
+
+
+def _mask(view: RunView, wanted: str) -> Mask:
+    """Return what must not be shown of an execution, as its page does not show it."""
+    execution = view.execution(wanted)
+    assertions = view.assertions(execution) if execution else []
+    # Most executions have no personal data: their tool calls need not be read.
+    told = [a for a in assertions if any(e.get("excerpt") is not None for e in a.evidence)]
+    if execution is None or not told:
+        return Mask({})
+    return mask_of(execution, told, view.tool_calls(execution))
+
+
+def _pieces(marked: str) -> Iterator[tuple[str, bool]]:
+    inside = False
+    for piece in re.split(f"({_MARKS.pattern})", marked):
+        if piece in (_OPEN, _CLOSE):
+            inside = piece == _OPEN
+        elif piece:
+            yield piece, inside
