@@ -60,8 +60,9 @@ class ModelParams:
 class ProviderSettings:
     """How to reach a provider. `api_key_env` names a variable; a key itself is never held here.
 
-    `type` is the wire format: `openai`, `anthropic`, `ollama` or `scripted`; `replies` are the
-    answers of a scripted provider, as JSON values.
+    `type` is the wire format: `openai`, `anthropic`, `ollama`, `scripted`, or one of a package;
+    `replies` are the answers of a scripted provider and `options` what that of a package takes, as
+    JSON values.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ProviderSettings:
     base_url: str | None = None
     organization: str | None = None
     replies: tuple[Mapping[str, Any], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,8 @@ class Expectation:
     expectation refers to (JSON Schemas) are inside `params` already. `turn` bounds what the check
     sees to the transcript up to that turn, counted from 1; with `alone`, to that turn by itself.
     The result of one that is `advisory` is recorded and shown, and decides nothing. `weight` is
-    what it counts for in the score of the execution, and for nothing else.
+    what it counts for in the score of the execution, and for nothing else. `of_package` tells that
+    the check is one of another package.
     """
 
     kind: str
@@ -228,6 +231,7 @@ class Expectation:
     alone: bool = False
     advisory: bool = False
     weight: float = 1.0
+    of_package: bool = False
 
 
 @dataclass(frozen=True, slots=True)

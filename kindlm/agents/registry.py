@@ -65,7 +65,12 @@ def make_agent(
     else:
         where = _MAKERS.get(_OTHER_NAMES.get(target.adapter, target.adapter))
     if where is None:
+        from kindlm.agents.of_packages import agent_of_package
+
         assert isinstance(target, AgentTarget)
+        agent = agent_of_package(target, environ, root)
+        if agent is not None:
+            return agent
         hint = hint_for(target.adapter, ADAPTERS, "Known")
         message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))

@@ -53,7 +53,8 @@ class CheckRunner:
         decided = self.evaluate_now(expectation, transcript)
         if decided is not None:
             return decided
-        check = self._checks[expectation.kind]
+        check = self._check(expectation)
+        assert check is not None, "one that is not there has decided already"
         seen = _seen(transcript, expectation)
         try:
             if check.asking is not None:
@@ -70,7 +71,7 @@ class CheckRunner:
         self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
     ) -> Sequence[CheckResult] | None:
         """Return the results if nobody has to be asked, and if it takes no time unless it may."""
-        check = self._checks.get(expectation.kind)
+        check = self._check(expectation)
         if check is None:
             return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
         if expectation.turn is not None and expectation.turn > len(transcript.turns):
@@ -87,6 +88,13 @@ class CheckRunner:
         except Exception as error:  # noqa: BLE001 - as above
             return [_crash(expectation, error)]
         return _placed(check, expectation, transcript, seen, results)
+
+    def _check(self, expectation: Expectation) -> Check | None:
+        if expectation.of_package:
+            from kindlm.checks.of_packages import check_of_package
+
+            return check_of_package(expectation.kind)
+        return self._checks.get(expectation.kind)
 
     async def _aside(self, compute: Callable[[], T]) -> T:
         """Run what can take long in the thread of checks; implements `ports.Aside`.

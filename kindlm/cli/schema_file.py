@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kindlm.cli.console import fail
-from kindlm.config import json_schema
+from kindlm.cli.console import fail, show
+from kindlm.config import Diagnostic, schema_with_packages
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
 __all__ = ["schema_text", "write_schema"]
 
 
 def schema_text() -> str:
-    """Return the schema as indented JSON."""
-    return json.dumps(json_schema(), ensure_ascii=False, indent=2) + "\n"
+    """Return the schema as indented JSON, with what installed packages add.
+
+    A faulty package is left out, with a warning: what the others add can be used.
+    """
+    schema, errors = schema_with_packages()
+    show(Diagnostic(error, "warning", "", None) for error in errors)
+    return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
 
 
 def write_schema(path: Path) -> None:

@@ -4,7 +4,7 @@ from kindlm.config.binding import bind_services, bind_suite
 from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.load import LoadedSuite, load_suite, suite_identity
-from kindlm.config.published import json_schema
+from kindlm.config.published import json_schema, schema_with_packages
 
 __all__ = [
     "Diagnostic",
@@ -15,5 +15,6 @@ __all__ = [
     "json_schema",
     "literal_secrets",
     "load_suite",
+    "schema_with_packages",
     "suite_identity",
 ]

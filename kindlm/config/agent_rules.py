@@ -60,10 +60,17 @@ def check_agent(path: Path, agent: Raw, reporter: Reporter) -> None:
     key = "adapter" if "adapter" in agent else "type"
     adapter = _main_name(agent.get(key))
     if adapter and adapter not in OPTIONS:
+        from kindlm.plugins import Adapter, installed
+
+        of_packages = installed(Adapter.group)
+        if adapter in of_packages:
+            if "://" in str(agent.get("endpoint", agent.get("url"))):
+                _check_endpoint(path, agent, adapter, reporter)
+            return
         reporter.error(
             (*path, key),
             f'Unknown adapter "{adapter}"',
-            hint_for(adapter, OPTIONS, "Known adapters"),
+            hint_for(adapter, (*OPTIONS, *of_packages), "Known adapters"),
             reason="unknown_adapter",
             code=ErrorCode.PROVIDER_NOT_FOUND,
             value=adapter,
@@ -130,7 +137,7 @@ def _check_endpoint(path: Path, agent: Raw, adapter: str | None, reporter: Repor
             "Write it as package.module:function",
             reason="endpoint",
         )
-    if adapter in OPTIONS and adapter != "python":
+    if adapter != "python" and (adapter in OPTIONS or "://" in endpoint):
         try:
             check_url(endpoint)
         except PydanticCustomError as error:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from kindlm.config.section import Maybe, Milliseconds, Section, Text
+from kindlm.config.section import Maybe, Milliseconds, Open, Text
 from kindlm.config.target_schema import CommandLine
 
 __all__ = ["AgentConfig"]
@@ -33,7 +33,7 @@ def _with_other_names(schema: dict[str, Any]) -> None:
     ]
 
 
-class AgentConfig(Section):
+class AgentConfig(Open):
     """A live agent that is tested."""
 
     model_config = ConfigDict(json_schema_extra=_with_other_names)

@@ -135,7 +135,8 @@ def _used_providers(
     for expectations in {id(case.expectations): case.expectations for case in cases}.values():
         for expectation in expectations:
             if _asks_a_judge(expectation):
-                judge = suite.judge(expectation.params.get("model"))
+                model = None if expectation.of_package else expectation.params.get("model")
+                judge = suite.judge(model)
                 used |= set() if judge is None else {judge.provider}
             elif expectation.params.get("method") == "embedding":
                 # Which of them embeds is decided later, by their keys.
@@ -145,15 +146,19 @@ def _used_providers(
 
 def _asks_a_judge(expectation: Expectation) -> bool:
     params = expectation.params
+    if expectation.of_package:
+        return True  # what it asks is not known before it runs
     is_judged = params.get("method") == "judge" or bool(params.get("judged"))
     return expectation.kind in _JUDGED or is_judged
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
-    if provider.base_url is None:
-        return provider
-    values.place = f"providers.{provider.name}.baseUrl"
-    return replace(provider, base_url=insert(provider.base_url, values))
+    if provider.base_url is not None:
+        values.place = f"providers.{provider.name}.baseUrl"
+        provider = replace(provider, base_url=insert(provider.base_url, values))
+    values.place = f"providers.{provider.name}"
+    options = _filled(provider.options, partial(insert, lookup=values))
+    return replace(provider, options=options) if options else provider
 
 
 def _bind_case(case: Case, values: _Values) -> Case:
@@ -188,12 +193,14 @@ def _bind_case(case: Case, values: _Values) -> Case:
 def _bind_expectations(
     expectations: tuple[Expectation, ...], values: _Values
 ) -> tuple[Expectation, ...]:
-    """Fill in what is asked where it is a part of what is expected: of a weighted score."""
-    if not any(item.kind == "weighted_score" for item in expectations):
+    """Fill in what is asked in a weighted score, and the options of checks of packages."""
+    fills: dict[str, Callable[..., str]] = {"weighted_score": bind}
+    fills |= {item.kind: insert for item in expectations if item.of_package}
+    if not any(item.kind in fills for item in expectations):
         return expectations
     return tuple(
-        replace(item, params=_filled(dict(item.params), partial(bind, lookup=values)))
-        if item.kind == "weighted_score"
+        replace(item, params=_filled(dict(item.params), partial(fills[item.kind], lookup=values)))
+        if item.kind in fills
         else item
         for item in expectations
     )

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.section import Open
 
 __all__ = ["config_hash", "config_text", "resolved"]
 
@@ -71,11 +72,12 @@ def resolved(value: Any) -> Any:
     """
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        return {
+        own = {
             fields[name].serialization_alias or fields[name].alias or name: resolved(item)
             for name, item in value.__dict__.items()
             if item is not None or name in value.model_fields_set
         }
+        return {**own, **value.added} if isinstance(value, Open) else own
     if isinstance(value, list):
         return [resolved(item) for item in value]
     if isinstance(value, dict):

@@ -24,11 +24,12 @@ def compile_provider(name: str, config: ProviderConfig) -> ProviderSettings:
     """Return the settings of a provider; its name is the wire format if none is written."""
     return ProviderSettings(
         name=name,
-        type=config.type or name,
+        type=config.type or config.added.get("type", name),
         api_key_env=config.api_key_env,
         base_url=config.base_url,
         organization=config.organization,
         replies=tuple(resolved(reply) for reply in config.replies or ()),
+        options={key: value for key, value in config.added.items() if key != "type"},
     )
 
 
@@ -57,9 +58,8 @@ def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
     What is not written is the adapter's to decide.
     """
     written = resolved(config)
-    options = {
-        name: written[name] for name in OPTION_NAMES if name in written and name != "headers"
-    }
+    names = (*OPTION_NAMES, *config.added)
+    options = {name: written[name] for name in names if name in written and name != "headers"}
     if config.command is not None:
         # Split before variables are put in: a value is one word, whatever is in it.
         options["command"] = list(compile_words(config.command))

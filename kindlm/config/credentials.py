@@ -115,6 +115,12 @@ def _given(suite: Suite) -> Iterator[str]:
         for name, value in agent.options.items():
             if name not in _PLACES:
                 yield from (text for _, text in texts(value, ()))
+    options = [provider.options for provider in suite.providers.values()]
+    options += [
+        each.params for case in suite.cases for each in case.expectations if each.of_package
+    ]
+    for written in options:
+        yield from (text for _, text in texts(written, ()))
     for service in suite.services:
         yield from (*service.env.values(), *service.command)
     for command in (case.command for case in suite.cases if case.command is not None):

@@ -11,14 +11,15 @@ from kindlm.config.section import (
     WHOLE,
     Count,
     Maybe,
+    Open,
     Pattern,
     Positive,
     Score,
-    Section,
     Text,
 )
 from kindlm.config.values import refuse
 from kindlm.personal_data import DEFAULT_PATTERNS
+from kindlm.section import Section
 
 __all__ = [
     "CallCountConfig",
@@ -227,7 +228,7 @@ class CostConfig(Section):
     """Most US dollars, judges not counted. A cost that is not known is not taken for 0."""
 
 
-class ExpectConfig(Section):
+class ExpectConfig(Open):
     """What is expected of a conversation."""
 
     output: Maybe[OutputConfig] = Field(default=None, examples=[{"contains": ["refund"]}])

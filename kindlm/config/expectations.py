@@ -90,6 +90,11 @@ def _all(expect: ExpectConfig, files: ReferencedFiles) -> Iterator[Placed]:
         limit = expect.cost.max_usd
         params = {"maxUsd": limit}
         yield ("cost",), Expectation("cost", f"≤ ${plain_number(limit)}", params)
+    for name, checks in expect.added.items():
+        placed = enumerate(checks) if isinstance(checks, list) else [(None, checks)]
+        for number, options in placed:
+            place = (name,) if number is None else (name, number)
+            yield place, Expectation(name, name, options, of_package=True)
 
 
 def _output(output: OutputConfig, files: ReferencedFiles) -> Iterator[Placed]:

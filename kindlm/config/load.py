@@ -13,6 +13,7 @@ from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import MAX_BYTES, read_document
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.plugged import Plugged
 from kindlm.config.raw import section
 from kindlm.config.references import check_references
 from kindlm.config.requirements import check_requirements
@@ -76,7 +77,8 @@ def _load(
     raw: Any, path: Path, root: Path | None, files: ReferencedFiles, reporter: Reporter
 ) -> Suite | None:
     start = len(reporter.diagnostics)
-    config = validate(raw, reporter)
+    plugged = Plugged(raw, reporter) if isinstance(raw, dict) else None
+    config = validate(raw if plugged is None else plugged.rest, reporter)
     if isinstance(raw, dict):
         check_requirements(raw, reporter)
     reporter.sort_phase(start)
@@ -85,7 +87,8 @@ def _load(
         check_references(raw, reporter, files)
     reporter.sort_phase(start)
     failed = reporter.has_errors
-    if config is not None:
+    if config is not None and plugged is not None:
+        plugged.put_into(config)
         start = len(reporter.diagnostics)
         warn(config, raw, reporter, files)
         reporter.sort_phase(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
@@ -23,6 +24,11 @@ def check_providers(raw: Raw, reporter: Reporter) -> None:
         if not isinstance(provider, dict):
             continue
         wire = provider.get("type")
+        type_ = wire or name
+        if isinstance(type_, str) and type_ not in PROVIDER_TYPES and type_ in _of_packages():
+            if name in PROVIDER_TYPES:
+                _report_type(path, name, type_, reporter)
+            continue
         if name not in PROVIDER_TYPES and wire is None:
             reporter.error(
                 path,
@@ -35,17 +41,27 @@ def check_providers(raw: Raw, reporter: Reporter) -> None:
             )
             continue
         if name in PROVIDER_TYPES and wire in PROVIDER_TYPES and wire != name:
-            reporter.error(
-                (*path, "type"),
-                f'The provider "{name}" cannot have the type {wire}',
-                "Give it a name of your own",
-                reason="provider_type",
-            )
+            _report_type(path, name, wire, reporter)
         _check_provider_keys(path, name, wire or name, provider, reporter)
 
 
+def _of_packages() -> Collection[str]:
+    from kindlm.plugins import Provider, installed
+
+    return installed(Provider.group)
+
+
+def _report_type(path: Path, name: str, wire: str, reporter: Reporter) -> None:
+    reporter.error(
+        (*path, "type"),
+        f'The provider "{name}" cannot have the type {wire}',
+        "Give it a name of your own",
+        reason="provider_type",
+    )
+
+
 def _provider_hint(name: str) -> str:
-    hint = hint_for(name, PROVIDER_TYPES, "Known providers")
+    hint = hint_for(name, (*PROVIDER_TYPES, *_of_packages()), "Known providers")
     return f"{hint}; for a compatible API add `type: openai` and `baseUrl`"
 
 

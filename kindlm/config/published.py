@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kindlm.config.schema import KindlmConfig
+from kindlm.errors import KindlmError
 
-__all__ = ["json_schema"]
+if TYPE_CHECKING:
+    from kindlm.plugins import Adapter, Check, Provider
+
+__all__ = ["json_schema", "schema_with_packages"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -18,6 +22,49 @@ def json_schema() -> dict[str, Any]:
     """
     schema = _without_null(KindlmConfig.model_json_schema(by_alias=True))
     return {"$schema": _DIALECT, **schema, "title": "kindlm.yaml"}
+
+
+def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
+    """Return the JSON Schema with what installed packages add, and what is wrong with some of them.
+
+    A check is a key of `expect`; a provider and an agent are further forms of an entry.
+    """
+    from kindlm import plugins
+
+    schema = json_schema()
+    definitions = schema["$defs"]
+
+    def defined(kind: type[Check | Provider | Adapter], name: str) -> dict[str, Any]:
+        prefix = f"{kind.group}.{name}."
+        own = kind.model_json_schema(by_alias=True, ref_template=f"#/$defs/{prefix}{{model}}")
+        own = _without_null(own)
+        definitions.update({prefix + key: each for key, each in own.pop("$defs", {}).items()})
+        return {"properties": {}, **own}
+
+    def form(kind: type[Provider | Adapter], name: str, section: str) -> dict[str, Any]:
+        """Return an entry with kindlm's own keys, and those of a package."""
+        own = defined(kind, name)
+        keys = definitions[section]["properties"]
+        common = {key: keys[key] for key in keys if key in kind.reserved}
+        common |= {key: {"const": name} for key in ("adapter", "type") if key in common}
+        return {**own, "properties": {**common, **own["properties"]}}
+
+    checks, wrong_checks = plugins.all_of(plugins.Check)
+    for name, check in checks.items():
+        one = defined(check, name)
+        keys = definitions["ExpectConfig"]["properties"]
+        keys.setdefault(name, {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+    providers, wrong_providers = plugins.all_of(plugins.Provider)
+    adapters, wrong_adapters = plugins.all_of(plugins.Adapter)
+    of_providers = [form(kind, name, "ProviderConfig") for name, kind in providers.items()]
+    of_agents = [form(kind, name, "AgentConfig") for name, kind in adapters.items()]
+    for section, key, forms in (
+        (schema["properties"]["providers"], "additionalProperties", of_providers),
+        (schema["properties"]["agents"], "items", of_agents),
+    ):
+        if forms:
+            section[key] = {"anyOf": [section[key], *forms]}
+    return schema, [*wrong_checks, *wrong_providers, *wrong_adapters]
 
 
 def _without_null(schema: Any) -> Any:

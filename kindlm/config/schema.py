@@ -24,7 +24,6 @@ from kindlm.config.section import (
     Positive,
     Repeat,
     Score,
-    Section,
     Text,
     Url,
 )
@@ -37,6 +36,7 @@ from kindlm.config.target_schema import (
 )
 from kindlm.config.tool_schema import ToolConfig
 from kindlm.config.values import not_bool, refuse
+from kindlm.section import Section
 
 __all__ = [
     "ComplianceConfig",

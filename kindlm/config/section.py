@@ -1,14 +1,14 @@
-"""What all sections of kindlm.yaml have in common: strictness, and the types of their values."""
+"""The types of the values in kindlm.yaml, and the sections that packages add keys to."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
 from kindlm.config.values import check_pattern, check_url, integral, not_null
+from kindlm.section import Section
 
 __all__ = [
     "EXTENSION",
@@ -17,12 +17,12 @@ __all__ = [
     "Count",
     "Maybe",
     "Milliseconds",
+    "Open",
     "Pattern",
     "Positive",
     "Repeat",
     "Score",
     "Seconds",
-    "Section",
     "Text",
     "Url",
 ]
@@ -49,14 +49,16 @@ Url = Annotated[str, BeforeValidator(check_url)]
 Pattern = Annotated[str, BeforeValidator(check_pattern)]
 
 
-class Section(BaseModel):
-    """A mapping of the file."""
+class Open(Section):
+    """A mapping that packages add keys to: `added` holds them as JSON values, validated."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-    )
+    _added: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def added(self) -> dict[str, Any]:
+        """The keys of packages, as they are written in the file, with their defaults."""
+        return self._added
+
+    def add(self, written: dict[str, Any]) -> None:
+        """Add keys of packages, before anything reads the section."""
+        self._added.update(written)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from kindlm.config.section import EXTENSION, WHOLE, Maybe, Score, Section, Text, Url
+from kindlm.config.section import EXTENSION, WHOLE, Maybe, Open, Score, Text, Url
 from kindlm.config.values import (
     LIST,
     MAPPING,
@@ -16,6 +16,7 @@ from kindlm.config.values import (
     form_of,
     refuse,
 )
+from kindlm.section import Section
 
 __all__ = [
     "CommandLine",
@@ -73,7 +74,7 @@ class ReplyConfig(Section):
         return self
 
 
-class ProviderConfig(Section):
+class ProviderConfig(Open):
     """How to reach a provider."""
 
     type: Maybe[Literal["openai", "anthropic", "ollama", "scripted"]] = Field(

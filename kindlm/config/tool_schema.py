@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kindlm.config.section import EXTENSION, Count, Maybe, Section, Text
+from kindlm.config.section import EXTENSION, Count, Maybe, Text
+from kindlm.section import Section
 
 __all__ = ["CassetteConfig", "ToolAnswerConfig", "ToolConfig", "ToolReplyConfig"]
 

@@ -16,6 +16,7 @@ from kindlm.config.scalars import ScalarError, resolve_plain
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.values import TAGS
 from kindlm.suggestions import hint_for
+from kindlm.wording import printable
 
 __all__ = ["fit", "kind_of", "validate"]
 
@@ -64,11 +65,18 @@ def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
 
 
 def fit(
-    model: type[M], value: dict[str, Any], reporter: Reporter, *, tolerant: bool = False
+    model: type[M],
+    value: dict[str, Any],
+    reporter: Reporter,
+    *,
+    tolerant: bool = False,
+    at: Path = (),
+    also_known: Collection[str] = (),
 ) -> M | None:
     """Return a mapping as a model, or None after reporting all that does not fit it.
 
-    Unknown keys are errors; where one is `tolerant` they are warnings, and left out.
+    Unknown keys are errors; where one is `tolerant` they are warnings, and left out. The mapping
+    stands `at` a place of the file, where there may be keys that are `also_known`.
     """
     try:
         return model.model_validate(value)
@@ -77,7 +85,7 @@ def fit(
         found = error.errors(include_url=False)
     found.sort(key=lambda details: details["type"] != "extra_forbidden")
     for details in found:
-        _report(details, model, reporter, tolerant=tolerant)
+        _report(details, model, reporter, at, also_known, tolerant=tolerant)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
     return model.model_validate(_without({_place(details) for details in found}, value))
@@ -101,12 +109,22 @@ def _place(details: ErrorDetails) -> Path:
 
 
 def _report(
-    details: ErrorDetails, model: type[BaseModel], reporter: Reporter, *, tolerant: bool
+    details: ErrorDetails,
+    model: type[BaseModel],
+    reporter: Reporter,
+    at: Path,
+    also_known: Collection[str],
+    *,
+    tolerant: bool,
 ) -> None:
-    path = _place(details)
+    place = _place(details)
+    path = (*at, *place)
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        _report_unknown_key(path, model, reporter, tolerant=tolerant)
+        known = _known_keys(model, place[:-1])
+        if len(place) == 1:
+            known += also_known
+        _report_unknown_key(path, known, reporter, tolerant=tolerant)
         return
     if kind == "missing":
         reporter.missing_key(path)
@@ -122,10 +140,9 @@ def _report(
 
 
 def _report_unknown_key(
-    path: Path, model: type[BaseModel], reporter: Reporter, *, tolerant: bool
+    path: Path, known: list[str], reporter: Reporter, *, tolerant: bool
 ) -> None:
     place = dotted(path[:-1])
-    known = _known_keys(model, path[:-1])
     if path[-1] in known:
         reporter.error(
             path,
@@ -141,6 +158,8 @@ def _report_unknown_key(
 def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:
     if kind == "refused":
         return context.get("message", text), context.get("hint")
+    if kind in ("value_error", "assertion_error"):
+        return f"is refused: {printable(str(context.get('error', text)))}", None
     if given is None:
         return "is empty", "Write a value, or remove the key"
     if kind in _EXPECTED:

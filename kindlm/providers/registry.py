@@ -37,11 +37,13 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     what `.env` files say, too.
     """
     where = _MAKERS.get(settings.type)
-    if where is None:
-        return Err(_unknown(settings))
     key = check_settings(settings, environ)
     if isinstance(key, Err):
         return key
+    if where is None:
+        from kindlm.providers.of_packages import client_of_package
+
+        return client_of_package(settings, key.value, environ) or Err(_unknown(settings))
     module, _, name = where.partition(":")
     with put_off():
         maker: Maker = getattr(import_module(module), name)

@@ -1,7 +1,7 @@
 """What a report is, and where reports are found: by the name of their module.
 
-The report `xyz` is `REPORT` in the module `xyz` or `xyz_report` of this package. Nothing else has
-to be told of a new one, and only the one that is asked for is imported.
+The report `xyz` is `REPORT` in the module `xyz` or `xyz_report` of this package, or a class that
+another package registers. Nothing else names it, and only the one that is asked for is imported.
 """
 
 from __future__ import annotations
@@ -61,14 +61,22 @@ def find_report(name: str) -> Result[Report]:
     """Return the report of that name, or an error that says which there are."""
     wanted = _ALIASES.get(name, name)
     report = _load(wanted) or _load(f"{wanted}_report")
-    return Err(_unknown(name)) if report is None or report.name != wanted else Ok(report)
+    if report is not None and report.name == wanted:
+        return Ok(report)
+    from kindlm.reports.of_packages import report_of_package
+
+    return report_of_package(name) or Err(_unknown(name))
 
 
 def report_names() -> list[str]:
-    """Return the names of all reports."""
+    """Return the names of all reports, those of other packages included."""
+    from kindlm.plugins import Report as ReportOfPackage
+    from kindlm.plugins import installed
+
     package = importlib.import_module(__package__)
     modules = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return sorted(report.name for name in modules if (report := _load(name)))
+    own = {report.name for name in modules if (report := _load(name))}
+    return sorted(own | installed(ReportOfPackage.group).keys())
 
 
 def _load(module: str) -> Report | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.advice.never_failing import holds_always
-from kindlm.config.agent_rules import OTHER_NAMES
+from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig
@@ -71,6 +71,7 @@ def _expects_anything(expect: ExpectConfig) -> bool:
         or (trajectory and not holds_always(trajectory))
         or expect.latency
         or expect.cost
+        or expect.added
     )
 
 
@@ -137,7 +138,8 @@ def _sends_system_text(agent: AgentConfig) -> bool:
         template: Any = agent.command
     elif agent.adapter != "http":
         # Code and programs are handed all that was said.
-        return agent.adapter in ("python", "subprocess")
+        adapter = OTHER_NAMES.get(agent.adapter, agent.adapter)
+        return adapter in ("python", "subprocess") or adapter not in OPTIONS
     elif agent.body is None:
         return agent.request == "messages"
     else:

@@ -1,0 +1,73 @@
+"""Agents of other packages: what they raise is an error, and so is what is no reply."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from kindlm import plugins
+from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.suite import AgentTarget
+
+__all__ = ["agent_of_package"]
+
+_log = logging.getLogger(__name__)
+
+
+def agent_of_package(
+    target: AgentTarget, environ: Mapping[str, str], root: Path
+) -> Result[Agent] | None:
+    """Return the agent of an adapter of another package, None if no package has it."""
+    found = plugins.find(plugins.Adapter, target.adapter)
+    if found is None or isinstance(found, Err):
+        return found
+    plugin = plugins.installed(plugins.Adapter.group)[target.adapter][0]
+    try:
+        adapter = found.value.model_validate(dict(target.options))
+        agent = adapter.open(target, environ=environ, root=root)
+    except plugins.CRASHES as error:
+        return Err(plugins.crashed(plugin, "cannot open a conversation", error))
+    return Ok(_AgentOfPackage(plugin, agent))
+
+
+class _AgentOfPackage:
+    """Implements `ports.Agent`."""
+
+    def __init__(self, plugin: plugins.Plugin, agent: Agent) -> None:
+        self._plugin = plugin
+        self._agent = agent
+        self._is_open = False
+        self._error: KindlmError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the agent; that it cannot be opened is the answer to the first message."""
+        try:
+            await self._agent.__aenter__()
+            self._is_open = True
+        except plugins.CRASHES as error:
+            self._error = plugins.crashed(self._plugin, "cannot open a conversation", error)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close the agent; what keeps it from closing spoils no answer, and is logged."""
+        if not self._is_open:
+            return
+        try:
+            await self._agent.__aexit__(*exception)
+        except ConversationSpoilt:
+            raise
+        except plugins.CRASHES:
+            _log.warning("%s could not be closed", self._plugin, exc_info=True)
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message; see `plugins.answered`."""
+        if self._error is not None:
+            return Err(self._error)
+
+        async def call() -> object:
+            return await self._agent.send(request)
+
+        return await plugins.answered(self._plugin, call, AgentReply, request.timeout_s)

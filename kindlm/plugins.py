@@ -1,0 +1,392 @@
+"""Checks, providers, agent adapters and reports that other packages add.
+
+A package registers a class in an entry point, whose name is what users write:
+
+    [project.entry-points."kindlm.checks"]
+    polite = "acme_kindlm:Polite"
+
+The class is a subclass of `Check`, `Provider`, `Adapter` or `Report`. All but a report are pydantic
+models: their fields are the options that users write in kindlm.yaml, and one method does the work.
+What other packages may import is this module, and what it exports.
+
+Entry points are read only when a name is used that is not one of kindlm's own, and a class is
+loaded only when it is used. So a faulty package fails the commands that need it and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.guard import guard
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.ports import (
+    Agent,
+    AgentReply,
+    AgentRequest,
+    CheckContext,
+    ModelClient,
+    ModelReply,
+    ModelRequest,
+)
+from kindlm.section import Section
+from kindlm.suite import AgentTarget
+from kindlm.transcript import ToolCall, ToolUse, Transcript, Usage
+
+__all__ = [
+    "CRASHES",
+    "Adapter",
+    "Agent",
+    "AgentReply",
+    "AgentRequest",
+    "AgentTarget",
+    "Check",
+    "CheckContext",
+    "CheckResult",
+    "Err",
+    "ErrorCode",
+    "Evidence",
+    "KindlmError",
+    "ModelClient",
+    "ModelReply",
+    "ModelRequest",
+    "Ok",
+    "Plugin",
+    "Provider",
+    "Report",
+    "Result",
+    "ToolCall",
+    "ToolUse",
+    "Transcript",
+    "Usage",
+    "all_of",
+    "answered",
+    "crashed",
+    "find",
+    "installed",
+    "is_cancelled",
+    "wrong_with",
+]
+
+CRASHES = (Exception, SystemExit)
+"""What code of a package may raise by mistake; `sys.exit()` in it must not end a run."""
+
+
+class Check(Section):
+    """A check: a subclass has fields for its options, and says whether a transcript passes.
+
+    It stands in `expect` under the name of its entry point, which is recorded as its kind.
+    """
+
+    group: ClassVar[str] = "kindlm.checks"
+    reserved: ClassVar[frozenset[str]] = frozenset()
+    about_tools: ClassVar[bool] = False
+    """Whether it passes because of tool calls that were not made. It is then undecided where
+    nothing shows that the target reports its calls."""
+
+    def evaluate(
+        self, transcript: Transcript, context: CheckContext
+    ) -> CheckResult | Awaitable[CheckResult]:
+        """Return `self.passed()`, `self.failed(…)` or `self.undecided(…)`.
+
+        A check that asks a model is `async` and awaits `context.ask`. Any other check runs in a
+        thread, so that it may take long.
+        """
+        raise NotImplementedError
+
+    def passed(self, *, score: float = 1.0, actual: Any = None, message: str = "") -> CheckResult:
+        """Return that the check passes."""
+        return CheckResult("", "", Outcome.PASSED, score=score, actual=actual, message=message)
+
+    def failed(
+        self,
+        code: str,
+        message: str,
+        *,
+        score: float = 0.0,
+        expected: Any = None,
+        actual: Any = None,
+        evidence: tuple[Evidence, ...] = (),
+    ) -> CheckResult:
+        """Return that the check fails; `code` is a stable name for the reason, such as `RUDE`.
+
+        Reports show it before the message. Their failure code is `CUSTOM_CHECK_FAILED`.
+        """
+        return CheckResult(
+            "",
+            "",
+            Outcome.FAILED,
+            score=score,
+            expected=expected,
+            actual=actual,
+            failure_code=FailureCode.CUSTOM_CHECK_FAILED,
+            message=f"{code}: {message}",
+            evidence=evidence,
+        )
+
+    def undecided(self, message: str, *, actual: Any = None) -> CheckResult:
+        """Return that the check can neither pass nor fail; the execution is then errored."""
+        return CheckResult(
+            "",
+            "",
+            Outcome.INCONCLUSIVE,
+            actual=actual,
+            failure_code=FailureCode.ASSERTION_EVAL_ERROR,
+            message=message,
+        )
+
+
+class Provider(Section):
+    """A provider of models: a subclass has fields for its options, and connects to the provider.
+
+    It stands in `providers` as `type: NAME`. `apiKeyEnv` and `baseUrl` are kindlm's own keys.
+    """
+
+    group: ClassVar[str] = "kindlm.providers"
+    reserved: ClassVar[frozenset[str]] = frozenset({"type", "apiKeyEnv", "baseUrl"})
+
+    def connect(
+        self, *, base_url: str | None, key: str | None, environ: Mapping[str, str]
+    ) -> ModelClient:
+        """Return the client that makes the calls of a run: `complete` makes one, without retries.
+
+        `key` is the value of the variable that `apiKeyEnv` names, None without one.
+        """
+        raise NotImplementedError
+
+
+class Adapter(Section):
+    """An agent adapter: a subclass has fields for its options, and opens conversations.
+
+    It stands in `agents` as `adapter: NAME`. The keys of all agents are kindlm's own.
+    """
+
+    group: ClassVar[str] = "kindlm.agents"
+    reserved: ClassVar[frozenset[str]] = frozenset(
+        {"id", "adapter", "type", "endpoint", "url", "timeoutMs", "reportsTools", "verbose"}
+        | {"headers"}
+    )
+
+    def open(self, target: AgentTarget, *, environ: Mapping[str, str], root: Path) -> Agent:
+        """Return the agent for one conversation; nothing is connected before its `__aenter__`."""
+        raise NotImplementedError
+
+
+class Report:
+    """A report: a subclass turns a recorded run into text or bytes. Its name is the entry point's.
+
+    It is created without arguments.
+    """
+
+    group: ClassVar[str] = "kindlm.reports"
+
+    def render(self, run: Mapping[str, Any]) -> str | bytes:
+        """Return the report; `run` is the document of the JSON report, as docs/reports.md has it.
+
+        Texts in it are what models, agents and users wrote: escape them for the format.
+        """
+        raise NotImplementedError
+
+
+P = TypeVar("P", Check, Provider, Adapter, Report)
+R = TypeVar("R")
+
+_BASES: dict[str, tuple[type[Any], str]] = {
+    Check.group: (Check, "evaluate"),
+    Provider.group: (Provider, "connect"),
+    Adapter.group: (Adapter, "open"),
+    Report.group: (Report, "render"),
+}
+"""The base class of each group, and the method that a subclass defines."""
+
+_WHAT = {
+    Check.group: "check",
+    Provider.group: "provider type",
+    Adapter.group: "agent adapter",
+    Report.group: "report",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An entry point of a package; `package` is the name to install or uninstall it by."""
+
+    group: str
+    name: str
+    package: str
+    entry: EntryPoint
+
+    def __str__(self) -> str:
+        """Return what it is, for the beginning of a message."""
+        return f'The {_WHAT[self.group]} "{self.name}" of the package {self.package}'
+
+
+@cache
+def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
+    """Return what the installed packages register in a group, by name; nothing is imported."""
+    found: dict[str, dict[str, Plugin]] = {}
+    for entry in entry_points(group=group):
+        package = "(unknown)" if entry.dist is None else entry.dist.name
+        # A package may be found twice, in two folders of packages.
+        found.setdefault(entry.name, {}).setdefault(
+            package, Plugin(group, entry.name, package, entry)
+        )
+    return {name: tuple(packages.values()) for name, packages in sorted(found.items())}
+
+
+def find(base: type[P], name: str) -> Result[type[P]] | None:
+    """Return the class that a package registers by a name, None if no package has that name.
+
+    Errors: two packages register the name, or the package is faulty.
+    """
+    plugins = installed(base.group).get(name, ())
+    if not plugins:
+        return None
+    if len(plugins) > 1:
+        packages = " and ".join(sorted(plugin.package for plugin in plugins))
+        what = _WHAT[base.group]
+        message = f'The {what} "{name}" is in more than one package: {packages}'
+        return Err(_error(message, "Keep one, and uninstall the others: pip uninstall NAME"))
+    return _load(plugins[0])
+
+
+def all_of(base: type[P]) -> tuple[dict[str, type[P]], list[KindlmError]]:
+    """Return the classes that packages register in a group, and what is wrong with the others.
+
+    It loads all of them, for what lists them.
+    """
+    found = {name: find(base, name) for name in installed(base.group)}
+    usable = {name: each.value for name, each in found.items() if isinstance(each, Ok)}
+    return usable, [each.error for each in found.values() if isinstance(each, Err)]
+
+
+@cache
+def _load(plugin: Plugin) -> Result[Any]:
+    guard.enter()  # code of a package must not end the run
+    try:
+        found = plugin.entry.load()
+        wrong = _wrong_with(found, plugin.group)
+    except CRASHES as error:
+        return Err(crashed(plugin, "cannot be loaded", error))
+    if wrong is not None:
+        hint = f"Install a version of {plugin.package} that fits this kindlm, or uninstall it"
+        return Err(_error(f"{plugin} {wrong}", hint))
+    return Ok(found)
+
+
+def _wrong_with(found: Any, group: str) -> str | None:
+    """Return in what a loaded object is no plugin of a group; raise what pydantic does."""
+    base, work = _BASES[group]
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        return f"is not a subclass of kindlm.plugins.{base.__name__}"
+    if getattr(found, work) is getattr(base, work):
+        return f"has no method `{work}`"
+    if not issubclass(found, Section):
+        return None
+    # A field without a JSON Schema is one that YAML cannot hold.
+    keys = found.model_json_schema(by_alias=True).get("properties", {})
+    taken = sorted(found.reserved & keys.keys()) if issubclass(found, Provider | Adapter) else []
+    return f"has a field for `{taken[0]}`, which is a key of kindlm" if taken else None
+
+
+def wrong_with(value: Any, kind: Any) -> str | None:
+    """Return why a value that code of a package returned is no whole value of a dataclass.
+
+    Its fields are examined as deep as they go: nothing else has checked their types.
+    """
+    if not isinstance(value, kind):
+        return f"it is of the type {type(value).__name__}, not {kind.__name__}"
+    try:
+        _form_of(kind).model_validate({"value": value})
+        # What is `Any` has to be JSON, too.
+        json.dumps(value, default=_fields, allow_nan=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"`{'.'.join(map(str, first['loc'][1:]))}` is wrong: {first['msg']}"
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"it holds what JSON does not: {error}"
+    return None
+
+
+@cache
+def _form_of(kind: Any) -> type[BaseModel]:
+    strict = ConfigDict(strict=True, revalidate_instances="always", allow_inf_nan=False)
+    return create_model(f"Returned{kind.__name__}", __config__=strict, value=(kind, ...))
+
+
+def _fields(value: Any) -> Any:
+    if not is_dataclass(value):
+        raise TypeError(f"an object of the type {type(value).__name__}")
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+async def answered(
+    plugin: Plugin, call: Callable[[], Awaitable[Any]], kind: type[R], timeout_s: float
+) -> Result[R]:
+    """Return what a call of a package's client or agent returns.
+
+    What it raises, what is no answer, and what takes too long is an error of a provider.
+    """
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            outcome: Any = await call()
+    except (*CRASHES, asyncio.CancelledError) as error:
+        if is_cancelled(error):
+            raise
+        if limit.expired():
+            message = f"{plugin} did not answer within {timeout_s:g} s"
+            return Err(_unanswered(message, ErrorCode.PROVIDER_TIMEOUT, retryable=True))
+        crash = crashed(plugin, "crashed", error)
+        return Err(_unanswered(crash.message, hint=crash.hint, trace=crash.trace))
+    if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
+        return outcome
+    wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
+    if wrong is None and (wrong := wrong_with(outcome.value, kind)) is None:
+        return Ok(outcome.value)
+    hint = f"Update {plugin.package}, or report this to its authors"
+    return Err(_unanswered(f"{plugin} returned no valid answer: {wrong}", hint=hint))
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether a task was cancelled from outside: code of a package may raise that, too."""
+    task = asyncio.current_task()
+    was_cancelled = task is not None and task.cancelling() > 0
+    return isinstance(error, asyncio.CancelledError) and was_cancelled
+
+
+def _unanswered(
+    message: str,
+    code: ErrorCode = ErrorCode.PROVIDER_API_ERROR,
+    *,
+    retryable: bool = False,
+    hint: str | None = None,
+    trace: str | None = None,
+) -> KindlmError:
+    details = {"status": None, "retry_after": None, "retryable": retryable, "body": None}
+    return KindlmError(code, message, hint, details=details, trace=trace)
+
+
+def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
+    """Return that code of a package raised something; `what` says what it could not do."""
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"{plugin} {what}: {type(error).__name__}: {error}",
+        f"Update {plugin.package}, report this to its authors, or uninstall it;"
+        " --verbose shows the traceback",
+        trace="".join(traceback.format_exception(error)),
+    )
+
+
+def _error(message: str, hint: str) -> KindlmError:
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
