@@ -37,7 +37,7 @@ from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import CheckContext, Embedding, HeldConversation, NothingHeld, Recorder
 from kindlm.suite import AgentTarget, Case, Command, Script
-from kindlm.transcript import Transcript, calls_lack_a_secret, cost_of, text_lacks_a_secret
+from kindlm.transcript import Step, Transcript, calls_lack_a_secret, cost_of, text_lacks_a_secret
 from kindlm_store import Text
 
 __all__ = ["Finished", "callee", "end_lost", "run_execution", "skip_execution"]
@@ -339,7 +339,7 @@ class _Attempt:
     def _context(self) -> CheckContext:
         """Return what checks may use; the baseline is looked up only where drift is checked."""
         ask = self._calls.ask
-        if not any(expectation.kind == "drift" for expectation in self._case.expectations):
+        if "drift" not in {expectation.kind for expectation in self._case.expectations}:
             return CheckContext(ask)
         lookup, suite = self._ports.baselines, self._suite
         run = lookup.run(suite.project, suite.name)
@@ -363,14 +363,16 @@ class _Attempt:
         self, status: Status, error: KindlmError | None, *, retried: bool
     ) -> ExecutionFinished:
         transcript, is_held = self._talk.transcript, self._held is not None
-        steps = list(transcript.steps)
-        # What was paid for in an earlier run costs nothing now.
-        taken = [step for step in steps if is_held or step.recorded]
-        paid = [step for step in steps if not (is_held or step.recorded)]
         # Warnings name what can be set by the keys of the user's file.
         warnings = [said_in_words_of(self._suite, warning) for warning in self._talk.warnings]
-        if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in steps):
-            warnings = list(dict.fromkeys((*warnings, _TAKEN_OUT)))
+        steps = list(transcript.steps)
+        taken: list[Step] = []
+        paid: list[Step] = []
+        for step in steps:
+            # What was paid for in an earlier run costs nothing now.
+            (taken if is_held or step.recorded else paid).append(step)
+            if text_lacks_a_secret(step) or calls_lack_a_secret(step):
+                warnings = list(dict.fromkeys((*warnings, _TAKEN_OUT)))
         usage = transcript.usage
         return ExecutionFinished(
             status=status,

@@ -22,7 +22,7 @@ from kindlm.engine.recording import (
     tool_call_data,
 )
 from kindlm.engine.resources import Run
-from kindlm.engine.stop import Deadline
+from kindlm.engine.stop import Deadline, Permit
 from kindlm.engine.turns import Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
@@ -80,7 +80,7 @@ class Calls:
         self.suite = planned.suite
         self.recorder = recorder
         self.pricing = run.pricing[planned.ordinal]
-        self.permit = run.permits.issue(planned.ordinal)
+        self.permit = Permit(run.permits, planned.ordinal)
         self.turns = Turns(run.paces, deadline, self.permit, run.ports.clock, reserved)
         self.spent_usd = 0.0
         self.assertion = 0
@@ -139,7 +139,14 @@ class Calls:
         }
         complete: Callable[[], Awaitable[Result[ModelReply]]]
         callee: ProviderSettings | None = None
-        recorded = self._recorded(target, request, purpose, identity, boundary)
+        recorded = None
+        if self._answers is not None:
+            messages = [
+                replace(message, text=_without(message.text, boundary))
+                for message in request.messages
+            ]
+            as_told = replace(request, messages=tuple(messages))
+            recorded = self._answers.answer(Asked(purpose, target.provider, identity, as_told))
         if recorded is not None:
             complete = partial(_given, recorded)
         else:
@@ -159,7 +166,16 @@ class Calls:
             return result
         number, answer = result.value
         reply = as_recorded(answer)
-        cost = self._cost(target, reply)
+        if reply.recorded is not None:
+            cost = reply.recorded.cost
+        else:
+            cost = self.pricing.cost(
+                target.provider,
+                reply.model or target.model,
+                reply.usage,
+                reply.reported_cost_usd,
+                requested=target.model,
+            )
         answered = answer_facts(number, reply, cost, keep_raw=self.suite.record_raw_bodies)
         self.spend(reply.model or target.model, Cost(answered["cost_usd"]))
         payload = ProviderResponded(
@@ -176,34 +192,6 @@ class Calls:
             latency_ms=payload.latency_ms,
         )
         return Ok(Answered(reply, number, cost))
-
-    def _recorded(
-        self,
-        target: ModelTarget,
-        request: ModelRequest,
-        purpose: Purpose,
-        identity: str,
-        boundary: str,
-    ) -> Result[ModelReply] | None:
-        """Return what an earlier run has for a request; None if the model is to be called."""
-        if self._answers is None:
-            return None
-        messages = [
-            replace(message, text=_without(message.text, boundary)) for message in request.messages
-        ]
-        as_told = replace(request, messages=tuple(messages))
-        return self._answers.answer(Asked(purpose, target.provider, identity, as_told))
-
-    def _cost(self, target: ModelTarget, reply: ModelReply) -> Cost:
-        if reply.recorded is not None:
-            return reply.recorded.cost
-        return self.pricing.cost(
-            target.provider,
-            reply.model or target.model,
-            reply.usage,
-            reply.reported_cost_usd,
-            requested=target.model,
-        )
 
     def asking(self, assertion: int | None) -> Ask:
         """Return what puts questions of one assertion, beside those of others, or of none."""

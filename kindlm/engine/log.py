@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 
 __all__ = ["FieldLog", "about_execution"]
 
@@ -30,28 +31,20 @@ def about_execution(execution: str, test: str, target: str) -> Iterator[None]:
 
 
 class FieldLog:
-    """The log of one module."""
+    """The log of one module: `debug` for a step on the way, `info` for the end of something.
+
+    `warning` is for a failure that something may still come of, `error` for one for good, with the
+    `code` of the error.
+    """
 
     def __init__(self, module: str) -> None:
         self._logger = logging.getLogger(module)
+        self.debug = partial(self._log, logging.DEBUG)
+        self.info = partial(self._log, logging.INFO)
+        self.warning = partial(self._log, logging.WARNING)
+        self.error = partial(self._log, logging.ERROR)
 
-    def debug(self, message: str, **fields: Field) -> None:
-        """Log a step on the way."""
-        self._log(logging.DEBUG, message, fields)
-
-    def info(self, message: str, **fields: Field) -> None:
-        """Log that something ended as it may."""
-        self._log(logging.INFO, message, fields)
-
-    def warning(self, message: str, **fields: Field) -> None:
-        """Log a failure that something may still come of."""
-        self._log(logging.WARNING, message, fields)
-
-    def error(self, message: str, **fields: Field) -> None:
-        """Log a failure for good; `code` is that of the error."""
-        self._log(logging.ERROR, message, fields)
-
-    def _log(self, level: int, message: str, fields: dict[str, Field]) -> None:
+    def _log(self, level: int, message: str, **fields: Field) -> None:
         if self._logger.isEnabledFor(level):
             known = _EXECUTION.get() or {}
             self._logger.log(level, message, extra={"fields": known | fields})

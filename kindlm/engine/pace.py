@@ -379,7 +379,7 @@ class Pace:
         self._epoch = 0  # the last call that started before the current congestion epoch
         self._backoffs = 0
         self._probing = False  # one call alone checks whether the cooldown was long enough
-        self._is_closed = False
+        self.is_closed = False  # whether no call may be made any more
         self._cycle: _Cycle | None = None
         self._congestion: _Congestion | None = None
         self._climb: _Climb | None = None
@@ -406,16 +406,11 @@ class Pace:
 
     def turn_now(self) -> Turn | None:
         """Return a turn if there is room for one more call, else None."""
-        if not self.has_room:
+        if self._queue.locked() or self._delay() > 0:
             return None
         turn = self._start(self._clock.monotonic())
         self._wake()
         return turn
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no call may be made any more."""
-        return self._is_closed
 
     @property
     def has_room(self) -> bool:
@@ -424,8 +419,8 @@ class Pace:
 
     async def room(self) -> None:
         """Wait until there is room, without reserving it."""
-        while not self.has_room:
-            await self._wait(math.inf if self._queue.locked() else self._delay())
+        while (delay := math.inf if self._queue.locked() else self._delay()) > 0:
+            await self._wait(delay)
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
         """Record a good answer."""
@@ -447,8 +442,8 @@ class Pace:
         asked_s = retry_after_s or 0.0
         before = max(self._cooldown_until, now)
         self._cooldown_until = max(self._cooldown_until, now + asked_s)
-        closes = not self._is_closed and asked_s > MAX_RETRY_AFTER_S
-        self._is_closed = self._is_closed or closes
+        closes = not self.is_closed and asked_s > MAX_RETRY_AFTER_S
+        self.is_closed = self.is_closed or closes
         if self._suspect is not None:
             self._suspect.bad += turn.number > self._suspect.first
             self._decide(self._suspect, turn)
@@ -471,7 +466,7 @@ class Pace:
 
     def _delay(self) -> float:
         """Return the seconds until a call may start; infinite if that takes an outcome first."""
-        if self._is_closed:
+        if self.is_closed:
             return 0.0
         suspect = self._suspect
         if suspect is not None or self._probing:

@@ -166,6 +166,8 @@ class Budget:
 
     def is_spent(self, ordinal: int) -> bool:
         """Return whether a suite, or the run, has spent more than it may."""
+        if self._most_usd is None and not self._limits:
+            return False
         return self.is_used_up or self.limit_exceeded(ordinal) is not None
 
 
@@ -186,10 +188,6 @@ class Permits:
         self.is_stopping = is_stopping
         self.waiting: set[Permit] = set()
 
-    def issue(self, ordinal: int) -> Permit:
-        """Return the permit of one execution of the suite at a position, for the current task."""
-        return Permit(self, ordinal)
-
     def review(self) -> None:
         """Cut off who waits in vain: a limit was passed, or a stop came."""
         for permit in list(self.waiting):
@@ -197,7 +195,7 @@ class Permits:
 
 
 class Permit:
-    """Lets the task that it was made in go on with an execution, or cancels it."""
+    """Lets the task that it was made in go on with an execution of a suite, or cancels it."""
 
     def __init__(self, permits: Permits, ordinal: int) -> None:
         self._permits = permits

@@ -15,7 +15,7 @@ from kindlm.engine.recording import (
     tool_call_data,
 )
 from kindlm.events import ToolCalled, ToolSimulated
-from kindlm.ports import AnsweredCall, AnswerTool, Clock, Recorder, ToolDefinition, ToolSimulator
+from kindlm.ports import AnsweredCall, AnswerTool, Clock, Recorder, ToolSimulator
 from kindlm.transcript import ToolCall, ToolUse
 
 __all__ = ["AgentTools", "PlacedUse", "Tools"]
@@ -25,6 +25,7 @@ class Tools:
     """Answers the tool calls of one execution and records each.
 
     Those of a model are numbered from 0 as they come; whoever calls `answer_one` numbers them.
+    `definitions` are sent to the model.
     """
 
     def __init__(self, simulator: ToolSimulator, recorder: Recorder, clock: Clock) -> None:
@@ -32,11 +33,7 @@ class Tools:
         self._recorder = recorder
         self._clock = clock
         self._count = 0
-
-    @property
-    def definitions(self) -> tuple[ToolDefinition, ...]:
-        """The tool definitions sent to the model."""
-        return self._simulator.definitions
+        self.definitions = simulator.definitions
 
     async def answer(self, calls: Sequence[ToolCall], number: int) -> list[AnsweredCall]:
         """Answer the calls of one reply, in order; takes as long as the slowest of them."""
@@ -47,7 +44,8 @@ class Tools:
             self._count += 1
             answered.append(used)
             slowest_s = max(slowest_s, delay_s)
-        await self.wait(slowest_s)
+        if slowest_s:
+            await self._clock.sleep(slowest_s)
         return answered
 
     async def wait(self, delay_s: float) -> None:

@@ -55,7 +55,7 @@ class ScriptedClient:
         """Give the reply whose turn it is in this conversation."""
         if not self._replies:
             return Err(self._error(ErrorCode.PROVIDER_API_ERROR, "it has no replies"))
-        turn = sum(m.role is Role.ASSISTANT and not m.prefill for m in request.messages)
+        turn = len([m for m in request.messages if m.role is Role.ASSISTANT and not m.prefill])
         reply = self._replies[min(turn, len(self._replies) - 1)]
         started = time.perf_counter()
         try:
@@ -105,18 +105,18 @@ def _reply(
 ) -> ModelReply:
     users = [message.text for message in request.messages if message.role is Role.USER]
     filled = _fill(dict(scripted), users[-1] if users else "")
-    text = filled.get("text", "")
-    calls = tuple(
+    calls = [
         ToolCall(f"call_{turn}_{index}", call["name"], call.get("arguments", {}))
         for index, call in enumerate(filled.get("toolCalls", ()))
-    )
+    ]
     raw = json.dumps(filled, ensure_ascii=False)
+    asked = "".join([message.text for message in request.messages])
     return ModelReply(
-        text=text,
+        text=filled.get("text", ""),
         raw=raw,
         latency_ms=latency_ms,
-        tool_calls=calls,
-        usage=Usage(_tokens("".join(m.text for m in request.messages)), _tokens(raw)),
+        tool_calls=tuple(calls),
+        usage=Usage(_tokens(asked), _tokens(raw)),
         reported_cost_usd=0.0,
         finish_reason=FinishReason.TOOL_CALLS if calls else FinishReason.STOP,
         model=request.model,

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
+from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import equal, matches
 from kindlm.ports import SimulatedAnswer, ToolDefinition
-from kindlm.simulation.contracts import argument_problems, is_slow, result_problems
-from kindlm.simulation.faults import error_object, fault_object
 from kindlm.simulation.placeholders import MissingValueError, fill
-from kindlm.simulation.state import state_matches
 from kindlm.suite import Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
-from kindlm.wording import shown
+from kindlm.wording import listed, shown
 
-__all__ = ["SimulatedTools"]
+__all__ = ["SimulatedTools", "state_matches"]
 
 _Problems: TypeAlias = tuple[ToolProblem, ...]
 
+_NOTHING: Mapping[str, Any] = {}
 _NO_PARAMETERS = {"type": "object", "properties": {}}
+_PATTERNS = {"pattern", "patternProperties"}
+_SMALL = 200
+_MAX_LISTED = 5
+
+_MALFORMED = '{"status": "ok", "result": {"items": ['
+"""The beginning of an answer that was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +65,10 @@ class SimulatedTools:
         self, tools: Sequence[SimulatedTool], thread: ThreadPoolExecutor | None = None
     ) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._definitions = tuple(_definition(tool) for tool in self._tools.values())
+        self.definitions = tuple([_definition(tool) for tool in self._tools.values()])
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-tools")
         self._state: dict[str, Any] = {}
         self._answered: Counter[Hashable] = Counter()
-
-    @property
-    def definitions(self) -> tuple[ToolDefinition, ...]:
-        """The tools as the model is told of them."""
-        return self._definitions
 
     async def answer(self, call: ToolCall) -> SimulatedAnswer:
         """Answer one call; names compare exactly. The next call comes when this is answered.
@@ -80,27 +81,31 @@ class SimulatedTools:
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
             return _unmatched(call, "malformed arguments", message)
-        problems = await self._checked(argument_problems, tool, tool.parameters, call.arguments)
+        problems: _Problems = ()
+        if tool.parameters is not None:
+            problems = await self._checked(
+                ToolProblemKind.ARGUMENTS, tool, tool.parameters, call.arguments
+            )
         chosen = self._choose(tool, call.arguments)
         if chosen is None:
             return _unmatched(call, "no response", _no_response(tool), problems)
         return await self._given(tool, call, chosen, problems)
 
     async def _checked(
-        self,
-        check: Callable[[SimulatedTool, Any], _Problems],
-        tool: SimulatedTool,
-        schema: Mapping[str, Any] | None,
-        value: Any,
+        self, kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
     ) -> _Problems:
-        """Return what a check finds wrong with a value that is held against a schema."""
-        if schema is None or not is_slow(schema, value):
-            return check(tool, value)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, check, tool, value)
+        """Return what is wrong with the arguments or the result of a call by the tool's schema."""
+        if not _is_slow(schema, value):
+            return _problems(kind, tool, schema, value)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, _problems, kind, tool, schema, value)
 
     def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
         for index, answer in enumerate(tool.answers):
-            if self._matches(answer, arguments):
+            is_meant = answer.when is None or matches(answer.when, arguments)
+            if is_meant and (
+                answer.when_state is None or state_matches(answer.when_state, self._state)
+            ):
                 return self._in_turn(tool, index, answer)
         recorded = self._recorded(tool, arguments)
         if recorded is not None:
@@ -108,11 +113,6 @@ class SimulatedTools:
         if tool.has_default:
             return _Chosen(ToolAnswer(then=tool.default), "defaultResponse")
         return None
-
-    def _matches(self, answer: ToolAnswer, arguments: Mapping[str, Any]) -> bool:
-        return (answer.when is None or matches(answer.when, arguments)) and (
-            answer.when_state is None or state_matches(answer.when_state, self._state)
-        )
 
     def _in_turn(self, tool: SimulatedTool, index: int, answer: ToolAnswer) -> _Chosen:
         """Return the answer itself, or that of its sequence whose turn it is; the last one stays.
@@ -167,13 +167,77 @@ class SimulatedTools:
             return _unmatched(call, chosen.rule, message, problems, delay_s)
         self._state.update(changes)
         if answer.fault is not None:
-            response = fault_object(call.name, answer.fault)
+            response = _fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
             # Else nobody could tell from the record that the answer was meant to be broken.
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
             return SimulatedAnswer(response, rule, delay_s, text, problems)
-        lies = await self._checked(result_problems, tool, tool.result_schema, response)
-        return SimulatedAnswer(response, chosen.rule, delay_s, problems=(*problems, *lies))
+        if tool.result_schema is not None:
+            wrong = await self._checked(ToolProblemKind.RESULT, tool, tool.result_schema, response)
+            problems = (*problems, *wrong)
+        return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
+
+
+def state_matches(wanted: Mapping[str, Any], state: Any) -> bool:
+    """Return whether a state has everything that is wanted, as the partial matcher means it.
+
+    A key that is wanted to be `{"$absent": true}` must not be there, at whatever level it stands;
+    where its parent is absent, it is so too.
+    """
+    return isinstance(state, Mapping) and all(
+        _holds(want, state, key) for key, want in wanted.items()
+    )
+
+
+def _holds(want: Any, state: Mapping[str, Any], key: str) -> bool:
+    if not isinstance(want, Mapping):
+        return key in state and matches(want, state[key])
+    if want.get("$absent") is True:
+        return key not in state
+    if key not in state:
+        return bool(want) and state_matches(want, _NOTHING)
+    return state_matches(want, state[key])
+
+
+def _is_slow(schema: Any, value: Any) -> bool:
+    """Return whether it can take long to validate a value: patterns, or a value of many parts."""
+    # Where a property is called "pattern" this says so needlessly, which only costs a moment.
+    has_patterns = any(
+        isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part) for part in _parts(schema)
+    )
+    return has_patterns or next(islice(_parts(value), _SMALL, None), None) is not None
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield a JSON value and all that is inside; no depth overflows the stack."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        match part:
+            case Mapping():
+                pending.extend(part.values())
+            case list() | tuple():
+                pending.extend(part)
+
+
+def _problems(
+    kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
+) -> _Problems:
+    """Return how a value breaks a schema: arguments by the model, results by the suite's author."""
+    try:
+        issues = schema_issues(schema, value)
+    except UndecidableSchemaError as error:
+        broken = f"it could not be checked: {error}".removesuffix(".")
+    else:
+        if not issues:
+            return ()
+        first = (f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
+        broken = listed(first, len(issues))
+    message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
+    if kind is ToolProblemKind.RESULT:
+        message = f"The simulated answer of {shown(tool.name)} breaks its resultSchema: {broken}."
+    return (ToolProblem(kind, message),)
 
 
 def _definition(tool: SimulatedTool) -> ToolDefinition:
@@ -200,5 +264,21 @@ def _unmatched(
 ) -> SimulatedAnswer:
     """Return the answer to a call that no answer was meant for: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
-    response = error_object(call.name, message)
+    response = _error_object(call.name, message)
     return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))
+
+
+def _error_object(tool: str, message: str) -> dict[str, Any]:
+    """Return a tool's answer that says it failed, as real tools do."""
+    return {"error": message, "tool": tool}
+
+
+def _fault_object(tool: str, fault: Fault) -> Any:
+    """Return the answer of a tool with a fault: an error object, or a text that is no JSON."""
+    match fault:
+        case Fault.TIMEOUT:
+            return _error_object(tool, f"The tool {shown(tool)} timed out.")
+        case Fault.ERROR:
+            return _error_object(tool, f"The tool {shown(tool)} failed with an internal error.")
+        case Fault.MALFORMED:
+            return _MALFORMED

@@ -8,7 +8,7 @@ import pytest
 from virtual_time import LoopClock, run_at_once
 
 from kindlm.engine.pace import Pace, Paces
-from kindlm.engine.stop import Deadline, Permits
+from kindlm.engine.stop import Deadline, Permit, Permits
 from kindlm.engine.turns import Turns
 
 TIME_S = 60.0
@@ -103,7 +103,7 @@ def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
         pace = Pace(clock, lambda change: None, most=1)
         first = await pace.turn()
         deadline = Deadline(TIME_S, clock)
-        turns = Turns(Paces(lambda callee: pace), deadline, Permits().issue(0), clock)
+        turns = Turns(Paces(lambda callee: pace), deadline, Permit(Permits(), 0), clock)
 
         async def give_back() -> None:
             await asyncio.sleep(4 * TIME_S)

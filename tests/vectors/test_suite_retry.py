@@ -9,7 +9,7 @@ import pytest
 from vector_cases import unknown
 
 from kindlm.engine.pace import Pace, Paces
-from kindlm.engine.stop import Deadline, Permits
+from kindlm.engine.stop import Deadline, Permit, Permits
 from kindlm.engine.turns import Turns, retry_delay
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
@@ -71,7 +71,7 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
     clock = Clock()
     paces = Paces(lambda callee: Pace(clock, lambda change: None, most=1))
     async with Deadline(3600, clock) as deadline:
-        turns = Turns(paces, deadline, Permits().issue(0), clock)
+        turns = Turns(paces, deadline, Permit(Permits(), 0), clock)
         result = await turns.call(
             None, lambda attempt: attempt, once, lambda *failure: None, retries=retries
         )
