@@ -27,7 +27,7 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.evidence import Change, Strength
+from kindlm.history.evidence.values import Change, Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.parts import check_name, check_text

@@ -12,7 +12,7 @@ from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.checks import CheckChange
 from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence import Change, Strength
+from kindlm.history.evidence.values import Change, Strength
 from kindlm.reports.diff.json import check_evidence
 from kindlm.reports.printed_json import printed_json
 

@@ -13,7 +13,7 @@ from kindlm.cli.request import TestOptions, make_request
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import CheckKey, TestPair
+from kindlm.history.evidence.values import CheckKey, TestPair
 from kindlm.history.resumption import RecordedSuite, Unfinished
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings

@@ -24,7 +24,8 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.diff.added import read_added
 from kindlm.history.diff.run_diff import REGRESSION_THRESHOLD, DiffOptions, compare_runs
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import TestPair, chance_to_settle
+from kindlm.history.evidence.power import chance_to_settle
+from kindlm.history.evidence.values import TestPair
 from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
-from kindlm.history.statistics import Agreement, agreement
-from kindlm.history.statistics.kappa import kappa_interval, reviews_needed
+from kindlm.history.statistics.agreement import Agreement, agreement, kappa_interval, reviews_needed
 
 __all__ = ["SUBSTANTIAL", "Comparison", "PeopleAndJudges", "Trust", "compare_reviews"]
 
@@ -52,13 +51,7 @@ class Comparison:
     @property
     def reviews(self) -> int:
         """How many executions are compared."""
-        table = self.table
-        return (
-            table.both_passed
-            + table.judge_passed_only
-            + table.person_passed_only
-            + table.both_failed
-        )
+        return self.table.reviews
 
     @property
     def trust(self) -> Trust:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from kindlm.history.rows import TestView
-from kindlm.history.statistics import mean_interval, pass_at_k, pass_hat_k, wilson_interval
+from kindlm.history.statistics.intervals import mean_interval, wilson_interval
+from kindlm.history.statistics.repeats import pass_at_k, pass_hat_k
 
 __all__ = ["RepeatStatistics", "ScoreStatistics", "repeat_statistics"]
 

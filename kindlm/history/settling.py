@@ -15,17 +15,18 @@ from typing import NamedTuple
 
 from kindlm.history.diff.added import AddedRepeats
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import (
+from kindlm.history.evidence.judging import judge_pair, settle
+from kindlm.history.evidence.values import (
     MOST_ADDED,
     Change,
     CheckKey,
     Strength,
     TestEvidence,
     TestPair,
-    judge_pair,
-    settle,
 )
-from kindlm.history.statistics import BLOCK, Counts, Settlement
+from kindlm.history.statistics.pass_rates import BLOCK
+from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.tables import Counts
 
 __all__ = [
     "Standing",

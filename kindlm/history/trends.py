@@ -10,7 +10,8 @@ from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
 from kindlm.history.score_limits import LimitedScores
-from kindlm.history.statistics import Counts, Flakiness, flakiness
+from kindlm.history.statistics.repeats import Flakiness, flakiness
+from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import StatusCounts, is_flaky, test_status
 from kindlm.outcome import Status
 from kindlm.projections.naming import RUN_LABEL

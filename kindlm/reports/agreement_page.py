@@ -7,7 +7,7 @@ from typing import TextIO
 
 from kindlm.history.agreement import SUBSTANTIAL, Comparison, PeopleAndJudges, Trust
 from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.figures import percent, score, score_of_limit
 from kindlm.reports.page import Page, mark
 from kindlm.reports.registry import ReportOptions

@@ -26,7 +26,7 @@ from kindlm.history.rows import (
     ToolCallView,
 )
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.two_verdicts import verdicts_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status

@@ -14,7 +14,7 @@ from typing import TextIO
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, place

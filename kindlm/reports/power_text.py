@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kindlm.history.evidence import ComparisonPower
+from kindlm.history.evidence.power import ComparisonPower
 from kindlm.wording import count
 
 __all__ = ["power_text"]

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import MOST_ADDED, CheckKey
+from kindlm.history.evidence.values import MOST_ADDED, CheckKey
 from kindlm.history.settling import Standing, Suspect, SuspectCheck
-from kindlm.history.statistics import Counts
+from kindlm.history.statistics.tables import Counts
 from kindlm.reports.figures import money
 from kindlm.reports.page import Page
 from kindlm.reports.registry import ReportOptions

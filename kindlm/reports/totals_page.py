@@ -9,7 +9,7 @@ from itertools import islice
 from kindlm.history.costs import Paid
 from kindlm.history.rows import SuiteView, Summary, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.summaries import Totals
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status

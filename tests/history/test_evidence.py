@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kindlm.history.evidence import (
+from kindlm.history.evidence.judging import judge_pair, settle
+from kindlm.history.evidence.values import (
     MOST_ADDED,
     Change,
     FailOn,
@@ -15,10 +16,9 @@ from kindlm.history.evidence import (
     Strength,
     TestPair,
     Verdict,
-    judge_pair,
-    settle,
 )
-from kindlm.history.statistics import Counts, Settlement
+from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.tables import Counts
 
 
 def _side(passed: int, n: int, scores: Sequence[float] = ()) -> Side:

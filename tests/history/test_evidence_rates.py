@@ -20,17 +20,11 @@ from false_alarms import (
 )
 from numpy.typing import NDArray
 
-from kindlm.history.evidence import (
-    RunEvidence,
-    Side,
-    Strength,
-    TestPair,
-    Verdict,
-    judge_pair,
-    settle,
-)
-from kindlm.history.statistics import Counts, Looks, Settlement, pass_rate_drop
-from kindlm.history.statistics.tables import fisher_drop
+from kindlm.history.evidence.judging import judge_pair, settle
+from kindlm.history.evidence.values import RunEvidence, Side, Strength, TestPair, Verdict
+from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
+from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.tables import Counts, fisher_drop
 
 _FLAKY = np.linspace(0.3, 1.0, 20)
 """The pass rates of 20 tests of a flaky agent."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kindlm.history.evidence import (
-    Side,
-    Strength,
-    TestPair,
-    comparison_power,
-    judge_pair,
-)
-from kindlm.history.statistics import Counts, Design, Looks, power
+from kindlm.history.evidence.judging import judge_pair
+from kindlm.history.evidence.power import comparison_power
+from kindlm.history.evidence.values import Side, Strength, TestPair
+from kindlm.history.statistics.pass_rates import Design, Looks, power
+from kindlm.history.statistics.tables import Counts
 from kindlm.reports.power_text import power_text
 
 _LEVEL = 0.025

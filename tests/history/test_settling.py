@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from kindlm.history.diff.added import AddedRepeats
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
+from kindlm.history.evidence.values import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
 from kindlm.history.settling import Standing, Suspect, share_out, suspects
-from kindlm.history.statistics import Counts
+from kindlm.history.statistics.tables import Counts
 
 
 def key(name: str) -> QualifiedName:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
 
 
 @pytest.mark.parametrize(

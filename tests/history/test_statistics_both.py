@@ -10,10 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from kindlm.history.evidence import Side, Strength, TestPair, chance_to_settle, judge_pair, settle
-from kindlm.history.statistics import Counts, Looks, Settlement, pass_rate_drop, together
-from kindlm.history.statistics.sequential import _cleared
-from kindlm.history.statistics.tables import fisher_drop
+from kindlm.history.evidence.judging import judge_pair, settle
+from kindlm.history.evidence.power import chance_to_settle
+from kindlm.history.evidence.values import Side, Strength, TestPair
+from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
+from kindlm.history.statistics.sequential import Settlement, _cleared, together
+from kindlm.history.statistics.tables import Counts, fisher_drop
 
 
 def _pair(before: int, after: int, n: int) -> TestPair:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from kindlm.history.statistics import (
+from kindlm.history.statistics.intervals import (
     mean_difference_interval,
     mean_interval,
     rate_difference_interval,

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.statistics import (
-    Counts,
-    DiscreteP,
-    Looks,
-    confirmed_drops,
-    discrete_discoveries,
-)
+from kindlm.history.statistics.pass_rates import Looks, confirmed_drops
+from kindlm.history.statistics.tables import Counts, DiscreteP, discrete_discoveries
 
 _STABLE = Looks(Counts(3, 3), (Counts(3, 3),))
 _BROKEN = Looks(Counts(3, 3), (Counts(0, 3),))

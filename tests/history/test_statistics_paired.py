@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from kindlm.history.statistics import Counts, compare_paired
-from kindlm.history.statistics.paired import Pair
+from kindlm.history.statistics.paired import Pair, compare_paired
+from kindlm.history.statistics.tables import Counts
 
 _side = st.builds(Counts, st.integers(0, 4), st.just(4))
 

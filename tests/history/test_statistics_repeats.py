@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.statistics import (
-    Counts,
-    Design,
-    agreement,
+from kindlm.history.statistics.agreement import agreement
+from kindlm.history.statistics.pass_rates import Design, power
+from kindlm.history.statistics.repeats import (
     flakiness,
     pass_at_k,
     pass_hat_k,
-    power,
     repeats_needed,
     score_repeats_needed,
 )
+from kindlm.history.statistics.tables import Counts
 
 
 @given(st.data())

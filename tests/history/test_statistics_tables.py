@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from kindlm.history.statistics import Counts, Looks, pass_rate_drop, score_drop
-from kindlm.history.statistics.tables import fisher_drop, fisher_mid_p
+from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
+from kindlm.history.statistics.tables import Counts, fisher_drop, fisher_mid_p, score_drop
 
 _counts = st.integers(1, 12).flatmap(lambda n: st.builds(Counts, st.integers(0, n), st.just(n)))
 

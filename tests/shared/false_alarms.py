@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kindlm.history.evidence import CheckKey, CheckPair, RunEvidence, Side, TestPair, judge_pair
-from kindlm.history.statistics import Counts
+from kindlm.history.evidence.judging import judge_pair
+from kindlm.history.evidence.values import CheckKey, CheckPair, RunEvidence, Side, TestPair
+from kindlm.history.statistics.tables import Counts
 
 __all__ = ["AGENTS", "DEPENDENCES", "Dependence", "Rates", "drawn_pair", "share_of_failures"]
 

@@ -19,7 +19,7 @@ from kindlm.errors import Err, Ok
 from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence import Change, FailOn
+from kindlm.history.evidence.values import Change, FailOn
 from kindlm.history.run_names import find_pair, find_run
 from kindlm.outcome import Status
 

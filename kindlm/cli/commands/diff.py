@@ -56,7 +56,7 @@ def diff_command(
     """
     from kindlm.cli.diffing import compare_and_write
     from kindlm.history.diff.run_diff import DiffOptions
-    from kindlm.history.evidence import FailOn
+    from kindlm.history.evidence.values import FailOn
 
     options = DiffOptions(FailOn(fail_on.value), test)
     sides = (before if old is None else old, after if new is None else new)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.samples import checks_made, read_checks
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence import CheckKey, TestPair
+from kindlm.history.evidence.values import CheckKey, TestPair
 from kindlm.history.queries import among
-from kindlm.history.statistics import Counts
+from kindlm.history.statistics.tables import Counts
 
 __all__ = ["AddedRepeats", "read_added"]
 

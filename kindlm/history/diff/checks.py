@@ -13,11 +13,11 @@ from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.samples import SCORED, PlannedSamples, Sample, read_checks
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence import CheckEvidence, CheckKey, CheckPair
+from kindlm.history.evidence.values import CheckEvidence, CheckKey, CheckPair
 from kindlm.history.masking import Mask, masked
 from kindlm.history.rows import AssertionView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import Counts
+from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
 __all__ = ["CheckChange", "compare_checks", "pair_checks"]

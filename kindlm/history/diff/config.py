@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kindlm.history.diff.calls import ChangedValue
-from kindlm.history.evidence import CheckKey
+from kindlm.history.evidence.values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal
 

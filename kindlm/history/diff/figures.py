@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kindlm.history.diff.behaviour import usual
 from kindlm.history.diff.samples import PlannedSamples, Sample
 from kindlm.history.score_limits import LimitedScores
-from kindlm.history.statistics import mean_interval
+from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Outcome, Status
 

@@ -35,7 +35,8 @@ from kindlm.history.diff.figures import (
 )
 from kindlm.history.diff.samples import PlannedSamples, independent_samples, read_samples
 from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
-from kindlm.history.evidence import (
+from kindlm.history.evidence.judging import judge_pair
+from kindlm.history.evidence.values import (
     Change,
     CheckKey,
     FailOn,
@@ -44,12 +45,11 @@ from kindlm.history.evidence import (
     TestEvidence,
     TestPair,
     Verdict,
-    judge_pair,
 )
 from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import Counts
+from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
 __all__ = ["DiffOptions", "RunDiff", "compare_runs"]

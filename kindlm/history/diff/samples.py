@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.evidence import CheckKey
+from kindlm.history.evidence.values import CheckKey
 from kindlm.history.queries import among
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits

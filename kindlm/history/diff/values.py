@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import BehaviourChange
 from kindlm.history.diff.figures import SideFigures
-from kindlm.history.evidence import Change, Strength, TestEvidence
-from kindlm.history.statistics import Counts
+from kindlm.history.evidence.values import Change, Strength, TestEvidence
+from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
 __all__ = ["Kind", "QualifiedName", "TestDiff"]

@@ -39,22 +39,12 @@ from kindlm.history.evidence.values import (
     Verdict,
     looks_of,
 )
-from kindlm.history.statistics import (
-    Counts,
-    DiscreteP,
-    Looks,
-    PairedComparison,
-    Settlement,
-    compare_paired,
-    confirmed_drops,
-    discrete_discoveries,
-    pass_rate_drop,
-    rate_difference_interval,
-    repeats_needed,
-    score_drop,
-    score_repeats_needed,
-    settlements,
-)
+from kindlm.history.statistics.intervals import rate_difference_interval
+from kindlm.history.statistics.paired import PairedComparison, compare_paired
+from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, pass_rate_drop
+from kindlm.history.statistics.repeats import repeats_needed, score_repeats_needed
+from kindlm.history.statistics.sequential import Settlement, settlements
+from kindlm.history.statistics.tables import Counts, DiscreteP, discrete_discoveries, score_drop
 
 __all__ = ["compared_rates", "judge_pair", "settle"]
 

@@ -13,15 +13,9 @@ from statistics import fmean
 
 from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.evidence.values import MOST_ADDED, Key, TestPair, looks_of
-from kindlm.history.statistics import (
-    Counts,
-    Design,
-    Looks,
-    large_drop,
-    power,
-    power_from_here,
-    together,
-)
+from kindlm.history.statistics.pass_rates import Design, Looks, power, power_from_here
+from kindlm.history.statistics.sequential import large_drop, together
+from kindlm.history.statistics.tables import Counts
 
 __all__ = [
     "ComparisonPower",

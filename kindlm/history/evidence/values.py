@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from kindlm.history.statistics import Counts, PairedComparison, Settlement
+from kindlm.history.statistics.paired import PairedComparison
+from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.tables import Counts
 
 __all__ = [
     "MOST_ADDED",

@@ -16,7 +16,7 @@ from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.sealing import PURGES, SEALED_HEADS
-from kindlm.history.statistics import wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.compliance.guardrails import read_checks, read_gates
 from kindlm.reports.compliance.over_time import read_baseline, read_history
 from kindlm.reports.compliance.reviews import read_reviews

@@ -18,9 +18,10 @@ from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import WordDiff
-from kindlm.history.evidence import CheckEvidence
+from kindlm.history.evidence.values import CheckEvidence
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics import Counts, wilson_interval
+from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.statistics.tables import Counts
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions

@@ -16,7 +16,7 @@ from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.figures import Figure, SideFigures
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.evidence import Change, FailOn, Strength, Verdict
+from kindlm.history.evidence.values import Change, FailOn, Strength, Verdict
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score

@@ -12,7 +12,7 @@ from recorded_history import History, Make
 from kindlm.history.diff.calls import CallEdit
 from kindlm.history.diff.samples import turns_of
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.evidence import FailOn
+from kindlm.history.evidence.values import FailOn
 from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 

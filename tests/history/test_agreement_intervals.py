@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from kindlm.history.statistics import Agreement, agreement
-from kindlm.history.statistics.kappa import kappa_interval, reviews_needed
+from kindlm.history.statistics.agreement import Agreement, agreement, kappa_interval, reviews_needed
 
 CELLS = [(True, True), (True, False), (False, True), (False, False)]
 
