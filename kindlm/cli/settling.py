@@ -21,7 +21,6 @@ from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeat
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.diff.added import read_added
 from kindlm.history.diff.run_diff import REGRESSION_THRESHOLD, DiffOptions, compare_runs
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.power import chance_to_settle
@@ -29,7 +28,7 @@ from kindlm.history.evidence.values import TestPair
 from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
-from kindlm.history.settling import Standing, with_added
+from kindlm.history.settling import Standing
 from kindlm.recording.git import commit_of
 from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
@@ -79,11 +78,6 @@ def settle_runs(options: SettleOptions) -> int:
             },
         )
         found = wanted_suspects(db, pair, options)
-        known = with_added(
-            pair.tests,
-            read_added(db, [after], pair.attempts),
-            read_added(db, [before], pair.attempts),
-        )
         unseen = not_comparable_text(diff)
         of_before = None if options.both is None else RepeatsOfBefore(db, pair, options)
     if unseen is not None:
@@ -102,7 +96,7 @@ def settle_runs(options: SettleOptions) -> int:
     if of_before is not None and not of_before.check(request.database):
         return 1
     if not options.of_before:
-        note(_chances(known, open_tests, options), console)
+        note(_chances(pair.tests, open_tests, options), console)
     if options.dry_run:
         return _tell_plan(Settled(before, after, found, labels=pair.labels), options)
     return _settle(pair, request, options, console, of_before)

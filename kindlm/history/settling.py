@@ -197,7 +197,7 @@ def _suspect(
             check, known.before, known.after, _total(known.added), _total(known.added_before)
         )
         for check, known in pair.checks.items()
-        if known.after.passed * known.before.n < known.before.passed * known.after.n
+        if known.fell
     )
     return Suspect(key, *pair.counts, added, standing, test.repeats_to_settle, added_before, checks)
 

@@ -24,7 +24,6 @@ from statistics import fmean
 from typing import Generic, TypeAlias
 
 from kindlm.history.evidence.values import (
-    MOST_ADDED,
     Change,
     CheckEvidence,
     CheckKey,
@@ -37,7 +36,6 @@ from kindlm.history.evidence.values import (
     TestEvidence,
     TestPair,
     Verdict,
-    looks_of,
 )
 from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import PairedComparison, compare_paired
@@ -114,8 +112,8 @@ def compared_rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]
     """Return all pass rates between whose sides there is chance, tests and checks alike."""
     found: dict[_Rate[Key], CheckPair] = {}
     for key, test in tests.items():
-        if test.counts and not test.same_conversations:
-            found[key, None] = CheckPair(*test.counts, test.added, added_before=test.added_before)
+        if test.rate and not test.same_conversations:
+            found[key, None] = test.rate
             found.update(((key, check), pair) for check, pair in test.checks.items())
     return found
 
@@ -125,9 +123,7 @@ def _settlements(
 ) -> dict[_Rate[Key], Settlement]:
     """Return what repeats have decided of each pass rate."""
     pairs = compared_rates(tests)
-    looks = [
-        Looks(pair.before, looks_of(pair.after, pair.added), MOST_ADDED) for pair in pairs.values()
-    ]
+    looks = [pair.looks for pair in pairs.values()]
     added_before = [pair.added_before for pair in pairs.values()]
     return dict(zip(pairs, settlements(looks, SETTLED_LEVEL, added_before, both=both), strict=True))
 
@@ -149,16 +145,12 @@ def _settlement(
     One that is confirmed decides, one that is undecided wants more repeats, and only if all are
     cleared is the test.
     """
-    if test.counts is None:
+    if test.rate is None:
         return None
-    fell: list[CheckKey | None] = [None] if _direction(*test.counts) < 0 else []
-    fell += [check for check, pair in test.checks.items() if _fell(pair)]
+    fell: list[CheckKey | None] = [None] if test.rate.fell else []
+    fell += [check for check, pair in test.checks.items() if pair.fell]
     found = {settled[key, rate] for rate in fell if (key, rate) in settled}
     return min(found, key=_SETTLED_FIRST.index, default=None)
-
-
-def _fell(check: CheckPair) -> bool:
-    return _direction(check.before, check.after) < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +181,7 @@ def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
         for name, pair in _score_pairs(test).items()
         if min(len(pair[0]), len(pair[1])) >= _REPEATED
     }
-    fell = {key for (key, _), pair in compared_rates(tests).items() if _fell(pair)}
+    fell = {key for (key, _), pair in compared_rates(tests).items() if pair.fell}
     drops = {rate: Looks(pair.before, (pair.after,)) for rate, pair in rates.items()}
     rises = {
         key: Looks(pair.after, (pair.before,))
@@ -217,17 +209,17 @@ def _chosen(keys: Iterable[Key], marks: Iterable[bool]) -> frozenset[Key]:
 
 
 def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: float) -> TestEvidence:
-    if pair.counts is None:
+    rate = pair.rate
+    if rate is None:
         return TestEvidence(_unpaired(pair))
-    before, after = pair.counts
     settled = confirmed.settled if pair.added or pair.added_before else {}
     sure = _is_sure((key, None), confirmed, settled)
-    direction = _direction(before, after)
+    direction = rate.direction
     if settled.get((key, None)) is Settlement.CLEARED and not sure:
         direction = 0
     dropped, risen = _moved(pair, threshold)
     checks = _dropped_checks(key, pair, confirmed, settled)
-    broken = _direction(before, after) == 0 and pair.ended_errored
+    broken = rate.direction == 0 and pair.ended_errored
     change, strength = _name(
         worse=direction < 0 or broken or bool(dropped) or bool(checks),
         surely_worse=sure
@@ -243,11 +235,11 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
     return TestEvidence(
         change,
         strength,
-        _p_value(before, after),
-        rate_difference_interval(pair.all_before, pair.looks[-1]),
+        _p_value(rate),
+        rate_difference_interval(rate.all_before, rate.all_after),
         None
         if strength is None or strength is Strength.CONFIRMED
-        else _repeats_needed(pair, change, confirmed.level),
+        else _repeats_needed(pair, rate, change, confirmed.level),
         dropped,
         _settlement(key, pair, settled),
         checks,
@@ -271,16 +263,16 @@ def _dropped_checks(
     found = []
     for check, counts in pair.checks.items():
         sure = _is_sure((key, check), confirmed, settled)
-        if not _fell(counts) or (settled.get((key, check)) is Settlement.CLEARED and not sure):
+        if not counts.fell or (settled.get((key, check)) is Settlement.CLEARED and not sure):
             continue
-        last, chance = looks_of(counts.after, counts.added)[-1], not pair.same_conversations
+        last, chance = counts.all_after, not pair.same_conversations
         found.append(
             CheckEvidence(
                 check,
                 counts.before,
                 last,
                 Strength.CONFIRMED if sure else _unsure(pair),
-                _p_value(counts.before, counts.after) if chance else None,
+                _p_value(counts) if chance else None,
                 rate_difference_interval(counts.all_before, last) if chance else None,
                 last.n - counts.after.n,
             )
@@ -388,17 +380,10 @@ def _verdict(tests: Iterable[TestEvidence], regressed: bool, better: bool) -> Ve
     return Verdict.IMPROVED if improved else Verdict.UNCHANGED
 
 
-def _direction(before: Counts, after: Counts) -> int:
-    """Return whether a pass rate fell (-1), rose (1) or stayed (0), without rounding."""
-    old, new = before.passed * after.n, after.passed * before.n
-    return (new > old) - (new < old)
-
-
-def _p_value(before: Counts, after: Counts) -> float | None:
-    direction = _direction(before, after)
-    if direction == 0:
+def _p_value(rate: CheckPair) -> float | None:
+    if rate.direction == 0:
         return None
-    worse, better = (before, after) if direction < 0 else (after, before)
+    worse, better = (rate.before, rate.after) if rate.fell else (rate.after, rate.before)
     return pass_rate_drop(Looks(worse, (better,)))
 
 
@@ -411,17 +396,15 @@ def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[flo
     return {name: (old, new) for name, old, new in both if old and new}
 
 
-def _repeats_needed(pair: TestPair, change: Change, level: float) -> int | None:
+def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:
     """Return the fewest repeats per side with which a pass rate or a score would be clear."""
-    assert pair.counts is not None
-    rates = [(pair.counts[0], pair.looks[-1])]
+    rates = [(rate.before, rate.all_after)]
     scores = list(_score_pairs(pair).values())
     if change is Change.IMPROVED:
         rates = [(after, before) for before, after in rates]
         scores = [(new, old) for old, new in scores]
     else:
-        checks = [check for check in pair.checks.values() if _fell(check)]
-        rates += [(check.before, looks_of(check.after, check.added)[-1]) for check in checks]
+        rates += [(check.before, check.all_after) for check in pair.checks.values() if check.fell]
     needed = [repeats_needed(old.passed / old.n, new.passed / new.n, level) for old, new in rates]
     needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
     return min((n for n in needed if n is not None), default=None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared_rates
-from kindlm.history.evidence.values import MOST_ADDED, Key, TestPair, looks_of
+from kindlm.history.evidence.values import Key, TestPair
 from kindlm.history.statistics.pass_rates import Design, Looks, power, power_from_here
 from kindlm.history.statistics.sequential import large_drop, together
 from kindlm.history.statistics.tables import Counts
@@ -89,15 +89,14 @@ def chance_to_settle(
     of both runs are given.
     """
     pairs = compared_rates(tests)
-    looks = {
-        rate: Looks(pair.before, looks_of(pair.after, pair.added), MOST_ADDED)
-        for rate, pair in pairs.items()
-    }
+    looks = {rate: pair.looks for rate, pair in pairs.items()}
     if both:
         looks = {rate: together(each, pairs[rate].added_before) for rate, each in looks.items()}
     others = tuple(looks.values())
     return fmean(
-        power_from_here(looks[key, None], large_drop(tests[key].all_before), SETTLED_LEVEL, others)
+        power_from_here(
+            looks[key, None], large_drop(pairs[key, None].all_before), SETTLED_LEVEL, others
+        )
         for key in undecided
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from kindlm.history.statistics.paired import PairedComparison
+from kindlm.history.statistics.pass_rates import Looks
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts
 
@@ -117,7 +118,7 @@ class CheckKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckPair:
-    """A check before and after: the repeats that passed it, of those that count.
+    """A check, or a test as a whole, before and after: repeats that passed of those that count.
 
     A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
     those of the repeats that were added to AFTER, `added_before` to BEFORE. `was_met` and `is_met`
@@ -132,9 +133,38 @@ class CheckPair:
     added_before: tuple[Counts, ...] = ()
 
     @property
+    def direction(self) -> int:
+        """Whether the pass rate fell (-1), rose (1) or stayed (0), without rounding."""
+        old, new = self.before.passed * self.after.n, self.after.passed * self.before.n
+        return (new > old) - (new < old)
+
+    @property
+    def fell(self) -> bool:
+        """Whether the pass rate is lower than before."""
+        return self.direction < 0
+
+    @property
     def all_before(self) -> Counts:
         """The repeats of BEFORE, with those that were added to it."""
-        return _sum(self.before, self.added_before)
+        return Counts(
+            self.before.passed + sum(counts.passed for counts in self.added_before),
+            self.before.n + sum(counts.n for counts in self.added_before),
+        )
+
+    @property
+    def all_after(self) -> Counts:
+        """The repeats of AFTER, with those that were added to it, as far as these count."""
+        return self.looks.after[-1]
+
+    @property
+    def looks(self) -> Looks:
+        """AFTER before anything was added, and after each addition, as far as these count."""
+        after = [self.after]
+        for counts in self.added:
+            if after[-1].n + counts.n > self.after.n + MOST_ADDED:
+                break
+            after.append(Counts(after[-1].passed + counts.passed, after[-1].n + counts.n))
+        return Looks(self.before, tuple(after), MOST_ADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +196,11 @@ class TestPair:
         return both if both[0].n and both[1].n else None
 
     @property
-    def all_before(self) -> Counts:
-        """The repeats of BEFORE, with those that were added to it."""
-        assert self.before is not None
-        return _sum(self.before.counts, self.added_before)
+    def rate(self) -> CheckPair | None:
+        """The pass rate of the test as a whole; None if a side has no repeats."""
+        if self.counts is None:
+            return None
+        return CheckPair(*self.counts, self.added, added_before=self.added_before)
 
     @property
     def ended_errored(self) -> bool:
@@ -185,29 +216,6 @@ class TestPair:
         if self.same_conversations:
             return False
         return counts is not None and min(counts[0].n, counts[1].n) >= _REPEATED
-
-    @property
-    def looks(self) -> tuple[Counts, ...]:
-        """AFTER as it was known before anything was added, and after each planned addition."""
-        assert self.after is not None
-        return looks_of(self.after.counts, self.added)
-
-
-def _sum(first: Counts, more: Sequence[Counts]) -> Counts:
-    return Counts(
-        first.passed + sum(counts.passed for counts in more),
-        first.n + sum(counts.n for counts in more),
-    )
-
-
-def looks_of(after: Counts, added: Sequence[Counts]) -> tuple[Counts, ...]:
-    """Return AFTER before anything was added, and after each addition, as far as these count."""
-    looks = [after]
-    for counts in added:
-        if looks[-1].n + counts.n > after.n + MOST_ADDED:
-            break
-        looks.append(Counts(looks[-1].passed + counts.passed, looks[-1].n + counts.n))
-    return tuple(looks)
 
 
 class CheckEvidence(NamedTuple):
