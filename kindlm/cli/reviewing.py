@@ -14,8 +14,12 @@ from kindlm.cli.reading import no_execution, report_options
 from kindlm.cli.run_list import parse_since
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import ReviewRecorded
-from kindlm.history.agreement import compare_reviews
-from kindlm.history.reviews import conversation_of, last_review, reviewed_executions
+from kindlm.history.reviews import (
+    compare_reviews,
+    conversation_of,
+    last_review,
+    reviewed_executions,
+)
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView

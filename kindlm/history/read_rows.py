@@ -7,8 +7,7 @@ import sqlite3
 
 from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, ExecutionView, TestView
-from kindlm.history.score_limits import LimitedScores
-from kindlm.history.verdict import StatusCounts
+from kindlm.history.verdict import LimitedScores, StatusCounts
 from kindlm.outcome import Outcome, Status
 from kindlm.suite import ScoreLimits
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.history.costs import Paid
-from kindlm.history.score_limits import LimitedScores
 from kindlm.history.verdict import (
     GateResult,
+    LimitedScores,
     StatusCounts,
     is_flaky,
     rate_decides,

@@ -17,7 +17,6 @@ from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.masking import shown_note
-from kindlm.history.metrics import suite_metrics
 from kindlm.history.read_rows import (
     assertion_of,
     counts_of,
@@ -39,7 +38,7 @@ from kindlm.history.rows import (
 from kindlm.history.run_names import run_before
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.summaries import Reviewed, Totals, read_summary, read_totals
-from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates
+from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates, suite_metrics
 from kindlm.suite import Gate
 
 __all__ = ["RunView"]

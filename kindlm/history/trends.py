@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
-from kindlm.history.score_limits import LimitedScores
 from kindlm.history.statistics.repeats import Flakiness, flakiness
 from kindlm.history.statistics.tables import Counts
-from kindlm.history.verdict import StatusCounts, is_flaky, test_status
+from kindlm.history.verdict import LimitedScores, StatusCounts, is_flaky, test_status
 from kindlm.outcome import Status
 from kindlm.projections.naming import RUN_LABEL
 from kindlm.suite import ScoreLimits

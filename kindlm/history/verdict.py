@@ -1,26 +1,33 @@
 """What the results mean: the status of a test over its repeats, gates, and the run's verdict.
 
-Pure functions over counts; the rules are those of the design's "Outcomes" and "Gates".
+Pure functions over counts; the rules are those of the design's "Outcomes" and "Gates". Only
+`suite_metrics` asks the read models. A suite may have been run in parts, by the shards of a run:
+all of them are counted together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
 
-from kindlm.history.score_limits import LimitedScores
+from kindlm.history.queries import among
 from kindlm.money import exceeds
 from kindlm.outcome import Status
-from kindlm.suite import Gate
+from kindlm.suite import Gate, ScoreLimits
 
 __all__ = [
     "GateResult",
+    "LimitedScores",
     "StatusCounts",
     "SuiteMetrics",
     "count_tests",
     "evaluate_gates",
     "is_flaky",
     "rate_decides",
+    "suite_metrics",
     "suite_passes",
     "test_status",
 ]
@@ -71,6 +78,43 @@ class StatusCounts:
             self.skipped + other.skipped,
             self.pending + other.pending,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedScores:
+    """The weighted scores of a test that ended with one, 0 to 1, and the limits they have."""
+
+    limits: ScoreLimits
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean; None where nothing was scored."""
+        return fmean(self.scores) if self.scores else None
+
+    @property
+    def std_dev(self) -> float | None:
+        """Their standard deviation as that of a sample; None for fewer than two."""
+        return stdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """What they do not keep to, in words and points of 100; empty if they keep to all of it."""
+        return tuple(self._broken())
+
+    def _broken(self) -> Iterator[str]:
+        if self.mean is None:
+            yield "No repeat has a weighted score, and the scores of this test have limits"
+            return
+        low, high = self.limits.min_mean, self.limits.max_std_dev
+        if low is not None and self.mean < low - _TOLERANCE:
+            yield f"The mean weighted score is {_points(self.mean)}, and {_points(low)} is needed"
+        # One score says nothing of the spread, for or against.
+        if high is not None and self.std_dev is not None and self.std_dev > high + _TOLERANCE:
+            yield (
+                f"The standard deviation of the weighted scores is {_points(self.std_dev)}, and "
+                f"{_points(high)} is the most"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +195,27 @@ def suite_passes(tests: StatusCounts, gates: Sequence[GateResult]) -> bool:
 def rate_decides(gates: Sequence[GateResult]) -> bool:
     """Tell whether a pass rate that the user wrote decides how many failures are tolerated."""
     return any(gate.name == "passRateMin" and gate.written for gate in gates)
+
+
+def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
+    """Return what the gates of a suite look at; `parts` are its ids in the runs that ran it."""
+    executions, latency = _counts(db, parts)
+    schema, pii, keyword = _measured(db, _FAILURES, parts)
+    drift, drift_skipped = _measured(db, _DRIFT, parts)
+    cost, unknown_costs = _spend(db, parts)
+    return SuiteMetrics(
+        executions=executions,
+        schema_failures=schema or 0,
+        pii_failures=pii or 0,
+        keyword_failures=keyword or 0,
+        judge_average=_measured(db, _JUDGE, parts)[0],
+        drift_maximum=drift,
+        cost_usd=cost,
+        unknown_costs=unknown_costs,
+        latency_average_ms=latency,
+        narrowed=bool(_measured(db, _NARROWED, parts)[0]),
+        drift_skipped=drift_skipped or 0,
+    )
 
 
 def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:
@@ -249,3 +314,78 @@ _GATES: dict[str, Callable[[Gate, SuiteMetrics], GateResult]] = {
     "costMaxUsd": _cost,
     "latencyMaxMs": _latency,
 }
+
+
+def _points(score: float) -> str:
+    """Return a score, or a difference of two, in points of 100."""
+    return f"{score * 100:.2f}".rstrip("0").rstrip(".")
+
+
+_COUNTS = """
+SELECT sum(status = 'passed'), sum(status = 'failed'), sum(status = 'errored'),
+       sum(status = 'skipped'), sum(status IS NULL),
+       avg(CASE WHEN status <> 'skipped' AND answers > 0 THEN latency_ms END)
+  FROM executions WHERE suite IN $ids
+"""
+
+_FAILURES = """
+SELECT sum(a.kind = 'schema'), sum(a.kind = 'pii'),
+       sum(a.kind IN ('keywords_deny', 'keywords_allow'))
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite IN $ids AND a.outcome = 'failed' AND NOT a.advisory
+"""
+
+_JUDGE = """
+SELECT avg(mean) FROM (
+  SELECT avg(a.score) AS mean
+    FROM executions e
+    JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+   WHERE e.suite IN $ids AND a.kind = 'judge' AND a.score IS NOT NULL
+   GROUP BY e.test, e.target, a.label)
+"""
+
+_DRIFT = """
+SELECT max(1 - a.score), sum(a.outcome = 'skipped')
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite IN $ids AND a.kind = 'drift'
+"""
+
+# What was recorded in another run counts with what it cost there: gates judge what a run did.
+_SPEND = """
+SELECT sum(cost_usd), coalesce(sum(unknown_costs), 0),
+       sum(CASE WHEN purpose <> 'test' THEN cost_then_usd END),
+       coalesce(sum(unknown_costs_then), 0)
+  FROM spend WHERE suite IN $ids
+"""
+
+# A rescored execution has no calls of its own to its target.
+_SPENT_THEN = """
+SELECT sum(e.cost_then_usd),
+       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
+  FROM executions e JOIN runs r ON r.id = e.run
+ WHERE e.suite IN $ids
+"""
+
+# Of the shards of a run, each selects its own tests; nothing is left out if one of them ran it.
+_NARROWED = """
+SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
+                GROUP BY test, target HAVING NOT max(selected))
+"""
+
+
+def _spend(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[float | None, int]:
+    cost, unknown, judges_then, unknown_calls = _measured(db, _SPEND, parts)
+    then, unknown_then = _measured(db, _SPENT_THEN, parts)
+    known = [usd for usd in (cost, judges_then, then) if usd is not None]
+    return sum(known) if known else None, unknown + unknown_calls + unknown_then
+
+
+def _counts(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[StatusCounts, float | None]:
+    *counts, latency = _measured(db, _COUNTS, parts)
+    return StatusCounts(*(count or 0 for count in counts)), latency
+
+
+def _measured(db: sqlite3.Connection, query: str, parts: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(db.execute(*among(query, parts)).fetchone())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.history.agreement import Comparison, PeopleAndJudges
-from kindlm.history.reviews import ReviewedExecution
+from kindlm.history.reviews import Comparison, PeopleAndJudges, ReviewedExecution
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from kindlm.history.agreement import SUBSTANTIAL, Comparison, PeopleAndJudges, Trust
-from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
+from kindlm.history.reviews import (
+    SUBSTANTIAL,
+    Comparison,
+    JudgedCriterion,
+    PeopleAndJudges,
+    ReviewedExecution,
+    Trust,
+)
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.figures import percent, score, score_of_limit
 from kindlm.reports.page import Page, mark

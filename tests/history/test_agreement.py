@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.agreement import Trust, compare_reviews
-from kindlm.history.reviews import JudgedCriterion, ReviewedExecution
+from kindlm.history.reviews import JudgedCriterion, ReviewedExecution, Trust, compare_reviews
 from kindlm.history.rows import ReviewView
 from kindlm.outcome import Status
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.metrics import suite_metrics
+from kindlm.history.verdict import suite_metrics
 
 
 def test_every_metric(history: Any, make: Any) -> None:

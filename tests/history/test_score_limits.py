@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kindlm.cli.trend_list import trends_json, trends_text
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_grid import read_grid
-from kindlm.history.score_limits import LimitedScores
 from kindlm.history.trends import TestIdentity as Identity
 from kindlm.history.trends import read_trend
+from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits
 

@@ -9,8 +9,8 @@ import pytest
 from recorded_history import History
 
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.metrics import suite_metrics
 from kindlm.history.run_view import RunView
+from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Status
 from kindlm.reports.findings import findings_of
 

@@ -11,8 +11,8 @@ from vector_cases import Departure, known, unknown
 
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.run_view import RunView
-from kindlm.history.score_limits import LimitedScores
 from kindlm.history.statistics.intervals import mean_interval
+from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import Status
 from kindlm.providers.pricing import PriceTable
 from kindlm.suite import ScoreLimits

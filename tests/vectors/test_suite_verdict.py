@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from vector_cases import Departure, known
 
-from kindlm.history.metrics import suite_metrics
+from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.findings import findings_of
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
 from kindlm.history.diff.samples import PlannedSamples, Sample
-from kindlm.history.score_limits import LimitedScores
 from kindlm.history.statistics.intervals import mean_interval
-from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.outcome import Outcome, Status
 
 __all__ = ["Figure", "ModelChange", "SideFigures", "compare_figures", "compare_models"]
