@@ -1,4 +1,4 @@
-"""Regular expressions that a user wrote, bounded in time.
+"""Regular expressions that a user wrote, bounded in size and in time.
 
 They run over text that a model wrote, and some need time exponential in its length. The `regex`
 engine gives up after a timeout, which the standard library's cannot, and lets other threads run
@@ -8,6 +8,7 @@ shorter where other threads compute. It is imported when a pattern is first need
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from enum import Enum
@@ -17,11 +18,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["MAX_PATTERN", "PatternError", "found_in", "matches_in", "searches"]
+__all__ = ["Dialect", "PatternError", "excess_of", "matches_in", "searches"]
 
 
-MAX_PATTERN = 10_000
+_MAX_CHARACTERS = 10_000
 """How many characters a pattern may have: a class of a million takes ten seconds to compile."""
+
+_MAX_PARTS = 100_000
+"""How many parts a pattern may have once repeats are written out, as the engine does: 25 MB."""
+
+_PARTS = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\Z)"
+    r"|\((?:\?[:=!>|])?|\)|\{([0-9]+)(?:,[0-9]*)?\}|.",
+    re.DOTALL,
+)
+"""A character or a class, the beginning or the end of a group, or a repeat of what is before it."""
 
 _TOO_LONG = "it took too long"
 
@@ -30,20 +41,52 @@ class PatternError(Exception):
     """A pattern that cannot be used on a text: it does not compile, or takes too long."""
 
 
-class _Dialect(Enum):
-    """How a pattern is read, after what it is for."""
+class Dialect(Enum):
+    """How a pattern is read, after what it is for: letters of flags."""
 
     SCHEMA = ""
     PERSONAL_DATA = "ia"
     OUTPUT = "is"
 
 
+def excess_of(pattern: str) -> str | None:
+    """Return of what a pattern has too much to be compiled, None if it has not."""
+    if len(pattern) > _MAX_CHARACTERS:
+        return f"more than {_MAX_CHARACTERS:,} characters"
+    if _parts_of(pattern) > _MAX_PARTS:
+        return f"more than {_MAX_PARTS:,} parts, counting repeats"
+    return None
+
+
+def _parts_of(pattern: str) -> int:
+    # Of each open group, the outermost first: the number of its parts, and of the last one's.
+    groups = [(0, 0)]
+    for found in _PARTS.finditer(pattern):
+        parts, last = groups[-1]
+        if found[0][0] == "(":
+            groups.append((0, 0))
+            continue
+        if found[0] == ")" and len(groups) > 1:
+            last, (parts, _) = parts, groups[-2]
+            groups.pop()
+            parts += last
+        elif found[1] is not None:
+            # What is repeated 0 times is compiled all the same.
+            more = last * (max(int(found[1][:9]), 1) - 1)
+            parts, last = parts + more, last + more
+        else:
+            parts, last = parts + 1, 1
+        groups[-1] = parts, last
+    return sum(parts for parts, _ in groups)
+
+
 @lru_cache(maxsize=512)
-def _compiled(pattern: str, dialect: _Dialect) -> regex.Pattern[str]:
+def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
     import regex
 
-    if len(pattern) > MAX_PATTERN:
-        raise PatternError(f"it has more than {MAX_PATTERN:,} characters")
+    excess = excess_of(pattern)
+    if excess is not None:
+        raise PatternError(f"it has {excess}")
     flags = 0
     for letter in dialect.value:
         flags |= {"i": regex.IGNORECASE, "a": regex.ASCII, "s": regex.DOTALL}[letter]
@@ -53,31 +96,17 @@ def _compiled(pattern: str, dialect: _Dialect) -> regex.Pattern[str]:
         raise PatternError(f"it does not compile: {error}") from None
 
 
-def searches(pattern: str, text: str, deadline: float) -> bool:
-    """Tell whether a pattern of a JSON Schema matches anywhere in a text.
+def searches(pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA) -> bool:
+    """Tell whether a pattern matches anywhere in a text.
 
-    `deadline` is a time of the monotonic clock. Raises `PatternError`.
+    Of an output, case is ignored and `.` matches line breaks. `deadline` is a time of the monotonic
+    clock. Raises `PatternError`.
     """
     try:
-        return (
-            _compiled(pattern, _Dialect.SCHEMA).search(text, timeout=_remaining(deadline))
-            is not None
-        )
+        found = _compiled(pattern, dialect).search(text, timeout=_remaining(deadline))
     except TimeoutError:
         raise PatternError(_TOO_LONG) from None
-
-
-def found_in(pattern: str, text: str, deadline: float) -> bool:
-    """Tell whether a pattern matches anywhere in an output.
-
-    Case is ignored and `.` matches line breaks. `deadline` is a time of the monotonic clock.
-    Raises `PatternError`.
-    """
-    compiled = _compiled(pattern, _Dialect.OUTPUT)
-    try:
-        return compiled.search(text, timeout=_remaining(deadline)) is not None
-    except TimeoutError:
-        raise PatternError(_TOO_LONG) from None
+    return found is not None
 
 
 def matches_in(
@@ -88,7 +117,7 @@ def matches_in(
     Case is ignored, and the classes of digits, word characters and spaces are those of ASCII.
     `overlapped` finds matches that begin inside another one, too. Raises `PatternError`.
     """
-    found = _compiled(pattern, _Dialect.PERSONAL_DATA).finditer(
+    found = _compiled(pattern, Dialect.PERSONAL_DATA).finditer(
         text, overlapped=overlapped, timeout=_remaining(deadline)
     )
     try:

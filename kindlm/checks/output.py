@@ -13,7 +13,7 @@ from kindlm.checks.registry import check
 from kindlm.checks.results import failed, passed, undecided
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence, FailureCode
-from kindlm.patterns import PatternError, found_in, searches
+from kindlm.patterns import Dialect, PatternError, searches
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import count, excerpt, shown
@@ -211,7 +211,8 @@ def _matching(
 
 
 def _matches_output(pattern: str, text: str) -> bool:
-    return found_in(pattern, text[:_SEARCHED], time.monotonic() + _PATTERN_S)
+    deadline = time.monotonic() + _PATTERN_S
+    return searches(pattern, text[:_SEARCHED], deadline, Dialect.OUTPUT)
 
 
 def count_unmatched(patterns: Iterable[str], text: str) -> int:

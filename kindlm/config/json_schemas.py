@@ -15,7 +15,7 @@ from kindlm.config.places import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.json_schema import UndecidableSchemaError, load_jsonschema, meta_schema_issue
 from kindlm.json_schema_keywords import one_budget
-from kindlm.patterns import MAX_PATTERN
+from kindlm.patterns import excess_of
 from kindlm.strict_json import parse_json
 from kindlm.suggestions import suggest
 
@@ -92,8 +92,9 @@ def _pattern_checker() -> Any:
     def compiles(pattern: object) -> bool:
         if not isinstance(pattern, str):
             return True
-        if len(pattern) > MAX_PATTERN:
-            raise UndecidableSchemaError(f"a pattern has more than {MAX_PATTERN:,} characters")
+        excess = excess_of(pattern)
+        if excess is not None:
+            raise UndecidableSchemaError(f"a pattern has {excess}")
         return regex.compile(pattern) is not None
 
     checker.checks("regex", raises=regex.error)(compiles)

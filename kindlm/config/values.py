@@ -13,7 +13,7 @@ import regex
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.url_secrets import secret_parts
-from kindlm.patterns import MAX_PATTERN
+from kindlm.patterns import excess_of
 
 __all__ = [
     "LIST",
@@ -85,11 +85,9 @@ def check_pattern(value: Any) -> Any:
     """Refuse a regular expression that does not compile."""
     if not isinstance(value, str):
         return value
-    if len(value) > MAX_PATTERN:
-        raise refuse(
-            f"is a regular expression of more than {MAX_PATTERN:,} characters",
-            "Split it in several",
-        )
+    excess = excess_of(value)
+    if excess is not None:
+        raise refuse(f"is a regular expression of {excess}", "Split it in several")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

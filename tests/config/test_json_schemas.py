@@ -75,6 +75,14 @@ def test_what_has_no_fault_ends(root: Any, a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "schema", [{"pattern": "(?:(?:a{100}){100}){100}"}, {"items": {"pattern": "a{1000000}"}}]
+)
+def test_a_pattern_whose_repeats_are_too_many_to_compile_is_a_fault(schema: Any) -> None:
+    fault = "it cannot be checked: a pattern has more than 100,000 parts, counting repeats"
+    assert schema_fault(schema) == fault
+
+
+@pytest.mark.parametrize(
     "schema", [{"pattern": "a" * 20_000}, {"patternProperties": {"a" * 20_000: {}}}]
 )
 def test_a_pattern_that_is_too_long_to_compile_is_a_fault(schema: Any) -> None:

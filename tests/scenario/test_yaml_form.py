@@ -144,6 +144,7 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         ("name: x\nturns:\n  - says: hi\n    expect: []\n", 4, "must have at least 1 entry"),
         ("name: x\nturns: [{says: hi}]\nassertions: []\n", 3, "must have at least 1 entry"),
         (f"{HELD}  - matches: '(a'\n", 6, "no valid regular expression"),
+        (f"{HELD}  - matches: '((a{{100}}){{100}}){{100}}'\n", 6, "more than 100,000 parts"),
         (f"{HELD}  - json_schema: {{type: objct}}\n", 6, "no valid JSON Schema"),
         (f"{HELD}  - json_schema: {{schema: {{type: objct}}}}\n", 6, "no valid JSON Schema"),
         (f"{HELD}  - json_schema: {{typ: array}}\n", 6, "no keyword of JSON Schema"),
