@@ -17,10 +17,8 @@ from kindlm.events import (
     AssertionEvaluated,
     ExecutionFinished,
     ExecutionStarted,
-    GateData,
-    GateVerdictData,
+    GateVerdict,
     GitState,
-    MessageData,
     Payload,
     PlannedTest,
     ProviderRequested,
@@ -31,10 +29,11 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
-from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, FailureCode, Outcome, Status
 from kindlm.projections import PROJECTIONS
-from kindlm.transcript import CostSource, FinishReason, Role
-from kindlm_store import Append, EventLog, HeadOf, NewEvent, Text
+from kindlm.suite import Gate
+from kindlm.transcript import CostSource, FinishReason, Message, Role
+from kindlm_store import Append, EventLog, HeadOf, NewEvent
 
 __all__ = ["EVENTS_PER_EXECUTION", "execution_events", "record_history", "run_events", "run_name"]
 
@@ -146,8 +145,8 @@ def _beginning(run: int, tests: int) -> Iterator[Payload]:
         front_end="kindlm",
         path="kindlm.yaml",
         config_hash="0123456789ab",
-        config=Text(json.dumps({"suite": run % 5, "tests": tests})),
-        gates=[GateData(name="passRateMin", threshold=0.95, written=True)],
+        config=json.dumps({"suite": run % 5, "tests": tests}),
+        gates=[Gate(name="passRateMin", threshold=0.95, written=True)],
         tests=[PlannedTest(name=_test(n), target="gpt", line=n) for n in range(1, tests + 1)],
     )
 
@@ -174,8 +173,8 @@ def _execution(
         repeat=1,
         attempt=attempt,
         messages=[
-            MessageData(role=Role.SYSTEM, text=Text(SYSTEM)),
-            MessageData(role=Role.USER, text=Text(question)),
+            Message(Role.SYSTEM, SYSTEM),
+            Message(Role.USER, question),
         ],
     )
     yield ProviderRequested(
@@ -192,18 +191,20 @@ def _execution(
         lost = failed and index == 0
         yield AssertionEvaluated(
             index=index,
-            kind=kind,
-            label=f"{kind} {number}",
-            outcome=Outcome.FAILED if lost else Outcome.PASSED,
-            score=0.0 if lost else 1.0,
-            failure_code=FailureCode.CONTAINS_FAILED if lost else None,
-            message=Text('Expected the output to contain "refund".') if lost else None,
+            result=CheckResult(
+                kind,
+                f"{kind} {number}",
+                Outcome.FAILED if lost else Outcome.PASSED,
+                score=0.0 if lost else 1.0,
+                failure_code=FailureCode.CONTAINS_FAILED if lost else None,
+                message='Expected the output to contain "refund".' if lost else "",
+            ),
             duration_ms=0.02,
             line=number,
         )
     yield ExecutionFinished(
         status=Status.FAILED if failed else Status.PASSED,
-        output=Text(answer),
+        output=answer,
         answers=1,
         latency_ms=612.5,
         input_tokens=120,
@@ -227,7 +228,7 @@ def _response(run: int, number: int, answer: str) -> ProviderResponded:
     }
     return ProviderResponded(
         call=1,
-        text=Text(answer),
+        text=answer,
         finish_reason=FinishReason.STOP,
         model="gpt-4o-2024-08-06",
         input_tokens=120,
@@ -235,12 +236,12 @@ def _response(run: int, number: int, answer: str) -> ProviderResponded:
         latency_ms=612.5,
         cost_usd=0.0009,
         cost_source=CostSource.COMPUTED,
-        raw=Text(json.dumps(raw)),
+        raw=json.dumps(raw),
     )
 
 
 def _end(run: str, tests: int) -> RunFinished:
-    gate = GateVerdictData(
+    gate = GateVerdict(
         suite=f"{run}/0",
         name="passRateMin",
         threshold=0.95,

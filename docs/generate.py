@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
-from kindlm import events
-from kindlm.events import Authored, ContentRef, Payload
+from kindlm.events import EVENTS, Payload, stored_fields
+from kindlm.stored_form import Form, Meaning
+from kindlm_store import HeadOf
 
 _HELP_WIDTH = 100
 
@@ -27,13 +26,12 @@ _TYPE_NAMES = {
 
 def event_reference() -> str:
     """Return a section for each event type, and one for each of their parts."""
-    members = typing.get_args(typing.get_args(events.Event)[0])
-    parts: dict[str, type[BaseModel]] = {}
-    sections = [_event(model, parts) for model in members]
+    parts: dict[str, type] = {}
+    sections = [_event(event, parts) for event in EVENTS.values()]
     return "\n".join([*sections, "## Parts\n", *_parts(parts)])
 
 
-def _parts(parts: dict[str, type[BaseModel]]) -> Iterator[str]:
+def _parts(parts: dict[str, type]) -> Iterator[str]:
     """Yield a section for each part, and for the parts of these."""
     done: set[str] = set()
     while left := [name for name in parts if name not in done]:
@@ -42,53 +40,59 @@ def _parts(parts: dict[str, type[BaseModel]]) -> Iterator[str]:
             yield _part(parts[name], parts)
 
 
-def _event(model: type[Payload], parts: dict[str, type[BaseModel]]) -> str:
-    name = model.model_fields["type"].default
-    return f"### `{name}`\n\n{_text(model)} Schema {model.SCHEMA}.\n\n{_table(model, parts)}"
+def _event(event: type[Payload], parts: dict[str, type]) -> str:
+    head = f"### `{event.type}`\n\n{_text(event)} Schema {event.SCHEMA}."
+    return f"{head}\n\n{_table(event, parts)}"
 
 
-def _part(model: type[BaseModel], parts: dict[str, type[BaseModel]]) -> str:
-    return f"### {model.__name__}\n\n{_text(model)}\n\n{_table(model, parts)}"
+def _part(part: type, parts: dict[str, type]) -> str:
+    # What follows the first paragraph is about the value in memory.
+    return f"### {part.__name__}\n\n{_text(part, paragraphs=1)}\n\n{_table(part, parts)}"
 
 
-def _text(model: type[BaseModel]) -> str:
-    return re.sub(r"\s+", " ", model.__doc__ or "").strip()
+def _text(kind: type, paragraphs: int | None = None) -> str:
+    written = (kind.__doc__ or "").split("\n\n")[:paragraphs]
+    return re.sub(r"\s+", " ", "\n".join(written)).strip()
 
 
-def _table(model: type[BaseModel], parts: dict[str, type[BaseModel]]) -> str:
-    rows = ["| key | type | meaning |", "| --- | --- | --- |"]
-    for name, field in model.model_fields.items():
-        if name == "type":
+def _table(kind: type, parts: dict[str, type]) -> str:
+    rows = list(_rows(kind, parts))
+    if not rows:
+        return "No payload.\n"
+    return "\n".join(["| key | type | meaning |", "| --- | --- | --- |", *rows]) + "\n"
+
+
+def _rows(kind: type, parts: dict[str, type]) -> Iterator[str]:
+    for field in stored_fields(kind):
+        if field.key is None:
+            yield from _rows(field.annotation, parts)
             continue
-        key = field.alias or name
-        rows.append(f"| `{key}` | {_type(field, parts)} | {field.description or ''} |")
-    return "\n".join(rows) + "\n" if len(rows) > 2 else "No payload.\n"
+        meaning = next((mark.text for mark in field.marks if isinstance(mark, Meaning)), "")
+        text = " or ".join(dict.fromkeys(_names(field.annotation, field.marks, parts)))
+        if not field.is_required:
+            text += ", optional"
+        yield f"| `{field.key}` | {text} | {meaning} |"
 
 
-def _type(field: FieldInfo, parts: dict[str, type[BaseModel]]) -> str:
-    text = " or ".join(dict.fromkeys(_names(field.annotation, parts)))
-    return text if field.is_required() else f"{text}, optional"
-
-
-def _names(annotation: Any, parts: dict[str, type[BaseModel]]) -> Iterator[str]:
-    if annotation == Authored or annotation is ContentRef:
-        yield "authored text"
-        return
+def _names(annotation: Any, marks: tuple[Any, ...], parts: dict[str, type]) -> Iterator[str]:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        wanted = [argument for argument in arguments if argument is not type(None)]
-        if ContentRef in wanted:
-            yield "authored text"
-            return
-        for argument in wanted:
-            yield from _names(argument, parts)
-    elif origin is list:
-        yield f"list of {' or '.join(_names(arguments[0], parts))}"
-    elif origin is dict:
-        yield f"object of {' or '.join(dict.fromkeys(_names(arguments[1], parts)))}"
+    if Form.TEXT in marks or Form.JSON in marks:
+        yield "authored text"
+    elif Form.FLAG in marks:
+        yield "boolean"
+    elif origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            if argument is not type(None):
+                yield from _names(argument, (), parts)
+    elif origin in (Sequence, tuple):
+        yield f"list of {' or '.join(_names(arguments[0], (), parts))}"
+    elif origin is Mapping:
+        yield f"object of {' or '.join(dict.fromkeys(_names(arguments[1], (), parts)))}"
     elif origin is typing.Literal:
         yield " \\| ".join(f"`{value}`" for value in arguments)
-    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    elif origin is typing.Annotated:
+        yield from _names(arguments[0], tuple(arguments[1:]), parts)
+    elif is_dataclass(annotation) and annotation is not HeadOf:
         parts[annotation.__name__] = annotation
         yield f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     else:

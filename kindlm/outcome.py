@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
+
+from kindlm.stored_form import Authored, AuthoredJson, Key, Meaning, Name, OmittedIfEmpty
 
 __all__ = ["CheckResult", "Evidence", "FailureCode", "Outcome", "Status", "execution_status"]
 
@@ -96,18 +98,22 @@ class CheckResult:
     for the person who reads the failure.
     """
 
-    kind: str
-    label: str
-    outcome: Outcome
-    score: float | None = None
+    kind: Annotated[str, Key("gen_ai.evaluation.name")]
+    label: Name
+    outcome: Annotated[Outcome, Key("gen_ai.evaluation.score.label")]
+    score: Annotated[float | None, Key("gen_ai.evaluation.score.value")] = None
     threshold: float | None = None
-    expected: Any = None
-    actual: Any = None
+    expected: Annotated[AuthoredJson, Meaning("JSON")] = None
+    actual: Annotated[AuthoredJson, Meaning("JSON")] = None
     failure_code: FailureCode | None = None
-    message: str = ""
+    message: Authored = ""
     evidence: tuple[Evidence, ...] = ()
-    reasoning: str | None = None
-    trace: str | None = None
+    reasoning: Annotated[Authored | None, Key("gen_ai.evaluation.explanation"), OmittedIfEmpty] = (
+        None
+    )
+    trace: Annotated[
+        Authored | None, Meaning("traceback of a check that crashed"), OmittedIfEmpty
+    ] = None
 
 
 def execution_status(outcomes: list[Outcome]) -> Status:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from kindlm.errors import KindlmError, SourceLocation
+from kindlm.stored_form import Meaning
 
 __all__ = [
     "TOOL_PLACEHOLDER",
@@ -242,7 +243,7 @@ class ScoreLimits:
     """
 
     min_mean: float | None = None
-    max_std_dev: float | None = None
+    max_std_dev: Annotated[float | None, Meaning("that of a sample")] = None
 
 
 class Script(Protocol):

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from kindlm.stored_form import Authored, AuthoredJson, Flag, Flat, Form, Meaning, Name, Unstored
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED
 
@@ -36,6 +37,7 @@ __all__ = [
     "Usage",
     "calls_lack_a_secret",
     "cost_of",
+    "json_or_text",
     "text_lacks_a_secret",
 ]
 
@@ -102,13 +104,21 @@ class ToolCall:
     """A model's wish to call a tool.
 
     `arguments` is the parsed JSON object. A model can write arguments that are no JSON object:
-    then `arguments` is empty and `malformed` holds the text as it was written.
+    then `arguments` is empty and `malformed` holds the text as it was written. `written` is what
+    is stored.
     """
 
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    malformed: str | None = None
+    id: Name
+    name: Name
+    arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text that was no JSON")]
+    malformed: Annotated[str | None, Flag, Meaning("the arguments are no JSON object")] = None
+
+    @property
+    def written(self) -> str:
+        """The arguments as text."""
+        if self.malformed is not None:
+            return self.malformed
+        return json.dumps(self.arguments, ensure_ascii=False)
 
     @classmethod
     def told(cls, call_id: str, name: str, arguments: Any) -> Self:
@@ -151,7 +161,7 @@ class ToolProblem:
     """
 
     kind: ToolProblemKind
-    message: str
+    message: Authored
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +172,11 @@ class ToolUse:
     the agent under test ran the tool itself. `problems` are shown, and fail a test that is strict.
     """
 
-    call: ToolCall
-    response: Any
-    rule: str
+    call: Annotated[ToolCall, Flat]
+    response: AuthoredJson
+    rule: Annotated[str, Meaning("who answered: `agent`, or a rule as in `tool.simulated`")] = (
+        "agent"
+    )
     problems: tuple[ToolProblem, ...] = ()
 
 
@@ -179,12 +191,12 @@ class Message:
     """
 
     role: Role
-    text: str
+    text: Authored
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    tool_name: str | None = None
+    tool_name: Annotated[str | None, Unstored] = None
     prefill: bool = False
-    written: str | None = None
+    written: Annotated[str | None, Unstored] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +331,14 @@ def cost_of(steps: Iterable[Step]) -> Cost:
         return Cost()
     reported = all(cost.source is CostSource.REPORTED for cost in costs)
     return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
+
+
+def json_or_text(text: str) -> Any:
+    """Return the JSON value of a text; the text itself if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _compact_json(value: Any) -> str:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import get_args
 
-from pydantic import ValidationError
-
-from kindlm.events import Event, Payload, load_event
+from kindlm.events import EVENTS, EventError, load_event
 from kindlm_store import RecordedEvent
 
 __all__ = ["require_known_form"]
@@ -24,23 +20,14 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if not _STREAM.fullmatch(recorded.stream):
         message = f"{recorded.stream!r} is neither a run nor a journal"
         raise ValueError(message)
-    model = _payloads().get(recorded.type)
-    if model is None:
+    event = EVENTS.get(recorded.type)
+    if event is None:
         return
-    if recorded.schema > model.SCHEMA:
+    if recorded.schema > event.SCHEMA:
         message = f"{recorded.type} is in a newer form than this kindlm knows: update it"
         raise ValueError(message)
     try:
-        load_event(recorded)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        message = f"{recorded.type} {place}: {first['msg']}"
+        load_event(recorded.type, recorded.data, str)
+    except EventError as error:
+        message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
         raise ValueError(message) from None
-
-
-@cache
-def _payloads() -> dict[str, type[Payload]]:
-    """Return the payload of each type of event that this version knows."""
-    models: tuple[type[Payload], ...] = get_args(get_args(Event)[0])
-    return {model.model_fields["type"].default: model for model in models}

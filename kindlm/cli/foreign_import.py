@@ -16,18 +16,17 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kindlm import __version__
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import (
     AgentReplied,
     AgentSent,
-    AgentToolCallData,
+    AgentToolUse,
     AssertionEvaluated,
     ExecutionFinished,
     ExecutionStarted,
-    MessageData,
     Payload,
     PlannedTest,
     RunFinished,
@@ -40,11 +39,11 @@ from kindlm.formats.evalview_results import is_evalview, read_evalview
 from kindlm.formats.foreign_results import ForeignExecution, ForeignResults
 from kindlm.formats.kindlm_baseline import is_baseline, read_baseline
 from kindlm.history.verdict import StatusCounts, test_status
-from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, FailureCode, Outcome, Status
 from kindlm.recording.journal import new_journal
 from kindlm.recording.session import new_run_id
-from kindlm.transcript import CostSource, Role
-from kindlm_store import Append, EventLog, HeadOf, NewEvent, Text, utc_now
+from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
+from kindlm_store import Append, EventLog, HeadOf, NewEvent, utc_now
 
 __all__ = ["ForeignFile", "ImportedRun", "import_results", "read_results"]
 
@@ -174,7 +173,7 @@ def _events(results: ForeignResults, place: _Place, source: str, digest: str) ->
             front_end=results.format,
             path=place.suite,
             config_hash=digest[:12],
-            config=Text("{}"),
+            config="{}",
             gates=[],
             tests=[
                 PlannedTest(
@@ -200,7 +199,7 @@ def _execution(
     execution: ForeignExecution, test: str, target: str, repeat: int, *, priced: bool
 ) -> Iterator[Payload]:
     query = execution.query
-    messages = [] if query is None else [MessageData(role=Role.USER, text=Text(query))]
+    messages = [] if query is None else [Message(Role.USER, query)]
     yield ExecutionStarted(
         suite=0, test=test, target=target, repeat=repeat, attempt=1, messages=messages
     )
@@ -208,7 +207,7 @@ def _execution(
         yield AgentSent(agent=target, adapter="imported", call=1, after=0)
         yield AgentReplied(
             call=1,
-            text=Text(execution.output),
+            text=execution.output,
             model=execution.model,
             input_tokens=execution.input_tokens,
             output_tokens=execution.output_tokens,
@@ -216,12 +215,12 @@ def _execution(
             cost_usd=execution.cost_usd if priced else None,
             cost_source=_source(execution) if priced else CostSource.UNKNOWN,
             tool_calls=[
-                AgentToolCallData(
+                AgentToolUse(
                     index=index,
-                    id=f"imported-{index}",
-                    name=call.name,
-                    arguments=_json(call.arguments),
-                    response=_json(call.response),
+                    use=ToolUse(
+                        ToolCall(f"imported-{index}", call.name, dict(call.arguments)),
+                        call.response,
+                    ),
                 )
                 for index, call in enumerate(execution.calls)
             ],
@@ -229,7 +228,7 @@ def _execution(
     yield from _assertions(execution)
     yield ExecutionFinished(
         status=_status(execution),
-        output=None if execution.output is None else Text(execution.output),
+        output=execution.output,
         answers=1,
         latency_ms=execution.latency_ms or 0.0,
         input_tokens=execution.input_tokens,
@@ -245,20 +244,24 @@ def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
     for code in execution.failures:
         yield AssertionEvaluated(
             index=next(index),
-            kind="imported",
-            label=code,
-            outcome=Outcome.FAILED,
-            failure_code=FailureCode(code) if code in {*FailureCode} else None,
-            message=Text("The file that was imported says no more."),
+            result=CheckResult(
+                "imported",
+                code,
+                Outcome.FAILED,
+                failure_code=FailureCode(code) if code in {*FailureCode} else None,
+                message="The file that was imported says no more.",
+            ),
         )
     if execution.score is not None:
         yield AssertionEvaluated(
             index=next(index),
-            kind="score",
-            label="weighted score",
-            outcome=Outcome.PASSED if execution.passed else Outcome.FAILED,
-            score=execution.score,
-            threshold=execution.threshold,
+            result=CheckResult(
+                "score",
+                "weighted score",
+                Outcome.PASSED if execution.passed else Outcome.FAILED,
+                score=execution.score,
+                threshold=execution.threshold,
+            ),
         )
 
 
@@ -285,10 +288,6 @@ def _status(execution: ForeignExecution) -> Status:
 
 def _source(execution: ForeignExecution) -> CostSource:
     return CostSource.UNKNOWN if execution.cost_usd is None else CostSource.REPORTED
-
-
-def _json(value: Any) -> Text:
-    return Text(json.dumps(value, ensure_ascii=False, default=dict))
 
 
 def _number(digits: str) -> float | None:

@@ -27,7 +27,6 @@ from kindlm.outcome import Status
 from kindlm.recording.journal import author, journal_event, new_journal
 from kindlm.reports.agreement_json import agreement_json
 from kindlm.reports.agreement_page import write_agreement
-from kindlm_store import Text
 
 __all__ = ["record_review", "report_agreement"]
 
@@ -51,7 +50,7 @@ def record_review(
             run=conversation.run,
             execution=conversation.number,
             passed=passed,
-            note=Text(text) if text else None,
+            note=text or None,
             by=by,
         )
         log.append(new_journal(), [journal_event(payload, before.at if before else None)])

@@ -18,11 +18,9 @@ from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.pace import Callee
 from kindlm.engine.recording import (
     assertion_event,
-    error_text,
+    definitions_of,
     execution_facts,
-    message_data,
     subject,
-    tools_text,
 )
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline
@@ -38,7 +36,6 @@ from kindlm.plan import Execution
 from kindlm.ports import CheckContext, Embedding, HeldConversation, NothingHeld, Recorder
 from kindlm.suite import AgentTarget, Case, Command, Script
 from kindlm.transcript import Step, Transcript, calls_lack_a_secret, cost_of, text_lacks_a_secret
-from kindlm_store import Text
 
 __all__ = ["Finished", "callee", "end_lost", "run_execution", "skip_execution"]
 
@@ -101,7 +98,7 @@ async def end_lost(
             status=Status.ERRORED,
             error_code=error.code.name,
             error_number=error.code.value,
-            error=error_text(error),
+            error=error.message,
             hint=error.hint,
         )
     )
@@ -217,11 +214,8 @@ class _Attempt:
             ExecutionStarted(
                 **execution_facts(self._execution),
                 attempt=self._number,
-                messages=[
-                    message_data(message)
-                    for message in (held.messages if held else first_messages(case))
-                ],
-                tools=None if held else tools_text(case.tools),
+                messages=held.messages if held else first_messages(case),
+                tools=None if held else definitions_of(case.tools),
                 source=held.source if held else None,
             )
         )
@@ -378,10 +372,10 @@ class _Attempt:
             status=status,
             error_code=error.code.name if error else None,
             error_number=error.code.value if error else None,
-            error=error_text(error) if error else None,
+            error=error.message if error else None,
             hint=error.hint if error else None,
-            trace=Text(error.trace) if error and error.trace else None,
-            output=Text(transcript.text) if steps else None,
+            trace=error.trace or None if error else None,
+            output=transcript.text if steps else None,
             answers=len(steps),
             latency_ms=round(transcript.latency_ms, 3),
             input_tokens=usage.input_tokens,

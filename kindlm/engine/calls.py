@@ -17,9 +17,6 @@ from kindlm.engine.recording import (
     as_recorded,
     failure_facts,
     fingerprint,
-    json_text,
-    message_data,
-    tool_call_data,
 )
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline, Permit
@@ -41,7 +38,6 @@ from kindlm.ports import (
 )
 from kindlm.suite import ModelParams, ModelTarget, ProviderSettings, Suite
 from kindlm.transcript import Cost, Message, Role, Usage
-from kindlm_store import Text
 
 __all__ = ["Answered", "Calls"]
 
@@ -129,12 +125,12 @@ class Calls:
             "model": request.model,
             "fingerprint": identity,
             "parameters": {name: value for name, value in numbers.items() if value is not None},
-            "stop_sequences": json_text(params.stop_sequences) if params.stop_sequences else None,
+            "stop_sequences": params.stop_sequences or None,
             "response_schema": request.response_schema.name if request.response_schema else None,
             "assertion": assertion,
             "after": after,
             "messages": [
-                message_data(message, text=_without(message.text, boundary)) for message in new
+                replace(message, text=_without(message.text, boundary)) for message in new
             ],
         }
         complete: Callable[[], Awaitable[Result[ModelReply]]]
@@ -180,7 +176,7 @@ class Calls:
         self.spend(reply.model or target.model, Cost(answered["cost_usd"]))
         payload = ProviderResponded(
             **answered,
-            tool_calls=[tool_call_data(call) for call in reply.tool_calls],
+            tool_calls=reply.tool_calls,
             finish_reason=reply.finish_reason,
         )
         self.recorder.record(payload)
@@ -239,7 +235,7 @@ class Calls:
             "model": embedder.model,
             "fingerprint": fingerprint(embedder.provider, request),
             "assertion": self.assertion,
-            "messages": [message_data(message) for message in messages],
+            "messages": messages,
         }
         result = await self.turns.call(
             self.suite.providers.get(embedder.provider),
@@ -259,7 +255,7 @@ class Calls:
         self.recorder.record(
             ProviderResponded(
                 call=number,
-                text=Text(""),
+                text="",
                 model=embedder.model,
                 input_tokens=tokens,
                 latency_ms=round(embedding.latency_ms, 3),

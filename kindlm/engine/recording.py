@@ -12,18 +12,13 @@ from kindlm.engine.pace import PaceChange
 from kindlm.errors import KindlmError
 from kindlm.events import (
     AssertionEvaluated,
-    EvidenceData,
-    MessageData,
     ProviderPaced,
-    ToolCallData,
-    ToolProblemData,
 )
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
 from kindlm.ports import AgentReply, ModelReply, ModelRequest, ToolDefinition
 from kindlm.suite import Expectation, SimulatedTool
-from kindlm.transcript import Cost, Message, ToolCall, ToolProblem
-from kindlm_store import Text
+from kindlm.transcript import Cost, Message, ToolCall
 from kindlm_store.payload import scrub
 
 __all__ = [
@@ -32,18 +27,13 @@ __all__ = [
     "assertion_event",
     "bounded",
     "call_as_recorded",
-    "error_text",
+    "definitions_of",
     "execution_facts",
     "failure_facts",
     "fingerprint",
     "json_as_recorded",
-    "json_text",
-    "message_data",
     "paced_event",
-    "problem_data",
     "subject",
-    "tool_call_data",
-    "tools_text",
 ]
 
 Reply = TypeVar("Reply", ModelReply, AgentReply)
@@ -68,48 +58,9 @@ def execution_facts(execution: Execution) -> dict[str, Any]:
     }
 
 
-def json_text(value: Any) -> Text:
-    """Return a JSON value as a text to be stored by reference."""
-    return Text(json.dumps(value, ensure_ascii=False))
-
-
-def tools_text(tools: Sequence[SimulatedTool]) -> Text | None:
-    """Return what a model is told of its tools as a text, None if there are none."""
-    if not tools:
-        return None
-    return json_text([_tool(tool) for tool in tools])
-
-
-def tool_call_data(call: ToolCall) -> ToolCallData:
-    """Return a tool call as it is recorded, with what the model wrote if that was no JSON."""
-    malformed = call.malformed is not None
-    return ToolCallData(
-        id=bounded(call.id),
-        name=bounded(call.name),
-        arguments=Text(call.malformed) if call.malformed is not None else json_text(call.arguments),
-        malformed=malformed,
-    )
-
-
-def problem_data(problem: ToolProblem) -> ToolProblemData:
-    """Return what was wrong with a tool call as it is recorded."""
-    return ToolProblemData(kind=problem.kind, message=Text(problem.message))
-
-
-def message_data(message: Message, *, text: str | None = None) -> MessageData:
-    """Return a message as it is recorded; `text` stands in for its own text if given."""
-    return MessageData(
-        role=message.role,
-        text=Text(message.text if text is None else text),
-        tool_calls=[tool_call_data(call) for call in message.tool_calls],
-        tool_call_id=message.tool_call_id,
-        prefill=message.prefill,
-    )
-
-
-def error_text(error: KindlmError) -> Text:
-    """Return the message of an error; it may quote what a provider said."""
-    return Text(error.message)
+def definitions_of(tools: Sequence[SimulatedTool]) -> list[dict[str, Any]] | None:
+    """Return the definitions of tools as a model gets them, None if there are none."""
+    return [_tool(tool) for tool in tools] or None
 
 
 def as_recorded(reply: Reply) -> Reply:
@@ -150,7 +101,7 @@ def answer_facts(
     recorded = reply.recorded
     return {
         "call": number,
-        "text": Text(reply.text),
+        "text": reply.text,
         "model": reply.model,
         "input_tokens": reply.usage.input_tokens,
         "output_tokens": reply.usage.output_tokens,
@@ -160,14 +111,14 @@ def answer_facts(
         "recorded_in": recorded.call if recorded else None,
         "cost_then_usd": cost.usd if recorded else None,
         # The body stands with the call that was really made.
-        "raw": Text(reply.raw) if keep_raw and recorded is None and reply.raw is not None else None,
-        "warnings": list(reply.warnings),
+        "raw": reply.raw if keep_raw and recorded is None else None,
+        "warnings": reply.warnings,
     }
 
 
 def json_as_recorded(value: Any) -> Any:
     """Return a JSON value without the characters that can not be stored."""
-    written = json_text(value).body
+    written = json.dumps(value, ensure_ascii=False)
     stored = scrub(written)
     return value if stored == written else json.loads(stored)
 
@@ -180,10 +131,10 @@ def failure_facts(
     return {
         "call": number,
         "error_code": error.code.name,
-        "error_number": error.code,
+        "error_number": error.code.value,
         "status": error.details.get("status"),
-        "message": error_text(error),
-        "raw": Text(body) if body and keep_raw else None,
+        "message": error.message,
+        "raw": body if body and keep_raw else None,
         "latency_ms": round(latency_ms, 3),
         "retry_in_ms": None if delay_s is None else round(delay_s * 1000, 3),
     }
@@ -193,7 +144,7 @@ def paced_event(callee: str, change: PaceChange) -> ProviderPaced:
     """Return the event of a changed pace towards a provider or an agent."""
     rate = change.calls_per_minute
     return ProviderPaced(
-        callee=bounded(callee),
+        callee=callee,
         reason=change.reason,
         calls_per_minute=None if rate is None else round(rate, 1),
         in_flight=change.in_flight,
@@ -237,21 +188,7 @@ def assertion_event(
     """Return the event of one assertion's outcome."""
     return AssertionEvaluated(
         index=index,
-        kind=result.kind,
-        label=bounded(result.label),
-        outcome=result.outcome,
-        score=result.score,
-        threshold=result.threshold,
-        failure_code=result.failure_code,
-        message=Text(result.message) if result.message else None,
-        expected=_optional_json(result.expected),
-        actual=_optional_json(result.actual),
-        evidence=[
-            EvidenceData(source=e.source, start=e.start, end=e.end, name=e.name, excerpt=e.excerpt)
-            for e in result.evidence
-        ],
-        reasoning=Text(result.reasoning) if result.reasoning else None,
-        trace=Text(result.trace) if result.trace else None,
+        result=result,
         duration_ms=round(duration_ms, 3),
         line=expectation.where.line if expectation.where else None,
         turn=expectation.turn,
@@ -276,10 +213,6 @@ def _as_written(message: Message) -> str:
 
 def _call(call: ToolCall) -> list[Any]:
     return [call.id, call.name, call.arguments if call.malformed is None else call.malformed]
-
-
-def _optional_json(value: Any) -> Text | None:
-    return None if value is None else json_text(value)
 
 
 def _tool(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:

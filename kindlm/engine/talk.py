@@ -22,14 +22,10 @@ from kindlm.engine.recording import (
     answer_facts,
     as_recorded,
     failure_facts,
-    json_text,
-    message_data,
-    problem_data,
-    tool_call_data,
 )
-from kindlm.engine.tools import AgentTools, PlacedUse, Tools
+from kindlm.engine.tools import AgentTools, Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolCallData
+from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolUse
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -387,8 +383,8 @@ class AgentTalk(_LiveTalk):
                 call=number,
                 attempt=attempt,
                 after=self._after,
-                messages=[message_data(message) for message in self._new],
-                context=None if context is None else json_text(context),
+                messages=self._new,
+                context=context,
             )
         )
         _log.debug("Calling an agent", agent=self._name, call=number, attempt=attempt)
@@ -396,7 +392,7 @@ class AgentTalk(_LiveTalk):
         return number
 
     def _record_replied(
-        self, number: int, reply: AgentReply, cost: Cost, uses: Sequence[PlacedUse]
+        self, number: int, reply: AgentReply, cost: Cost, uses: Sequence[AgentToolUse]
     ) -> None:
         calls = self._calls
         facts = answer_facts(number, reply, cost, keep_raw=calls.suite.record_raw_bodies)
@@ -404,8 +400,8 @@ class AgentTalk(_LiveTalk):
         calls.recorder.record(
             AgentReplied(
                 **facts,
-                tool_calls=[_tool_call(placed) for placed in uses],
-                reported=json_text(reply.reported) if reply.reported else None,
+                tool_calls=uses,
+                reported=reply.reported,
                 reports_tools=reply.reports_tools,
             )
         )
@@ -459,21 +455,6 @@ def _sent_text(request: AgentRequest) -> str:
     if request.context is None:
         return said
     return f"{said} {json.dumps(request.context, ensure_ascii=False)}"
-
-
-def _tool_call(placed: PlacedUse) -> AgentToolCallData:
-    use, call = placed.use, tool_call_data(placed.use.call)
-    return AgentToolCallData(
-        index=placed.index,
-        id=call.id,
-        name=call.name,
-        arguments=call.arguments,
-        malformed=call.malformed,
-        response=json_text(use.response),
-        rule=use.rule,
-        simulated=placed.simulated,
-        problems=[problem_data(problem) for problem in use.problems],
-    )
 
 
 _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {

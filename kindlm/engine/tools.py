@@ -5,20 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from kindlm.engine.recording import (
-    call_as_recorded,
-    json_as_recorded,
-    json_text,
-    problem_data,
-    tool_call_data,
-)
-from kindlm.events import ToolCalled, ToolSimulated
+from kindlm.engine.recording import call_as_recorded, json_as_recorded
+from kindlm.events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.ports import AnsweredCall, AnswerTool, Clock, Recorder, ToolSimulator
 from kindlm.transcript import ToolCall, ToolUse
 
-__all__ = ["AgentTools", "PlacedUse", "Tools"]
+__all__ = ["AgentTools", "Tools"]
 
 
 class Tools:
@@ -61,14 +54,13 @@ class Tools:
         `number` is that of the call to the model or agent that asked for it, `index` the position
         among the tool calls of the execution.
         """
-        data = tool_call_data(call)
         self._recorder.record(
             ToolCalled(
                 index=index,
                 call=number,
-                name=data.name,
-                call_id=data.id,
-                arguments=data.arguments,
+                name=call.name,
+                call_id=call.id,
+                arguments=call.written,
             )
         )
         answer = await self._simulator.answer(call)
@@ -76,10 +68,10 @@ class Tools:
         self._recorder.record(
             ToolSimulated(
                 index=index,
-                call_id=data.id,
+                call_id=call.id,
                 rule=answer.rule,
-                response=json_text(response),
-                problems=[problem_data(problem) for problem in answer.problems],
+                response=response,
+                problems=answer.problems,
             )
         )
         text = answer.text
@@ -89,18 +81,6 @@ class Tools:
             text = response if is_text else json.dumps(response, ensure_ascii=False)
         used = ToolUse(call, response, answer.rule, answer.problems)
         return AnsweredCall(used, text), answer.delay_s
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedUse:
-    """A tool call at its position among those of the execution, from 0.
-
-    One that was `simulated` has been recorded already.
-    """
-
-    index: int
-    use: ToolUse
-    simulated: bool = False
 
 
 class AgentTools:
@@ -135,7 +115,7 @@ class AgentTools:
         self._first = self._next
         self._simulated = {}
 
-    def place(self, reported: Sequence[ToolUse]) -> list[PlacedUse]:
+    def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:
         """Return all tool calls that belong to an answer, in order.
 
         The agent's own are those of `reported` that were not simulated; they fill the places that
@@ -147,14 +127,14 @@ class AgentTools:
         self._next = placed[-1].index + 1 if placed else self._next
         return placed
 
-    def _placed(self, own: Iterator[ToolUse]) -> Iterator[PlacedUse]:
+    def _placed(self, own: Iterator[ToolUse]) -> Iterator[AgentToolUse]:
         index = self._first
         left = dict(self._simulated)
         while True:
             if index in left:
-                yield PlacedUse(index, left.pop(index), simulated=True)
+                yield AgentToolUse(index=index, use=left.pop(index), simulated=True)
             elif (use := next(own, None)) is not None:
-                yield PlacedUse(index, use)
+                yield AgentToolUse(index=index, use=use)
             elif not left:
                 return
             index += 1

@@ -1,62 +1,58 @@
-"""The event vocabulary: one model for each type of event, in the order they usually happen.
+"""The event vocabulary: one dataclass for each type of event.
 
+An event is the value that whoever sees the fact makes, that is recorded, and that is read back.
 Type strings are stable: they are stored, never renamed. A payload that changes its shape gets a
 higher `SCHEMA` and an upcaster; stored events stay as they are. What authors wrote (prompts,
-replies, arguments, reasons, configurations) is `Authored`: it is stored once, by reference, and
-can be erased; ids, names, numbers and enums are in the event itself. Where OpenTelemetry has a
-name for a fact (`gen_ai.…`), the stored key is that name.
+replies, arguments, reasons, configurations) is `Authored`: the event holds the text, the store
+keeps it once and by reference, and it can be erased. Ids, names, numbers and enums are in the
+stored event itself. Where OpenTelemetry has a name for a fact (`gen_ai.…`), the stored key is that
+name.
 """
 
 from __future__ import annotations
 
-from kindlm.events.base import (
-    Authored,
-    ContentRef,
-    Data,
-    Payload,
-)
+from collections.abc import Mapping
+from typing import Any
+
 from kindlm.events.calls import (
     AgentFailed,
     AgentReplied,
     AgentSent,
-    AgentToolCallData,
+    AgentToolUse,
     CallAnswered,
     CallFailed,
     ProviderFailed,
     ProviderPaced,
     ProviderRequested,
     ProviderResponded,
+    ToolCalled,
+    ToolSimulated,
 )
 from kindlm.events.codec import (
-    Event,
-    load_event,
+    EventError,
+    Payload,
+    StoredField,
+    TextOf,
     new_event,
+    read,
+    stored_fields,
 )
-from kindlm.events.execution import (
-    AssertionEvaluated,
-    EvidenceData,
-    ExecutionFinished,
-    ExecutionStarted,
-)
-from kindlm.events.generation import (
-    AgentProfiled,
-    ScenarioGenerated,
-)
+from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.events.journal import (
+    AgentProfiled,
     BaselineRemoved,
     BaselineSet,
     ContentsPurged,
     ReviewRecorded,
     RunLabelled,
     RunSealed,
-)
-from kindlm.events.messages import (
-    MessageData,
-    ToolCallData,
+    ScenarioGenerated,
 )
 from kindlm.events.run import (
-    GateVerdictData,
+    DealtTest,
+    GateVerdict,
     GitState,
+    PlannedTest,
     RunAborted,
     RunExtended,
     RunFinished,
@@ -64,43 +60,29 @@ from kindlm.events.run import (
     RunOptions,
     RunResumed,
     RunStarted,
-)
-from kindlm.events.suite import (
-    GateData,
-    PlannedTest,
-    ScoreLimitsData,
     SuiteSkipped,
     SuiteStarted,
 )
-from kindlm.events.tools import (
-    ToolCalled,
-    ToolProblemData,
-    ToolSimulated,
-)
 
 __all__ = [
+    "EVENTS",
     "AgentFailed",
     "AgentProfiled",
     "AgentReplied",
     "AgentSent",
-    "AgentToolCallData",
+    "AgentToolUse",
     "AssertionEvaluated",
-    "Authored",
     "BaselineRemoved",
     "BaselineSet",
     "CallAnswered",
     "CallFailed",
-    "ContentRef",
     "ContentsPurged",
-    "Data",
-    "Event",
-    "EvidenceData",
+    "DealtTest",
+    "EventError",
     "ExecutionFinished",
     "ExecutionStarted",
-    "GateData",
-    "GateVerdictData",
+    "GateVerdict",
     "GitState",
-    "MessageData",
     "Payload",
     "PlannedTest",
     "ProviderFailed",
@@ -118,13 +100,59 @@ __all__ = [
     "RunSealed",
     "RunStarted",
     "ScenarioGenerated",
-    "ScoreLimitsData",
+    "StoredField",
     "SuiteSkipped",
     "SuiteStarted",
-    "ToolCallData",
+    "TextOf",
     "ToolCalled",
-    "ToolProblemData",
     "ToolSimulated",
     "load_event",
     "new_event",
+    "read",
+    "stored_fields",
 ]
+
+EVENTS: Mapping[str, type[Payload]] = {
+    event.type: event
+    for event in (
+        RunStarted,
+        SuiteStarted,
+        SuiteSkipped,
+        RunResumed,
+        RunExtended,
+        RunInterrupted,
+        RunAborted,
+        RunFinished,
+        ExecutionStarted,
+        ProviderRequested,
+        ProviderResponded,
+        ProviderFailed,
+        ProviderPaced,
+        ToolCalled,
+        ToolSimulated,
+        AgentSent,
+        AgentReplied,
+        AgentFailed,
+        AssertionEvaluated,
+        AgentProfiled,
+        ScenarioGenerated,
+        ExecutionFinished,
+        BaselineSet,
+        BaselineRemoved,
+        RunLabelled,
+        ReviewRecorded,
+        RunSealed,
+        ContentsPurged,
+    )
+}
+"""All events by their types, in the order in which they usually happen."""
+
+
+def load_event(type: str, data: Any, text_of: TextOf) -> Payload:  # noqa: A002
+    """Return the event that is stored under a type that is known.
+
+    Raises:
+        EventError: Its data is not that of such an event.
+    """
+    event: Payload = read(EVENTS[type], data, text_of)
+    return event

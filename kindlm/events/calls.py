@@ -1,172 +1,207 @@
-"""Events of the calls of models and of agents under test."""
+"""Events of the calls to models, to agents under test, and to simulated tools."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from kindlm.events.base import Authored, Data, Payload
-from kindlm.events.messages import MessageData, ToolCallData
-from kindlm.events.tools import ToolProblemData
-from kindlm.transcript import CostSource, FinishReason
+from kindlm.events.codec import Payload
+from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning, Name
+from kindlm.transcript import CostSource, FinishReason, Message, ToolCall, ToolProblem, ToolUse
 
 __all__ = [
     "AgentFailed",
     "AgentReplied",
     "AgentSent",
-    "AgentToolCallData",
+    "AgentToolUse",
     "CallAnswered",
     "CallFailed",
     "ProviderFailed",
     "ProviderPaced",
     "ProviderRequested",
     "ProviderResponded",
+    "ToolCalled",
+    "ToolSimulated",
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswered(Payload):
     """What the answers of models and of agents have in common; itself it is never recorded."""
 
     call: int
     text: Authored
-    model: str | None = Field(default=None, alias="gen_ai.response.model")
-    input_tokens: int | None = Field(default=None, alias="gen_ai.usage.input_tokens")
-    output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")
+    model: Annotated[Name | None, Key("gen_ai.response.model")] = None
+    input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
+    output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     latency_ms: float
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
-    recorded_in: str | None = Field(
-        default=None,
-        description="the call of an earlier run that was answered so (execution.attempt/call):"
-        " nobody was called now",
-    )
-    cost_then_usd: float | None = Field(default=None, description="what that call cost")
-    raw: Authored | None = Field(default=None, description="the body as received")
-    warnings: list[str] = []
+    recorded_in: Annotated[
+        str | None,
+        Meaning(
+            "the call of an earlier run that was answered so (execution.attempt/call):"
+            " nobody was called now"
+        ),
+    ] = None
+    cost_then_usd: Annotated[float | None, Meaning("what that call cost")] = None
+    raw: Annotated[Authored | None, Meaning("the body as received")] = None
+    warnings: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed(Payload):
     """What the failures of models and of agents have in common; itself it is never recorded."""
 
     call: int
     error_code: str
     error_number: int
-    status: int | None = Field(
-        default=None, description="HTTP status, or the exit code of a command"
-    )
+    status: Annotated[int | None, Meaning("HTTP status, or the exit code of a command")] = None
     message: Authored
-    raw: Authored | None = Field(default=None, description="the body as received, if any")
+    raw: Annotated[Authored | None, Meaning("the body as received, if any")] = None
     latency_ms: float
     retry_in_ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequested(Payload):
     """A model was called: for a test, or to judge one.
 
     The whole request is the conversation up to the answer of call `after`, and then `messages`.
     """
 
-    type: Literal["provider.requested"] = "provider.requested"
-    purpose: str = Field(description="test, judge, simulate, drift, generate")
-    provider: str = Field(alias="gen_ai.provider.name")
-    model: str = Field(alias="gen_ai.request.model")
-    call: int = Field(description="number of the call in its execution, from 1, retries included")
-    attempt: int = Field(default=1, description="from 1; the engine's retries count up")
-    fingerprint: str = Field(description="identity of the whole request, without secrets")
-    parameters: dict[str, float | int | None] = {}
-    stop_sequences: Authored | None = Field(default=None, description="JSON")
-    response_schema: str | None = Field(default=None, description="name of the demanded form")
-    assertion: int | None = Field(
-        default=None, description="index of the assertion that a judge is asked for"
-    )
-    after: int | None = Field(
-        default=None,
-        description="the call whose answer this continues; 0 for the first messages of the"
-        " execution, null for a question that stands alone",
-    )
-    messages: list[MessageData] = []
+    type: ClassVar[str] = "provider.requested"
+    purpose: Annotated[str, Meaning("test, judge, simulate, drift, generate")]
+    provider: Annotated[str, Key("gen_ai.provider.name")]
+    model: Annotated[str, Key("gen_ai.request.model")]
+    call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
+    attempt: Annotated[int, Meaning("from 1; the engine's retries count up")] = 1
+    fingerprint: Annotated[str, Meaning("identity of the whole request, without secrets")]
+    parameters: Mapping[str, float | int | None] = field(default_factory=dict)
+    stop_sequences: Annotated[AuthoredJson | None, Meaning("JSON")] = None
+    response_schema: Annotated[str | None, Meaning("name of the demanded form")] = None
+    assertion: Annotated[
+        int | None, Meaning("index of the assertion that a judge is asked for")
+    ] = None
+    after: Annotated[
+        int | None,
+        Meaning(
+            "the call whose answer this continues; 0 for the first messages of the"
+            " execution, null for a question that stands alone"
+        ),
+    ] = None
+    messages: Sequence[Message] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderResponded(CallAnswered):
     """A model answered the call of that number."""
 
-    type: Literal["provider.responded"] = "provider.responded"
-    tool_calls: list[ToolCallData] = []
-    finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
+    type: ClassVar[str] = "provider.responded"
+    tool_calls: Sequence[ToolCall] = ()
+    finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFailed(CallFailed):
     """A call of a model failed. `retry_in_ms` is set when the engine tries again."""
 
-    type: Literal["provider.failed"] = "provider.failed"
+    type: ClassVar[str] = "provider.failed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPaced(Payload):
     """The pace towards a provider or an agent changed: calls start at another rate now.
 
     `calls_per_minute` is null while only the number of calls in flight is limited.
     """
 
-    type: Literal["provider.paced"] = "provider.paced"
-    callee: str = Field(description="the name of the provider, or the id of the agent")
+    type: ClassVar[str] = "provider.paced"
+    callee: Annotated[Name, Meaning("the name of the provider, or the id of the agent")]
     reason: Literal["refused", "quota", "recovered"]
     calls_per_minute: float | None = None
-    in_flight: int = Field(description="how many calls may be in flight at once")
-    pause_s: float = Field(default=0.0, description="how long no call starts at all")
+    in_flight: Annotated[int, Meaning("how many calls may be in flight at once")]
+    pause_s: Annotated[float, Meaning("how long no call starts at all")] = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSent(Payload):
     """A message was sent to an agent under test."""
 
-    type: Literal["agent.sent"] = "agent.sent"
+    type: ClassVar[str] = "agent.sent"
     agent: str
     adapter: str
-    call: int = Field(description="number of the call in its execution, from 1, retries included")
-    attempt: int = Field(default=1, description="from 1; the engine's retries count up")
-    after: int = Field(description="the call whose answer this continues; 0 for the first messages")
-    messages: list[MessageData] = []
-    context: Authored | None = Field(
-        default=None, description="JSON that was sent along with the message"
-    )
+    call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
+    attempt: Annotated[int, Meaning("from 1; the engine's retries count up")] = 1
+    after: Annotated[int, Meaning("the call whose answer this continues; 0 for the first messages")]
+    messages: Sequence[Message] = ()
+    context: Annotated[
+        AuthoredJson | None, Meaning("JSON that was sent along with the message")
+    ] = None
 
 
-class AgentToolCallData(Data):
-    """A tool call that an agent made. Its response is JSON, and so are its arguments.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentToolUse:
+    """A tool call of an agent. One that was `simulated` has its own `tool.*` events already.
 
-    Arguments that are no JSON object are `malformed`, and there as the agent reported them. Of a
-    call that was `simulated`, `tool.called` and `tool.simulated` have told already.
+    `index` is its position among the tool calls of the execution, from 0.
     """
 
     index: int
-    id: str
-    name: str
-    arguments: Authored
-    malformed: bool = False
-    response: Authored
-    rule: str | None = Field(
-        default=None, description="who answered: `agent`, or a rule as in `tool.simulated`"
-    )
+    use: Annotated[ToolUse, Flat]
     simulated: bool = False
-    problems: list[ToolProblemData] = []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReplied(CallAnswered):
     """An agent under test answered the call of that number."""
 
-    type: Literal["agent.replied"] = "agent.replied"
-    tool_calls: list[AgentToolCallData] = []
-    reported: Authored | None = Field(
-        default=None, description="numbers that it told of its answer, by name, as JSON"
-    )
-    reports_tools: bool | None = Field(
-        default=None,
-        description="whether the answer shows that the agent reports its tool calls: it holds one,"
-        " or its form has a place for them; null in events of earlier versions",
-    )
+    type: ClassVar[str] = "agent.replied"
+    tool_calls: Sequence[AgentToolUse] = ()
+    reported: Annotated[
+        AuthoredJson, Meaning("numbers that it reported with its answer, by name, as JSON")
+    ] = field(default_factory=dict)
+    reports_tools: Annotated[
+        bool | None,
+        Meaning(
+            "whether the answer shows that the agent reports its tool calls: it holds one,"
+            " or its form has a place for them; null in events of earlier versions"
+        ),
+    ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFailed(CallFailed):
     """A call of an agent failed. `retry_in_ms` is set when the engine tries again."""
 
-    type: Literal["agent.failed"] = "agent.failed"
+    type: ClassVar[str] = "agent.failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled(Payload):
+    """The model under test called a simulated tool."""
+
+    type: ClassVar[str] = "tool.called"
+    index: Annotated[int, Meaning("position among the tool calls of the execution, from 0")]
+    call: Annotated[int, Meaning("the call whose answer asked for it")]
+    name: Annotated[Name, Key("gen_ai.tool.name")]
+    call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
+    arguments: Authored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSimulated(Payload):
+    """A simulated tool answered."""
+
+    type: ClassVar[str] = "tool.simulated"
+    index: int
+    call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
+    rule: Annotated[
+        str,
+        Meaning(
+            "responses[n], with its fault if it has one, cassette, defaultResponse, or unknown tool"
+        ),
+    ]
+    response: AuthoredJson
+    problems: Sequence[ToolProblem] = ()

@@ -1,83 +1,87 @@
-"""The union of all events, and the way between payloads and what the store holds."""
+"""Between events as values and events as the store holds them.
+
+What is stored of an event has no type (a column has it), nothing that is null, and nothing that is
+empty unless somebody says otherwise. Reading turns that into the same value again, and checks it:
+events of an import or a merge come from elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any
-
-from pydantic import BaseModel, Field, TypeAdapter
-
-from kindlm.events.base import Payload
-from kindlm.events.calls import (
-    AgentFailed,
-    AgentReplied,
-    AgentSent,
-    ProviderFailed,
-    ProviderPaced,
-    ProviderRequested,
-    ProviderResponded,
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
 )
-from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
-from kindlm.events.generation import AgentProfiled, ScenarioGenerated
-from kindlm.events.journal import (
-    BaselineRemoved,
-    BaselineSet,
-    ContentsPurged,
-    ReviewRecorded,
-    RunLabelled,
-    RunSealed,
-)
-from kindlm.events.run import (
-    RunAborted,
-    RunExtended,
-    RunFinished,
-    RunInterrupted,
-    RunResumed,
-    RunStarted,
-)
-from kindlm.events.suite import SuiteSkipped, SuiteStarted
-from kindlm.events.tools import ToolCalled, ToolSimulated
-from kindlm.outcome import Outcome, Status
-from kindlm.transcript import CostSource, FinishReason, Role
-from kindlm_store import NewEvent, RecordedEvent, Text
 
-__all__ = ["Event", "load_event", "new_event"]
+from kindlm.stored_form import Form, Key, Pattern
+from kindlm.transcript import ToolCall, json_or_text
+from kindlm_store import HeadOf, NewEvent, Text
 
-Event = Annotated[
-    RunStarted
-    | SuiteStarted
-    | SuiteSkipped
-    | RunResumed
-    | RunExtended
-    | RunInterrupted
-    | RunAborted
-    | RunFinished
-    | ExecutionStarted
-    | ProviderRequested
-    | ProviderResponded
-    | ProviderFailed
-    | ProviderPaced
-    | ToolCalled
-    | ToolSimulated
-    | AgentSent
-    | AgentReplied
-    | AgentFailed
-    | AssertionEvaluated
-    | AgentProfiled
-    | ScenarioGenerated
-    | ExecutionFinished
-    | BaselineSet
-    | BaselineRemoved
-    | RunLabelled
-    | ReviewRecorded
-    | RunSealed
-    | ContentsPurged,
-    Field(discriminator="type"),
-]
-"""Any event, told apart by its `type`."""
+__all__ = ["EventError", "Payload", "StoredField", "TextOf", "new_event", "read", "stored_fields"]
 
-_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+TextOf: TypeAlias = Callable[[str], str]
+"""Returns the text of a reference; raises what it likes if that is not there any more."""
+
+_Decode: TypeAlias = Callable[[Any, TextOf], Any]
+
+_LONGEST_NAME = 200
+
+_dumps = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class Payload:
+    """What all events have in common: they are immutable, and know their type and schema."""
+
+    __slots__ = ()
+
+    SCHEMA: ClassVar[int] = 1
+    type: ClassVar[str]
+
+
+class EventError(ValueError):
+    """What is wrong with the data of an event; `path` is where."""
+
+    def __init__(self, problem: str, *path: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path = path
+
+    def at(self, place: str) -> EventError:
+        """Return the error as seen from one level above."""
+        return EventError(self.problem, place, *self.path)
+
+
+class StoredField(NamedTuple):
+    """How one field of a value is stored; `key` is None if its fields stand beside it."""
+
+    name: str
+    key: str | None
+    annotation: Any
+    marks: tuple[Any, ...]
+    is_required: bool
+    may_be_null: bool
+    left_out_if_empty: bool
+    encode: Callable[[Any], Any] | None
+    decode: _Decode
+
+    @property
+    def parts(self) -> tuple[type, ...]:
+        """The classes of the values that it holds."""
+        return tuple(_classes(self.annotation))
 
 
 def new_event(payload: Payload, *, subject: str | None = None) -> NewEvent:
@@ -87,42 +91,240 @@ def new_event(payload: Payload, *, subject: str | None = None) -> NewEvent:
     )
 
 
-def load_event(recorded: RecordedEvent) -> Event:
-    """Return the payload of a stored event; raise `ValidationError` if it is none of ours."""
-    return _ADAPTER.validate_python({"type": recorded.type, **recorded.data})
+def read(kind: type, data: Any, text_of: TextOf) -> Any:
+    """Return the value of a class that was stored as `data`.
 
-
-_LEAVES = frozenset({str, int, float, bool, Text, Outcome, Status, CostSource, FinishReason, Role})
-"""Types of which most values are, so that one look tells that nothing is to be done."""
-
-
-def _stored(model: BaseModel) -> dict[str, Any]:
-    """Return what is stored of a model: no type (a column has it), no null, nothing left empty."""
-    # Not model_dump: `Text` and `HeadOf` must reach the store as they are.
-    held = model.__dict__
-    data = {}
-    for name, stored, may_be_empty in _fields(type(model)):
-        item = held[name]
-        if item is not None and (item or not may_be_empty):
-            data[stored] = item if type(item) in _LEAVES else _plain(item)
-    return data
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return _stored(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+    Raises:
+        EventError: It was not stored so.
+    """
+    value = _read(kind, data, text_of)
+    if unknown := data.keys() - _keys(kind):
+        raise EventError("Extra inputs are not permitted", min(unknown))
     return value
 
 
+def _stored(value: Any) -> dict[str, Any]:
+    """Return what is stored of a value."""
+    data: dict[str, Any] = {}
+    kind: type = type(value)
+    for field in stored_fields(kind):
+        name, key, encode = field.name, field.key, field.encode
+        item = getattr(value, name)
+        if (item is None and field.may_be_null) or (not item and field.left_out_if_empty):
+            continue
+        if encode is not None:
+            item = encode(item)
+        if key is None:
+            data.update(item)
+        else:
+            data[key] = item
+    if kind is ToolCall:
+        data["arguments"] = Text(value.written)
+    return data
+
+
+def _read(kind: type, data: Any, text_of: TextOf) -> Any:
+    """Return a value that is stored as `data`, in which there may be more."""
+    if not isinstance(data, Mapping):
+        raise EventError("Input should be an object")
+    found = {}
+    for field in stored_fields(kind):
+        key = field.key
+        if key is None:
+            found[field.name] = field.decode(data, text_of)
+        elif key in data and (data[key] is not None or not field.may_be_null):
+            try:
+                found[field.name] = field.decode(data[key], text_of)
+            except EventError as error:
+                raise error.at(key) from None
+        elif field.is_required:
+            raise EventError("Field required", key)
+    return _call(**found) if kind is ToolCall else kind(**found)
+
+
+def _call(id: str, name: str, arguments: Any, *, malformed: bool = False) -> ToolCall:  # noqa: A002
+    """Return a tool call with its arguments as they were written."""
+    parsed = None if malformed else json_or_text(arguments)
+    if not isinstance(parsed, dict):
+        # No JSON object as it was written, or none any more since something in it was taken out.
+        return ToolCall(id, name, {}, malformed=arguments)
+    return ToolCall(id, name, parsed)
+
+
 @cache
-def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, bool], ...]:
-    """Return the fields of a model: name, name as stored, whether it may be left empty."""
+def _keys(kind: type) -> frozenset[str]:
+    """Return all keys that a value of a class may be stored under."""
+    found: set[str] = set()
+    for field in stored_fields(kind):
+        found |= _keys(field.annotation) if field.key is None else {field.key}
+    return frozenset(found)
+
+
+@cache
+def stored_fields(kind: type) -> tuple[StoredField, ...]:
+    """Return how the fields of a class are stored, in their order."""
+    hints = get_type_hints(kind, include_extras=True)
     return tuple(
-        (name, field.alias or name, field.default is False or field.default in ([], {}))
-        for name, field in model.model_fields.items()
-        if name != "type"
+        _field(field, *_without_marks(hints[field.name]))
+        for field in fields(kind)
+        if Form.UNSTORED not in getattr(hints[field.name], "__metadata__", ())
     )
+
+
+def _field(field: Field[Any], annotation: Any, marks: tuple[Any, ...]) -> StoredField:
+    key: str | None = next((mark.key for mark in marks if isinstance(mark, Key)), field.name)
+    if Form.FLAT in marks:
+        return StoredField(
+            field.name,
+            None,
+            annotation,
+            marks,
+            True,
+            False,
+            False,
+            _stored,
+            partial(_read, annotation),
+        )
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    encode, decode = _codec(annotation, marks)
+    return StoredField(
+        field.name,
+        key,
+        annotation,
+        marks,
+        is_required=default is MISSING,
+        may_be_null=default is None,
+        left_out_if_empty=default is False or default in ((), {}, "") or Form.OMITTED in marks,
+        encode=encode,
+        decode=decode,
+    )
+
+
+def _classes(annotation: Any) -> Iterator[type]:
+    if is_dataclass(annotation) and isinstance(annotation, type) and annotation is not HeadOf:
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _classes(argument)
+
+
+def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a type and what is noted about it, also where it may be null besides."""
+    marks: tuple[Any, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, *noted = get_args(hint)
+        marks = tuple(noted)
+    if get_origin(hint) in (Union, UnionType):
+        (first, *others) = [each for each in get_args(hint) if each is not NoneType]
+        if not others and get_origin(first) is Annotated:
+            inner, *noted = get_args(first)
+            return inner | None, (*marks, *noted)
+    return hint, marks
+
+
+def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any] | None, _Decode]:
+    """Return what turns values of a type into what is stored, and back; None: they are that."""
+    if Form.TEXT in marks:
+        return Text, _text
+    if Form.JSON in marks:
+        return (lambda value: Text(_dumps(value))), _json_text
+    if Form.FLAG in marks:
+        return (lambda value: value is not None), partial(_instance, bool, "a valid boolean")
+    if Form.NAME in marks:
+        return _bounded, partial(_instance, str, "a valid string")
+    pattern = next((mark.regex for mark in marks if isinstance(mark, Pattern)), None)
+    if pattern is not None:
+        return None, partial(_matching, re.compile(pattern))
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        # Of several, the first is the widest: a float may be an int, and a text a `HeadOf`.
+        return _codec(arguments[0])
+    if origin is Literal:
+        return None, partial(_one_of, arguments)
+    if origin is Sequence or origin is tuple:
+        item_encode, item_decode = _codec(*_without_marks(arguments[0]))
+        encode_all = None if item_encode is None else partial(_each, item_encode)
+        return encode_all, partial(_items, item_decode)
+    if origin is Mapping:
+        return None, partial(_members, _codec(arguments[1])[1])
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _stored, partial(read, hint)
+    if issubclass(hint, StrEnum):
+        return None, partial(_member, hint)
+    if hint is float:
+        return float, _number
+    named = {str: "a valid string", int: "a valid integer", bool: "a valid boolean"}
+    return None, partial(_instance, hint, named[hint])
+
+
+def _bounded(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    return [encode(item) for item in items]
+
+
+def _text(value: Any, text_of: TextOf) -> str:
+    ref = value.get("$ref") if isinstance(value, Mapping) and len(value) == 1 else None
+    if not isinstance(ref, str):
+        raise EventError("Input should be a reference to a text")
+    return text_of(ref)
+
+
+def _json_text(value: Any, text_of: TextOf) -> Any:
+    return json_or_text(_text(value, text_of))
+
+
+def _instance(kind: type, called: str, value: Any, _: TextOf) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise EventError(f"Input should be {called}")
+    return value
+
+
+def _number(value: Any, _: TextOf) -> Any:
+    if not isinstance(value, float | int) or isinstance(value, bool):
+        raise EventError("Input should be a valid number")
+    return value
+
+
+def _matching(pattern: re.Pattern[str], value: Any, _: TextOf) -> Any:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise EventError(f"String should match pattern '{pattern.pattern}'")
+    return value
+
+
+def _one_of(values: tuple[Any, ...], value: Any, _: TextOf) -> Any:
+    if value not in values:
+        raise EventError(f"Input should be {' or '.join(map(repr, values))}")
+    return value
+
+
+def _member(kind: type[StrEnum], value: Any, _: TextOf) -> StrEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        raise EventError(f"Input should be {' or '.join(repr(str(v)) for v in kind)}") from None
+
+
+def _items(decode: _Decode, value: Any, text_of: TextOf) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise EventError("Input should be a valid list")
+    found = []
+    for index, item in enumerate(value):
+        try:
+            found.append(decode(item, text_of))
+        except EventError as error:
+            raise error.at(str(index)) from None
+    return tuple(found)
+
+
+def _members(decode: _Decode, value: Any, text_of: TextOf) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise EventError("Input should be an object")
+    found = {}
+    for name, member in value.items():
+        try:
+            found[name] = decode(member, text_of)
+        except EventError as error:
+            raise error.at(name) from None
+    return found

@@ -1,107 +1,85 @@
-"""Events of one execution: its beginning, what was found out about it, its end."""
+"""Events of one execution: its beginning, the outcome of its checks, its end."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from kindlm.events.codec import Payload
+from kindlm.outcome import CheckResult, Status
+from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning
+from kindlm.transcript import CostSource, FinishReason, Message
 
-from kindlm.events.base import Authored, Data, Payload
-from kindlm.events.messages import MessageData
-from kindlm.outcome import FailureCode, Outcome, Status
-from kindlm.transcript import CostSource, FinishReason
-
-__all__ = [
-    "AssertionEvaluated",
-    "EvidenceData",
-    "ExecutionFinished",
-    "ExecutionStarted",
-]
+__all__ = ["AssertionEvaluated", "ExecutionFinished", "ExecutionStarted"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted(Payload):
     """One execution (test × target × repeat) began, or began anew as a later attempt.
 
     Subject: the execution. Its first messages are here; requests name what they continue.
     """
 
-    type: Literal["execution.started"] = "execution.started"
-    suite: int = Field(description="ordinal of the suite in the run")
+    type: ClassVar[str] = "execution.started"
+    suite: Annotated[int, Meaning("ordinal of the suite in the run")]
     test: str
     target: str
-    repeat: int = Field(description="which repeat, from 1")
-    attempt: int = Field(description="from 1; a resumed or retried execution has several")
-    tags: list[str] = []
-    messages: list[MessageData]
-    tools: Authored | None = Field(default=None, description="tool definitions as JSON")
-    source: str | None = Field(
-        default=None,
-        description="the attempt of an execution whose conversation is looked at again"
-        " (execution.attempt): nothing is said now",
-    )
+    repeat: Annotated[int, Meaning("which repeat, from 1")]
+    attempt: Annotated[int, Meaning("from 1; a resumed or retried execution has several")]
+    tags: Sequence[str] = ()
+    messages: Sequence[Message]
+    tools: Annotated[AuthoredJson | None, Meaning("tool definitions as JSON")] = None
+    source: Annotated[
+        str | None,
+        Meaning(
+            "the attempt of an execution whose conversation is looked at again"
+            " (execution.attempt): nothing is said now"
+        ),
+    ] = None
 
 
-class EvidenceData(Data):
-    """Where a finding is: characters [start, end) of a text of the transcript."""
-
-    source: str
-    start: int
-    end: int
-    name: str | None = None
-    excerpt: str | None = None
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssertionEvaluated(Payload):
     """One assertion was evaluated."""
 
-    type: Literal["assertion.evaluated"] = "assertion.evaluated"
-    index: int = Field(description="position among the assertions of the execution, from 0")
-    kind: str = Field(alias="gen_ai.evaluation.name")
-    label: str
-    outcome: Outcome = Field(alias="gen_ai.evaluation.score.label")
-    score: float | None = Field(default=None, alias="gen_ai.evaluation.score.value")
-    threshold: float | None = None
-    failure_code: FailureCode | None = None
-    message: Authored | None = None
-    expected: Authored | None = Field(default=None, description="JSON")
-    actual: Authored | None = Field(default=None, description="JSON")
-    evidence: list[EvidenceData] = []
-    reasoning: Authored | None = Field(default=None, alias="gen_ai.evaluation.explanation")
-    trace: Authored | None = Field(default=None, description="traceback of a check that crashed")
+    type: ClassVar[str] = "assertion.evaluated"
+    index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
+    result: Annotated[CheckResult, Flat]
     duration_ms: float = 0.0
-    line: int | None = Field(default=None, description="line of the file that asked for it")
-    turn: int | None = Field(
-        default=None, description="it looked at the conversation up to this message of the user"
-    )
-    advisory: bool = Field(default=False, description="it decides nothing")
+    line: Annotated[int | None, Meaning("line of the file that asked for it")] = None
+    turn: Annotated[
+        int | None, Meaning("it looked at the conversation up to this message of the user")
+    ] = None
+    advisory: Annotated[bool, Meaning("it decides nothing")] = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinished(Payload):
     """One execution ended. Once this is on disk, it is run again only if it says so."""
 
-    type: Literal["execution.finished"] = "execution.finished"
+    type: ClassVar[str] = "execution.finished"
     status: Status
     error_code: str | None = None
     error_number: int | None = None
     error: Authored | None = None
     hint: str | None = None
-    trace: Authored | None = Field(default=None, description="traceback of a crash")
+    trace: Annotated[Authored | None, Meaning("traceback of a crash")] = None
     output: Authored | None = None
-    answers: int = Field(default=0, description="answers of the target, tool rounds included")
+    answers: Annotated[int, Meaning("answers of the target, tool rounds included")] = 0
     latency_ms: float = 0.0
-    input_tokens: int | None = Field(default=None, alias="gen_ai.usage.input_tokens")
-    output_tokens: int | None = Field(default=None, alias="gen_ai.usage.output_tokens")
+    input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
+    output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
-    cost_then_usd: float | None = Field(
-        default=None, description="what the answers cost when they were recorded, in another run"
-    )
-    finish_reason: FinishReason | None = Field(default=None, alias="gen_ai.response.finish_reason")
-    warnings: list[str] = []
-    score: float | None = Field(
-        default=None, description="weighted mean of the decided checks of a scenario, 0 to 1"
-    )
-    retried: bool = Field(
-        default=False,
-        description="it did not pass, and is run again: another attempt decides how it came out",
-    )
+    cost_then_usd: Annotated[
+        float | None, Meaning("what the answers cost when they were recorded, in another run")
+    ] = None
+    finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
+    warnings: Sequence[str] = ()
+    score: Annotated[
+        float | None, Meaning("weighted mean of the decided checks of a scenario, 0 to 1")
+    ] = None
+    retried: Annotated[
+        bool, Meaning("it did not pass, and is run again: another attempt decides how it came out")
+    ] = False

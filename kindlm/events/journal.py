@@ -1,59 +1,66 @@
-"""What people do with recorded runs, and the heads of sealed ones: events of journals."""
+"""Events of journals and of runs that write tests."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from pydantic import Field
-
-from kindlm.events.base import Authored, Payload
+from kindlm.events.codec import Payload
+from kindlm.stored_form import Authored, Meaning, Pattern
 from kindlm_store import HeadOf
 
 __all__ = [
+    "AgentProfiled",
     "BaselineRemoved",
     "BaselineSet",
     "ContentsPurged",
     "ReviewRecorded",
     "RunLabelled",
     "RunSealed",
+    "ScenarioGenerated",
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunLabelled(Payload):
     """A run was given a name, or its name was taken away: `label` is null. Journal."""
 
-    type: Literal["run.labelled"] = "run.labelled"
+    type: ClassVar[str] = "run.labelled"
     run: str
     label: str | None = None
     by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecorded(Payload):
     """A person said whether an execution passes. Of the same person, the last word counts. Journal.
 
     Of a conversation that later runs look at again, the execution is the one that held it.
     """
 
-    type: Literal["review.recorded"] = "review.recorded"
+    type: ClassVar[str] = "review.recorded"
     run: str
-    execution: int = Field(description="its number in the run, from 1")
+    execution: Annotated[int, Meaning("its number in the run, from 1")]
     passed: bool
-    note: Authored | None = Field(default=None, description="why")
+    note: Annotated[Authored | None, Meaning("why")] = None
     by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSealed(Payload):
     """A run's stream was sealed; `head` is its last hash. Journal."""
 
-    type: Literal["run.sealed"] = "run.sealed"
+    type: ClassVar[str] = "run.sealed"
     run: str
     head: str | HeadOf
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSet(Payload):
     """A run was made the baseline of a suite. Journal."""
 
-    type: Literal["baseline.set"] = "baseline.set"
+    type: ClassVar[str] = "baseline.set"
     project: str
     suite: str
     run: str
@@ -61,16 +68,18 @@ class BaselineSet(Payload):
     by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRemoved(Payload):
     """A baseline of a suite was removed; the runs stay. Journal."""
 
-    type: Literal["baseline.removed"] = "baseline.removed"
+    type: ClassVar[str] = "baseline.removed"
     project: str
     suite: str
     label: str | None = None
     by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsPurged(Payload):
     """Texts were erased for good. Journal.
 
@@ -78,11 +87,31 @@ class ContentsPurged(Payload):
     many texts is several events.
     """
 
-    type: Literal["contents.purged"] = "contents.purged"
-    texts: int = Field(description="how many were erased")
-    refs: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{32}$")]] | None = Field(
-        default=None, description="their references; null: recorded by a kindlm that named none"
-    )
-    runs: list[str] = Field(default=[], description="only texts of these runs; none: of any")
-    matching: bool = Field(default=False, description="only texts that matched a pattern")
+    type: ClassVar[str] = "contents.purged"
+    texts: Annotated[int, Meaning("how many were erased")]
+    refs: Annotated[
+        Sequence[Annotated[str, Pattern(r"[A-Za-z0-9_-]{32}")]] | None,
+        Meaning("their references; null: recorded by a kindlm that named none"),
+    ] = None
+    runs: Annotated[Sequence[str], Meaning("only texts of these runs; none: of any")] = ()
+    matching: Annotated[bool, Meaning("only texts that matched a pattern")] = False
     by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProfiled(Payload):
+    """A model said what an agent is for, by what it was told of it and by what the agent said."""
+
+    type: ClassVar[str] = "agent.profiled"
+    profile: Annotated[Authored, Meaning("purpose, tools, constraints and tone, as JSON")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioGenerated(Payload):
+    """A test was written into a file, after it was compiled and collected."""
+
+    type: ClassVar[str] = "scenario.generated"
+    file: Annotated[str, Meaning("its path, as paths of suites are written")]
+    category: str
+    title: Authored
+    sha256: Annotated[str, Meaning("digest of what was written")]

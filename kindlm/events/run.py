@@ -1,16 +1,20 @@
-"""Events that frame a run: how it began, went on and ended."""
+"""Events that frame a run and its suites: how they began, went on and ended."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from kindlm.events.base import Data, Payload
+from kindlm.events.codec import Payload
+from kindlm.stored_form import Authored, Meaning
+from kindlm.suite import Gate, ScoreLimits
 
 __all__ = [
-    "GateVerdictData",
+    "DealtTest",
+    "GateVerdict",
     "GitState",
+    "PlannedTest",
     "RunAborted",
     "RunExtended",
     "RunFinished",
@@ -18,10 +22,13 @@ __all__ = [
     "RunOptions",
     "RunResumed",
     "RunStarted",
+    "SuiteSkipped",
+    "SuiteStarted",
 ]
 
 
-class GitState(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitState:
     """The commit that was tested, and whether the working tree had changes beside it."""
 
     commit: str
@@ -29,14 +36,15 @@ class GitState(Data):
     dirty: bool = False
 
 
-class RunOptions(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
     """What a run was asked for on the command line; a key that is absent was left to the suites."""
 
-    paths: list[str] = []
+    paths: Sequence[str] = ()
     suite: str | None = None
-    tests: list[str] = []
-    tags: list[str] = []
-    models: list[str] = []
+    tests: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    models: Sequence[str] = ()
     repeat: int | None = None
     gate: str | None = None
     concurrency: int | None = None
@@ -47,99 +55,166 @@ class RunOptions(Data):
     max_cost_usd: float | None = None
     max_rpm: float | None = None
     cache: bool = False
-    compat: str | None = Field(
-        default=None, description="the program by whose rules cases in its format are judged"
-    )
-    runner: Literal["pytest"] | None = Field(
-        default=None, description="what chose and started the tests, if it was not kindlm"
-    )
+    compat: Annotated[
+        str | None, Meaning("the program by whose rules cases in its format are judged")
+    ] = None
+    runner: Annotated[
+        Literal["pytest"] | None, Meaning("what chose and started the tests, if it was not kindlm")
+    ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Payload):
     """A run began. First event of a run's stream."""
 
-    type: Literal["run.started"] = "run.started"
+    type: ClassVar[str] = "run.started"
     project: str
     mode: Literal["live", "rescored", "replayed", "settled", "generation", "imported"] = "live"
-    planned: int = Field(description="number of executions that the plan holds")
+    planned: Annotated[int, Meaning("number of executions that the plan holds")]
     label: str | None = None
-    group: str | None = Field(default=None, description="what the shards of one run share")
-    shard: str | None = Field(default=None, description="which shard this is, as `i/n`")
+    group: Annotated[str | None, Meaning("what the shards of one run share")] = None
+    shard: Annotated[str | None, Meaning("which shard this is, as `i/n`")] = None
     git: GitState | None = None
-    ci: str | None = Field(default=None, description="the CI service that ran it")
-    versions: dict[str, str] = Field(description="kindlm, Python and the provider SDKs")
-    options: RunOptions | None = Field(default=None, description="what the user asked for")
-    source_run: str | None = Field(default=None, description="the run this one was derived from")
-    imported_from: str | None = Field(
-        default=None, description="format and digest of the file that was imported as this run"
-    )
+    ci: Annotated[str | None, Meaning("the CI service that ran it")] = None
+    versions: Annotated[Mapping[str, str], Meaning("kindlm, Python and the provider SDKs")]
+    options: Annotated[RunOptions | None, Meaning("what the user asked for")] = None
+    source_run: Annotated[str | None, Meaning("the run this one was derived from")] = None
+    imported_from: Annotated[
+        str | None, Meaning("format and digest of the file that was imported as this run")
+    ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Payload):
     """An interrupted run goes on, in a new process."""
 
-    type: Literal["run.resumed"] = "run.resumed"
-    by: str = Field(description="host and process id")
-    planned: int = Field(description="number of executions that the plan holds now")
-    changed: list[str] = Field(
-        default=[], description="suites whose configuration is not that of the run so far"
-    )
+    type: ClassVar[str] = "run.resumed"
+    by: Annotated[str, Meaning("host and process id")]
+    planned: Annotated[int, Meaning("number of executions that the plan holds now")]
+    changed: Annotated[
+        Sequence[str], Meaning("suites whose configuration is not that of the run so far")
+    ] = ()
 
 
-class DealtTest(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DealtTest:
     """A test that came to this run while it went on."""
 
-    suite: int = Field(description="ordinal of its suite")
+    suite: Annotated[int, Meaning("ordinal of its suite")]
     name: str
     target: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunExtended(Payload):
     """More is to be run than was planned until now.
 
     What was found calls for more repeats, or one more test was dealt to this shard.
     """
 
-    type: Literal["run.extended"] = "run.extended"
-    planned: int = Field(description="number of executions that the plan holds now")
-    tests: list[DealtTest] = Field(
-        default=[], description="tests that are selected from now on, as they were dealt"
-    )
+    type: ClassVar[str] = "run.extended"
+    planned: Annotated[int, Meaning("number of executions that the plan holds now")]
+    tests: Annotated[
+        Sequence[DealtTest], Meaning("tests that are selected from now on, as they were dealt")
+    ] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunInterrupted(Payload):
     """A run was stopped before its plan was complete; it can be resumed."""
 
-    type: Literal["run.interrupted"] = "run.interrupted"
+    type: ClassVar[str] = "run.interrupted"
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunAborted(Payload):
     """A run could not go on (budget used up, fatal error); it can be resumed."""
 
-    type: Literal["run.aborted"] = "run.aborted"
+    type: ClassVar[str] = "run.aborted"
     reason: str
 
 
-class GateVerdictData(Data):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateVerdict:
     """What a gate said when the run ended; `actual` is null where nothing was measured."""
 
     suite: str
     name: str
     threshold: float
-    actual: float | None
+    actual: float | None = None
     passed: bool
     written: bool
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Payload):
     """The plan is complete. Holds the verdict as it was told to the user; seals the stream."""
 
-    type: Literal["run.finished"] = "run.finished"
+    type: ClassVar[str] = "run.finished"
     passed: bool
     exit_code: int
-    gates: list[GateVerdictData]
-    tests: dict[str, int] = Field(description="number of tests by status")
-    executions: dict[str, int] = Field(description="number of executions by status")
+    gates: Sequence[GateVerdict]
+    tests: Annotated[Mapping[str, int], Meaning("number of tests by status")]
+    executions: Annotated[Mapping[str, int], Meaning("number of executions by status")]
     duration_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTest:
+    """The identity of a test (case x target), and whether this run selected it."""
+
+    name: str
+    target: str
+    tags: Sequence[str] = ()
+    selected: bool = True
+    skip: bool = False
+    repeat: int = 1
+    pass_rate: float = 1.0
+    line: int | None = None
+    file: Annotated[
+        str | None, Meaning("the file that `line` is one of, if not the `path` of the suite")
+    ] = None
+    score_limits: ScoreLimits | None = None
+    confidence: Annotated[
+        float | None, Meaning("of the intervals of its repeats that are shown; 0.95 if absent")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteStarted(Payload):
+    """A suite of the run began; holds its configuration as it was resolved."""
+
+    type: ClassVar[str] = "suite.started"
+    suite: str
+    ordinal: Annotated[int, Meaning("position of the suite in the run, from 0")]
+    project: str
+    front_end: Annotated[str, Meaning("the format it was written in: kindlm, evalview, scenario")]
+    path: str
+    config_hash: str
+    config: Authored
+    gates: Annotated[Sequence[Gate], Meaning("gates in force, after command-line overrides")]
+    baseline_run: str | None = None
+    tags: Sequence[str] = ()
+    tests: Sequence[PlannedTest]
+    unread: Annotated[
+        Sequence[str], Meaning("files of it that could not be loaded: their tests are not known")
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteSkipped(Payload):
+    """A suite could not be loaded; nothing of it was called, other suites ran."""
+
+    type: ClassVar[str] = "suite.skipped"
+    suite: str
+    ordinal: int
+    path: str
+    tests: Annotated[int, Meaning("how many tests it holds, where they could be counted")]
+    error_code: str
+    error_number: int
+    message: Authored
+    hint: Authored | None = None
+    line: int | None = None
+    column: int | None = None

@@ -29,7 +29,6 @@ from kindlm.model_answers import why_unread
 from kindlm.ports import AgentReply, Question, Stage
 from kindlm.transcript import FinishReason
 from kindlm.wording import count, shown
-from kindlm_store import Text
 
 __all__ = ["PROBES", "GenerationScript", "not_written"]
 
@@ -78,7 +77,7 @@ class GenerationScript:
         profile = await self._profile(stage, sources.value)
         if isinstance(profile, Err):
             return profile.error
-        stage.record(AgentProfiled(profile=Text(_as_json(profile.value))))
+        stage.record(AgentProfiled(profile=_as_json(profile.value)))
         plan = await self._plan(stage, profile.value)
         if isinstance(plan, Err):
             return plan.error
@@ -184,7 +183,7 @@ class GenerationScript:
             ScenarioGenerated(
                 file=suite_identity(path, self._order.root),
                 category=file.scenario.category,
-                title=Text(file.scenario.title),
+                title=file.scenario.title,
                 sha256=hashlib.sha256(file.text.encode()).hexdigest(),
             )
         )

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import RunOptions
+from kindlm.events import RunOptions, read
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import runner_of
 from kindlm.plan import Earlier
@@ -196,7 +196,7 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
     planned, ended = db.execute("SELECT planned, ended FROM runs WHERE id = ?", (run,)).fetchone()
     return Unfinished(
         run=run,
-        options=RunOptions.model_validate(started.get("options") or {}),
+        options=read(RunOptions, started.get("options") or {}, str),
         group=started.get("group"),
         planned=planned,
         suites=tuple(_suite(db, row) for row in db.execute(_SUITES, (run,)).fetchall()),

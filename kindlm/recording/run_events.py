@@ -13,14 +13,12 @@ from typing import Literal
 from kindlm.config.load import suite_identity
 from kindlm.errors import Ok
 from kindlm.events import (
-    GateData,
-    GateVerdictData,
+    GateVerdict,
     GitState,
     PlannedTest,
     RunFinished,
     RunResumed,
     RunStarted,
-    ScoreLimitsData,
     SuiteSkipped,
     SuiteStarted,
 )
@@ -30,7 +28,6 @@ from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import BaselineLookup
 from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
 from kindlm.suite import Case, Suite
-from kindlm_store import Text
 
 __all__ = ["run_finished", "run_resumed", "run_started", "suite_skipped", "suite_started"]
 
@@ -75,7 +72,7 @@ def run_resumed(planned: int, resuming: Resuming) -> RunResumed:
     return RunResumed(
         by=f"{socket.gethostname()}:{os.getpid()}",
         planned=planned,
-        changed=list(resuming.changed),
+        changed=resuming.changed,
     )
 
 
@@ -90,15 +87,12 @@ def suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) 
         front_end=suite.front_end,
         path=suite.path,
         config_hash=suite.config_hash,
-        config=Text(suite.config_text),
-        gates=[
-            GateData(name=gate.name, threshold=gate.threshold, written=gate.written)
-            for gate in suite.gates
-        ],
+        config=suite.config_text,
+        gates=suite.gates,
         baseline_run=baseline.value if isinstance(baseline, Ok) else None,
-        tags=list(suite.tags),
+        tags=suite.tags,
         tests=list(_planned_tests(planned, root)),
-        unread=list(suite.unread),
+        unread=suite.unread,
     )
 
 
@@ -111,9 +105,9 @@ def suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
         path=skipped.path,
         tests=skipped.tests,
         error_code=error.code.name,
-        error_number=error.code,
-        message=Text(error.message),
-        hint=Text(error.hint) if error.hint else None,
+        error_number=error.code.value,
+        message=error.message,
+        hint=error.hint or None,
         line=error.where.line if error.where else None,
         column=error.where.column if error.where else None,
     )
@@ -126,7 +120,7 @@ def run_finished(view: RunView, duration_ms: float) -> RunFinished:
         passed=passed,
         exit_code=0 if passed else 1,
         gates=[
-            GateVerdictData(
+            GateVerdict(
                 suite=suite.id,
                 name=gate.name,
                 threshold=gate.threshold,
@@ -151,14 +145,14 @@ def _planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
             yield PlannedTest(
                 name=case.name,
                 target=target,
-                tags=list(case.tags),
+                tags=case.tags,
                 selected=entry.selected and target in entry.targets,
                 skip=case.skip,
                 repeat=entry.repeat,
                 pass_rate=case.pass_rate,
                 line=case.where.line if case.where else None,
                 file=_file_of(case, planned.suite, root),
-                score_limits=_score_limits(case),
+                score_limits=case.score_limits,
                 confidence=case.confidence if case.confidence != _USUAL_CONFIDENCE else None,
             )
 
@@ -169,13 +163,6 @@ def _file_of(case: Case, suite: Suite, root: Path) -> str | None:
         return None
     file = suite_identity(Path(case.where.file), root)
     return None if file == suite.path else file
-
-
-def _score_limits(case: Case) -> ScoreLimitsData | None:
-    limits = case.score_limits
-    if limits is None:
-        return None
-    return ScoreLimitsData(min_mean=limits.min_mean, max_std_dev=limits.max_std_dev)
 
 
 def _by_status(counts: StatusCounts) -> dict[str, int]:

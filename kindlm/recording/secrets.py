@@ -19,7 +19,7 @@ from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
 
 if TYPE_CHECKING:
-    from kindlm import events
+    pass
 
 __all__ = [
     "redactor",
@@ -34,20 +34,15 @@ def vocabulary() -> frozenset[str]:
     """Return the words that events are made of: no value among them protects anything."""
     from kindlm import events
 
-    words: set[str] = set()
-    for model in _models(events.Payload) | _models(events.Data):
-        for name, field in model.model_fields.items():
-            words |= {name, field.alias or name}
-            if name == "type" and isinstance(field.default, str):
-                words.add(field.default)
+    words = {"type", *events.EVENTS}
+    kinds: list[type] = [*events.EVENTS.values()]
+    for kind in kinds:
+        for field in events.stored_fields(kind):
+            words |= {field.name, field.key or field.name}
+            kinds += [part for part in field.parts if part not in kinds]
     for enum in (Outcome, Status, FailureCode, Role, FinishReason, CostSource, ToolProblemKind):
         words |= {member.value for member in enum}
     return frozenset(words | set(ErrorCode.__members__))
-
-
-def _models(base: type[events.Data]) -> set[type[events.Data]]:
-    found = set(base.__subclasses__())
-    return found.union(*(_models(model) for model in found))
 
 
 _REMEMBERED: set[str] = set()

@@ -19,9 +19,7 @@ from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, u
 
 RUN = "run/k3f9x2ab"
 
-ANSWER = ProviderResponded(
-    call=1, text=Text("Your order:\nthree 🌂"), raw=Text('{"a": 1}'), latency_ms=12.5
-)
+ANSWER = ProviderResponded(call=1, text="Your order:\nthree 🌂", raw='{"a": 1}', latency_ms=12.5)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import ExecutionStarted, MessageData, ReviewRecorded, new_event
+from kindlm.events import ExecutionStarted, ReviewRecorded, new_event
 from kindlm.reports.pages.document import render
 from kindlm.reports.pages.execution_page import execution_page
 from kindlm.reports.pages.links import NoLinks
-from kindlm.transcript import Role
-from kindlm_store import StreamLock, Text
+from kindlm.transcript import Message, Role
+from kindlm_store import StreamLock
 
 SECRET = "jane.roe@example.com"
 
@@ -300,7 +300,7 @@ def test_what_a_run_said_since_it_was_purged_stays(kindlm: Any, history: Any, ma
     other.execution(output="Bye.")
     other.finish()
     kindlm("purge", "--run", "aaaa", "--yes", "--db", history.path)
-    said = MessageData(role=Role.SYSTEM, text=Text("You are kind."))
+    said = Message(Role.SYSTEM, "You are kind.")
     begun = ExecutionStarted(
         suite=0, test="greets", target="gpt", repeat=2, attempt=1, messages=[said]
     )
@@ -313,7 +313,7 @@ def test_what_a_run_said_since_it_was_purged_stays(kindlm: Any, history: Any, ma
 
 def test_notes_on_several_runs_go_with_the_last_of_them(kindlm: Any, recorded: Any) -> None:
     notes = [
-        new_event(ReviewRecorded(run=run, execution=1, passed=True, note=Text(SECRET), by="me"))
+        new_event(ReviewRecorded(run=run, execution=1, passed=True, note=SECRET, by="me"))
         for run in ("aaaa2222", "bbbb3333")
     ]
     recorded.log.append("journal/r", notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,15 @@ NOT_ASKED_FOR_AGAIN = {"fail_fast", "runner"}
 
 def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: Path) -> None:
     default = RunOptions()
-    fields = RunOptions.model_fields
-    left_out = {name for name in fields if getattr(ASKED_FOR, name) == getattr(default, name)}
+    names = [field.name for field in fields(RunOptions)]
+    left_out = {name for name in names if getattr(ASKED_FOR, name) == getattr(default, name)}
     assert left_out == NOT_ASKED_FOR_AGAIN
 
     (tmp_path / "kindlm.yaml").touch()
     refund = RecordedTest("refund", "gpt", selected=True, skip=False, repeat=7)
     began_with = Unfinished(
         run="r",
-        options=ASKED_FOR.model_copy(update={"fail_fast": True}),
+        options=replace(ASKED_FOR, fail_fast=True),
         group=None,
         planned=7,
         suites=(RecordedSuite(0, "support", "kindlm.yaml", "0123456789ab", (refund,)),),

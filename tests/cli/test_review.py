@@ -16,7 +16,7 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.outcome import Status
-from kindlm_store import NewEvent, Text
+from kindlm_store import NewEvent
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def rescored(history: Any, make: Any, run: str, said: Any) -> None:
         front_end="kindlm",
         path="kindlm.yaml",
         config_hash="0123456789ab",
-        config=Text("{}"),
+        config="{}",
         gates=[],
         tests=[make.planned()],
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import GateVerdictData, RunFinished, new_event
+from kindlm.events import GateVerdict, RunFinished, new_event
 from kindlm_store import Append
 
 
@@ -21,7 +21,7 @@ def record(history: Any, make: Any) -> Any:
         writer.execution(repeat=1, assertions=(make.passed(),))
         writer.execution(repeat=2, assertions=(make.failed(),))
         writer.leave()
-        said = GateVerdictData(
+        said = GateVerdict(
             suite=f"{run}/0",
             name="passRateMin",
             threshold=0.8,

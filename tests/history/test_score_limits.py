@@ -17,8 +17,8 @@ from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits
 
-MEAN = {"min_mean": 0.8}
-SPREAD = {"max_std_dev": 0.1}
+MEAN = ScoreLimits(min_mean=0.8)
+SPREAD = ScoreLimits(max_std_dev=0.1)
 
 
 def scored(make: Any, score: float) -> Any:
@@ -26,7 +26,7 @@ def scored(make: Any, score: float) -> Any:
 
 
 def recorded(
-    history: Any, make: Any, limits: dict[str, float], scores: list[float], run: str = "k3f9x2ab"
+    history: Any, make: Any, limits: ScoreLimits, scores: list[float], run: str = "k3f9x2ab"
 ) -> Any:
     writer = history.run(run, planned=len(scores))
     writer.suite(tests=[make.planned(repeat=len(scores), score_limits=limits, file="tests/b.yaml")])
@@ -49,7 +49,7 @@ def recorded(
     ],
 )
 def test_a_test_whose_repeats_all_pass_fails_by_its_scores(
-    history: Any, make: Any, limits: dict[str, float], scores: list[float], said: tuple[str, ...]
+    history: Any, make: Any, limits: ScoreLimits, scores: list[float], said: tuple[str, ...]
 ) -> None:
     view = recorded(history, make, limits, scores)
     (test,) = view.tests()
@@ -91,7 +91,7 @@ def test_an_errored_repeat_makes_the_test_errored_whatever_the_scores(
     history: Any, make: Any
 ) -> None:
     run = history.run(planned=2)
-    run.suite(tests=[make.planned(repeat=2, pass_rate=0.5, score_limits={"min_mean": 0.1})])
+    run.suite(tests=[make.planned(repeat=2, pass_rate=0.5, score_limits=ScoreLimits(0.1))])
     run.execution(repeat=1, assertions=(scored(make, 0.9),))
     run.execution(repeat=2, status=Status.ERRORED)
     (test,) = run.finish().tests()
@@ -100,15 +100,15 @@ def test_an_errored_repeat_makes_the_test_errored_whatever_the_scores(
 
 
 def test_a_drop_of_the_mean_weighted_score_may_be_a_regression(history: Any, make: Any) -> None:
-    before = recorded(history, make, {}, [0.9, 0.91, 0.92, 0.9], "aaaaaaaa")
-    after = recorded(history, make, {}, [0.5, 0.51, 0.52, 0.5], "bbbbbbbb")
+    before = recorded(history, make, ScoreLimits(), [0.9, 0.91, 0.92, 0.9], "aaaaaaaa")
+    after = recorded(history, make, ScoreLimits(), [0.5, 0.51, 0.52, 0.5], "bbbbbbbb")
     (test,) = compare_runs(history.reader(), before.id, after.id, DiffOptions()).tests
     assert test.evidence.dropped_scores == ("weighted score",)
     assert test.evidence.change.value == "regressed"
 
 
 def test_the_mean_weighted_score_is_told_over_time(history: Any, make: Any) -> None:
-    recorded(history, make, {}, [0.9, 0.7], "aaaaaaaa")
+    recorded(history, make, ScoreLimits(), [0.9, 0.7], "aaaaaaaa")
     trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)
     assert trend.points[0].weighted == pytest.approx(0.8)
     assert '"weightedScoreAvg": 0.8' in trends_json([trend])

@@ -10,12 +10,13 @@ import pytest
 from kindlm.events import (
     AgentReplied,
     AgentSent,
-    AgentToolCallData,
+    AgentToolUse,
     ExecutionStarted,
     new_event,
 )
 from kindlm.projections import PROJECTIONS
-from kindlm_store import EventLog, Text
+from kindlm.transcript import ToolCall, ToolUse
+from kindlm_store import EventLog
 
 
 @pytest.mark.parametrize(
@@ -26,12 +27,10 @@ def test_an_answer_of_an_earlier_version_shows_only_by_a_call_that_calls_are_rep
     tmp_path: Path, recorded: bool | None, calls: int, shown: int
 ) -> None:
     started = ExecutionStarted(suite=0, test="t", target="shop", repeat=1, attempt=1, messages=[])
-    call = AgentToolCallData(
-        index=0, id="c", name="lookup", arguments=Text("{}"), response=Text("1")
-    )
+    call = AgentToolUse(index=0, use=ToolUse(ToolCall("c", "lookup", {}), 1))
     replied = AgentReplied(
         call=1,
-        text=Text("Done."),
+        text="Done.",
         latency_ms=1.0,
         tool_calls=[call] * calls,
         reports_tools=recorded,

@@ -16,16 +16,13 @@ from kindlm.events import (
     AgentFailed,
     AgentReplied,
     AgentSent,
-    AgentToolCallData,
+    AgentToolUse,
     AssertionEvaluated,
     BaselineRemoved,
     BaselineSet,
-    EvidenceData,
     ExecutionFinished,
     ExecutionStarted,
-    GateData,
-    GateVerdictData,
-    MessageData,
+    GateVerdict,
     Payload,
     PlannedTest,
     ProviderFailed,
@@ -42,16 +39,24 @@ from kindlm.events import (
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
-    ToolCallData,
     ToolCalled,
-    ToolProblemData,
     ToolSimulated,
     new_event,
 )
-from kindlm.outcome import FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status
 from kindlm.projections import PROJECTIONS
-from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
-from kindlm_store import Append, EventLog, NewEvent, Text
+from kindlm.suite import Gate
+from kindlm.transcript import (
+    CostSource,
+    FinishReason,
+    Message,
+    Role,
+    ToolCall,
+    ToolProblem,
+    ToolProblemKind,
+    ToolUse,
+)
+from kindlm_store import Append, EventLog, NewEvent
 
 Tables = dict[str, list[tuple[Any, ...]]]
 
@@ -68,19 +73,20 @@ words = st.sampled_from(
         "x" * 20_000,
     ]
 ) | st.text(max_size=8)
-authored = words.map(Text)
+authored = words
 counts = st.none() | st.integers(0, 2**53)
 amounts = st.floats(0, 1e300)
 maybe_amounts = st.none() | amounts
 warnings = st.lists(words, max_size=2)
+calls = st.builds(
+    ToolCall, words, words, st.dictionaries(words, words, max_size=1), st.none() | words
+)
 messages = st.lists(
     st.builds(
-        MessageData,
+        Message,
         role=st.sampled_from(Role),
         text=authored,
-        tool_calls=st.lists(
-            st.builds(ToolCallData, id=words, name=words, arguments=authored), max_size=1
-        ),
+        tool_calls=st.lists(calls, max_size=1),
     ),
     max_size=2,
 )
@@ -136,9 +142,7 @@ def of_model(draw: st.DrawFn, call: int, attempt: int, index: int) -> Iterator[P
         yield draw(
             st.builds(ToolCalled, call=st.just(call), name=words, arguments=authored, **used)
         )
-        problem = st.builds(
-            ToolProblemData, kind=st.sampled_from(ToolProblemKind), message=authored
-        )
+        problem = st.builds(ToolProblem, kind=st.sampled_from(ToolProblemKind), message=authored)
         yield draw(
             st.builds(
                 ToolSimulated,
@@ -167,12 +171,9 @@ def of_agent(draw: st.DrawFn, call: int, attempt: int, index: int) -> Iterator[P
         yield draw(st.builds(AgentFailed, call=st.just(call), **failures))
         return
     used = st.builds(
-        AgentToolCallData,
+        AgentToolUse,
         index=st.just(index),
-        id=words,
-        name=words,
-        arguments=authored,
-        response=authored,
+        use=st.builds(ToolUse, calls, words),
     )
     yield draw(
         st.builds(
@@ -204,20 +205,23 @@ def attempt_of_execution(draw: st.DrawFn, suite: int, number: int) -> Iterator[P
             st.builds(
                 AssertionEvaluated,
                 index=st.just(index),
-                kind=words,
-                label=words,
-                outcome=st.sampled_from(Outcome),
-                score=maybe_amounts,
-                threshold=maybe_amounts,
-                failure_code=st.none() | st.sampled_from(FailureCode),
-                message=st.none() | authored,
-                expected=st.none() | authored,
-                actual=st.none() | authored,
-                evidence=st.lists(
-                    st.builds(EvidenceData, source=words, start=st.just(0), end=st.just(9)),
-                    max_size=1,
+                result=st.builds(
+                    CheckResult,
+                    kind=words,
+                    label=words,
+                    outcome=st.sampled_from(Outcome),
+                    score=maybe_amounts,
+                    threshold=maybe_amounts,
+                    failure_code=st.none() | st.sampled_from(FailureCode),
+                    message=authored,
+                    expected=st.none() | authored,
+                    actual=st.none() | authored,
+                    evidence=st.lists(
+                        st.builds(Evidence, source=words, start=st.just(0), end=st.just(9)),
+                        max_size=1,
+                    ),
+                    reasoning=st.none() | authored,
                 ),
-                reasoning=st.none() | authored,
             )
         )
     yield draw(
@@ -250,7 +254,7 @@ def of_suite(draw: st.DrawFn, ordinal: int) -> Payload:
             )
         )
     test = st.builds(PlannedTest, name=words, target=words, tags=warnings)
-    gate = st.builds(GateData, name=words, threshold=amounts, written=st.booleans())
+    gate = st.builds(Gate, name=words, threshold=amounts, written=st.booleans())
     return draw(
         st.builds(
             SuiteStarted,
@@ -298,7 +302,7 @@ def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
             yield new_event(RunExtended(planned=draw(st.integers(0, 9))))
     if draw(st.booleans()):
         gate = st.builds(
-            GateVerdictData,
+            GateVerdict,
             suite=st.just("r/0"),
             name=st.just("passRateMin"),
             threshold=amounts,

@@ -12,7 +12,6 @@ import pytest
 from kindlm.events import (
     ExecutionFinished,
     ExecutionStarted,
-    GateData,
     Payload,
     PlannedTest,
     SuiteSkipped,
@@ -21,7 +20,8 @@ from kindlm.events import (
 )
 from kindlm.outcome import Status
 from kindlm.projections import PROJECTIONS
-from kindlm_store import EventLog, Text
+from kindlm.suite import Gate
+from kindlm_store import EventLog
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def suite_started(*tests: str, gates: tuple[str, ...] = ()) -> SuiteStarted:
         front_end="kindlm",
         path="kindlm.yaml",
         config_hash="0" * 12,
-        config=Text("{}"),
-        gates=[GateData(name=name, threshold=1.0, written=True) for name in gates],
+        config="{}",
+        gates=[Gate(name=name, threshold=1.0, written=True) for name in gates],
         tests=[PlannedTest(name=test, target="m") for test in tests],
     )
 
@@ -93,7 +93,7 @@ def suite_skipped() -> SuiteSkipped:
         tests=3,
         error_code="CONFIG_INVALID",
         error_number=101,
-        message=Text("no"),
+        message="no",
     )
 
 

@@ -17,7 +17,7 @@ from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
 from kindlm.recording.recorder import RunRecorder
 from kindlm.suite import Case, Expectation, Prompt
-from kindlm_store import EventLog, Text
+from kindlm_store import EventLog
 
 SLOW = r"^(a|a)*$"
 EMAIL = "jane.roe@example.com"
@@ -46,7 +46,7 @@ def started(test: str) -> ExecutionStarted:
 
 
 def finished(output: str) -> ExecutionFinished:
-    return ExecutionFinished(status=Status.PASSED, output=Text(output))
+    return ExecutionFinished(status=Status.PASSED, output=output)
 
 
 def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None:

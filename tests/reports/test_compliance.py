@@ -28,7 +28,6 @@ from kindlm.reports.compliance.template_process import (
 )
 from kindlm.reports.markdown_text import cell
 from kindlm.reports.registry import ReportOptions, find_report
-from kindlm_store import Text
 
 METADATA = {"systemName": "Support Desk", "riskLevel": "limited", "operator": "ACME"}
 
@@ -157,7 +156,7 @@ def test_baseline_changes_and_reviews_are_told(history: Any, recorded: Any, make
                     run="bbbb3333",
                     execution=1,
                     passed=True,
-                    note=Text("It *was* kind."),
+                    note="It *was* kind.",
                     by="bob@y",
                 )
             ),

@@ -10,8 +10,10 @@ import pytest
 from kindlm.history.run_view import RunView
 from kindlm.reports.execution_page import render_execution
 from kindlm.reports.registry import ReportOptions
+from kindlm.suite import ScoreLimits
 
 LINE = 12
+LEAST = ScoreLimits(min_mean=0.8)
 
 
 def scored(make: Any, score: float, **fields: Any) -> Any:
@@ -71,7 +73,7 @@ def test_reports_say_what_the_scores_break_and_where_the_test_is(
     history: Any, make: Any, write: Any
 ) -> None:
     run = history.run(planned=2)
-    run.suite(tests=[make.planned(repeat=2, score_limits={"min_mean": 0.8}, file="tests/b.yaml")])
+    run.suite(tests=[make.planned(repeat=2, score_limits=LEAST, file="tests/b.yaml")])
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     view = run.finish()
@@ -133,7 +135,7 @@ def test_the_page_of_a_run_tells_scores_and_which_limits_they_break(
     history: Any, make: Any, write: Any
 ) -> None:
     run = history.run(planned=2)
-    run.suite(tests=[make.planned(repeat=2, score_limits={"min_mean": 0.8})])
+    run.suite(tests=[make.planned(repeat=2, score_limits=LEAST)])
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     page = write(run.finish(), "html")
@@ -145,7 +147,7 @@ def test_what_to_type_next_where_every_repeat_passed_and_the_test_did_not(
     history: Any, make: Any, write: Any
 ) -> None:
     run = history.run(planned=2)
-    run.suite(tests=[make.planned(repeat=2, score_limits={"max_std_dev": 0.01})])
+    run.suite(tests=[make.planned(repeat=2, score_limits=ScoreLimits(max_std_dev=0.01))])
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     view = run.finish()
@@ -158,7 +160,8 @@ def test_a_compliance_document_says_why_such_a_test_failed(
     run = history.run(planned=2)
     config = {"config": {"compliance": {"metadata": {"systemName": "Orders"}}}}
     run.suite(
-        tests=[make.planned(repeat=2, score_limits={"min_mean": 0.8})], config=json.dumps(config)
+        tests=[make.planned(repeat=2, score_limits=LEAST)],
+        config=json.dumps(config),
     )
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kindlm.events import (
     AssertionEvaluated,
     ContentsPurged,
-    EvidenceData,
     ExecutionFinished,
     ExecutionStarted,
-    GateData,
     GitState,
-    MessageData,
     Payload,
     PlannedTest,
     ProviderFailed,
@@ -29,18 +27,21 @@ from kindlm.events import (
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
-    ToolCallData,
     ToolCalled,
     ToolSimulated,
     new_event,
 )
 from kindlm.history.run_view import RunView
-from kindlm.outcome import FailureCode, Outcome, Status, execution_status
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status, execution_status
 from kindlm.projections import PROJECTIONS
-from kindlm.transcript import CostSource, FinishReason, Role
-from kindlm_store import Append, EventLog, HeadOf, NewEvent, Text
+from kindlm.suite import Gate
+from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
+from kindlm_store import Append, EventLog, HeadOf, NewEvent
 
 __all__ = ["History", "Make", "RunWriter"]
+
+_ABOUT = {"duration_ms", "line", "turn", "advisory"}
+"""What is said of a check beside its result."""
 
 DEFAULT_GATES = {
     "passRateMin": 0.95,
@@ -84,9 +85,9 @@ class RunWriter:
                 front_end="kindlm",
                 path=path,
                 config_hash=config_hash,
-                config=Text(config),
+                config=config,
                 gates=[
-                    GateData(name=gate, threshold=value, written=gate in (gates or {}))
+                    Gate(name=gate, threshold=value, written=gate in (gates or {}))
                     for gate, value in thresholds.items()
                 ],
                 tags=tags or [],
@@ -108,7 +109,7 @@ class RunWriter:
                 tests=tests,
                 error_code="CONFIG_VALIDATION_ERROR",
                 error_number=102,
-                message=Text(message),
+                message=message,
             )
         )
 
@@ -153,9 +154,9 @@ class RunWriter:
             self._executions += 1
             number = self._executions
         subject = f"{number}.{attempt}"
-        messages = [MessageData(role=Role.USER, text=Text(user))]
+        messages = [Message(Role.USER, user)]
         if system is not None:
-            messages.insert(0, MessageData(role=Role.SYSTEM, text=Text(system)))
+            messages.insert(0, Message(Role.SYSTEM, system))
         self._add(
             ExecutionStarted(
                 suite=suite,
@@ -173,7 +174,7 @@ class RunWriter:
         for failure in failures:
             call += 1
             self._request(subject, call, target, attempt=call)
-            self._add(failure.model_copy(update={"call": call}), subject)
+            self._add(replace(failure, call=call), subject)
         talk = [
             (turn, answer, tools if turn == tool_turn else ())
             for turn, answer in enumerate((*earlier, None), start=1)
@@ -184,13 +185,13 @@ class RunWriter:
             self._request(subject, call, target, after=call - 1, provider=provider, follows=follows)
             self._respond(subject, call, output, target, latency_ms, cost_usd, tokens=tokens)
         for index, assertion in enumerate(assertions):
-            self._add(assertion.model_copy(update={"index": index}), subject)
+            self._add(replace(assertion, index=index), subject)
         if judge is not None:
             call += 1
             self._request(subject, call, "judge", purpose="judge", after=None)
             self._respond(subject, call, judge, "judge", 50.0, 0.002)
         if finished:
-            outcomes = [assertion.outcome for assertion in assertions]
+            outcomes = [assertion.result.outcome for assertion in assertions]
             ended = status or (Status.ERRORED if error else execution_status(outcomes))
             skipped = ended is Status.SKIPPED
             self._add(
@@ -198,9 +199,9 @@ class RunWriter:
                     status=ended,
                     error_code=error[0] if error else None,
                     error_number=error[1] if error else None,
-                    error=Text(error[2]) if error else None,
+                    error=error[2] if error else None,
                     hint=error[3] if error else None,
-                    output=None if output is None or skipped else Text(output),
+                    output=None if output is None or skipped else output,
                     answers=0 if output is None or skipped else 1 + bool(tools),
                     latency_ms=0.0 if skipped else latency_ms,
                     input_tokens=None if skipped else tokens[0],
@@ -284,15 +285,12 @@ class RunWriter:
         follows: bool = False,
     ) -> None:
         self._request(subject, call, target, follows=follows)
-        calls = [
-            ToolCallData(id=f"c{i}", name=name, arguments=Text(_text(arguments)))
-            for i, (name, arguments, _) in enumerate(tools)
-        ]
+        calls = [_call(i, name, arguments) for i, (name, arguments, _) in enumerate(tools)]
         self._respond(subject, call, "", target, 20.0, 0.0, calls)
         for i, (name, arguments, response) in enumerate(tools):
             self._add(
                 ToolCalled(
-                    index=i, call=call, name=name, call_id=f"c{i}", arguments=Text(_text(arguments))
+                    index=i, call=call, name=name, call_id=f"c{i}", arguments=_text(arguments)
                 ),
                 subject,
             )
@@ -301,7 +299,7 @@ class RunWriter:
                     index=i,
                     call_id=f"c{i}",
                     rule="responses[0]",
-                    response=Text(json.dumps(response, ensure_ascii=False)),
+                    response=response,
                 ),
                 subject,
             )
@@ -319,7 +317,7 @@ class RunWriter:
         follows: bool = False,
     ) -> None:
         asks = after is None or follows
-        messages = [MessageData(role=Role.USER, text=Text("Is it kind?"))] if asks else []
+        messages = [Message(Role.USER, "Is it kind?")] if asks else []
         self._add(
             ProviderRequested(
                 purpose=purpose,
@@ -342,14 +340,14 @@ class RunWriter:
         model: str,
         latency_ms: float,
         cost_usd: float | None,
-        tool_calls: list[ToolCallData] | None = None,
+        tool_calls: list[ToolCall] | None = None,
         *,
         tokens: tuple[int, int] = (10, 5),
     ) -> None:
         self._add(
             ProviderResponded(
                 call=call,
-                text=Text(text),
+                text=text,
                 tool_calls=tool_calls or [],
                 finish_reason=FinishReason.TOOL_CALLS if tool_calls else FinishReason.STOP,
                 model=model,
@@ -358,7 +356,7 @@ class RunWriter:
                 latency_ms=latency_ms,
                 cost_usd=cost_usd,
                 cost_source=CostSource.UNKNOWN if cost_usd is None else CostSource.COMPUTED,
-                raw=Text(json.dumps({"raw": text})),
+                raw=json.dumps({"raw": text}),
             ),
             subject,
         )
@@ -402,7 +400,7 @@ class History:
             run=run,
             execution=execution,
             passed=passed,
-            note=None if note is None else Text(note),
+            note=note,
             by=by,
         )
         self.log.append("journal/j", [new_event(said)])
@@ -445,9 +443,8 @@ class Make:
     @staticmethod
     def passed(kind: str = "contains", label: str = "contains hi", **fields: Any) -> Any:
         """Return an assertion that passed."""
-        return AssertionEvaluated(
-            index=0, kind=kind, label=label, outcome=Outcome.PASSED, **({"score": 1.0} | fields)
-        )
+        outcome = fields.pop("outcome", Outcome.PASSED)
+        return _evaluated(kind, label, outcome, {"score": 1.0} | fields)
 
     @staticmethod
     def failed(
@@ -458,21 +455,11 @@ class Make:
         **fields: Any,
     ) -> Any:
         """Return an assertion that failed; `expected` and `actual` are JSON values."""
-        for name in ("expected", "actual"):
-            if name in fields:
-                fields[name] = Text(json.dumps(fields[name], ensure_ascii=False))
-        if "reasoning" in fields:
-            fields["reasoning"] = Text(fields["reasoning"])
-        fields["evidence"] = [EvidenceData(**e) for e in fields.get("evidence", [])]
-        return AssertionEvaluated(
-            index=0,
-            kind=kind,
-            label=label,
-            outcome=fields.pop("outcome", Outcome.FAILED),
-            failure_code=FailureCode(code),
-            message=Text(message),
-            **({"score": 0.0, "line": 42, "duration_ms": 1.5} | fields),
-        )
+        fields["evidence"] = tuple(Evidence(**e) for e in fields.get("evidence", []))
+        fields |= {"failure_code": FailureCode(code), "message": message}
+        outcome = fields.pop("outcome", Outcome.FAILED)
+        written = {"score": 0.0, "line": 42, "duration_ms": 1.5} | fields
+        return _evaluated(kind, label, outcome, written)
 
     @staticmethod
     def provider_failed(code: str = "PROVIDER_RATE_LIMIT", **fields: Any) -> ProviderFailed:
@@ -482,7 +469,7 @@ class Make:
             "error_code": code,
             "error_number": 202,
             "status": 429,
-            "message": Text("Too many requests."),
+            "message": "Too many requests.",
             "latency_ms": 5.0,
             "retry_in_ms": 800.0,
         }
@@ -491,3 +478,14 @@ class Make:
 
 def _text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _call(number: int, name: str, arguments: Any) -> ToolCall:
+    if isinstance(arguments, dict):
+        return ToolCall(f"c{number}", name, arguments)
+    return ToolCall(f"c{number}", name, {}, malformed=_text(arguments))
+
+
+def _evaluated(kind: str, label: str, outcome: Outcome, values: dict[str, Any]) -> Any:
+    about = {name: values.pop(name) for name in _ABOUT & values.keys()}
+    return AssertionEvaluated(index=0, result=CheckResult(kind, label, outcome, **values), **about)

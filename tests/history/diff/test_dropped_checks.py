@@ -21,9 +21,7 @@ _ERRORED = {"error": ("ENGINE_MAX_TURNS", 401, "10 model calls", None)}
 _SIGNS: dict[str, Callable[[str], Any]] = {
     "+": lambda label: Make.passed(label=label),
     "-": lambda label: Make.failed(label=label),
-    "?": lambda label: Make.passed(label=label).model_copy(
-        update={"outcome": Outcome.INCONCLUSIVE, "score": None}
-    ),
+    "?": lambda label: Make.passed(label=label, outcome=Outcome.INCONCLUSIVE, score=None),
     ".": lambda label: None,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -392,6 +393,7 @@ def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) 
 
 CHECKED = Make.passed(label="hi")
 MORE = Make.passed("max_length", "at most 10")
+LEFT_OUT = Make.passed("max_length", "at most 10", outcome=Outcome.SKIPPED)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ MORE = Make.passed("max_length", "at most 10")
         # What was skipped, or only advises, is no check that is made.
         (
             {"assertions": (CHECKED,)},
-            {"assertions": (CHECKED, MORE.model_copy(update={"outcome": Outcome.SKIPPED}))},
+            {"assertions": (CHECKED, LEFT_OUT)},
             Kind.UNCHANGED,
         ),
         (
@@ -424,7 +426,7 @@ MORE = Make.passed("max_length", "at most 10")
         ),
         (
             {"assertions": (CHECKED, MORE)},
-            {"assertions": (CHECKED, MORE.model_copy(update={"advisory": True}))},
+            {"assertions": (CHECKED, replace(MORE, advisory=True))},
             Kind.OTHER_CHECKS,
         ),
     ],

@@ -1,0 +1,84 @@
+"""How a dataclass says in what form its fields are stored in the data of an event.
+
+A value is stored field by field under the names of the fields. What differs from that stands in
+the annotation of the field: its key, that its text goes into `contents` and only a reference into
+the event, or that it is not stored at all. `kindlm.events.codec` writes and reads by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Annotated, Any
+
+__all__ = [
+    "Authored",
+    "AuthoredJson",
+    "Flag",
+    "Flat",
+    "Form",
+    "Key",
+    "Meaning",
+    "Name",
+    "OmittedIfEmpty",
+    "Pattern",
+    "Unstored",
+]
+
+
+class Form(Enum):
+    """In which form a field is stored."""
+
+    TEXT = auto()
+    JSON = auto()
+    NAME = auto()
+    OMITTED = auto()
+    FLAG = auto()
+    FLAT = auto()
+    UNSTORED = auto()
+
+
+Authored = Annotated[str, Form.TEXT]
+"""A text that somebody wrote: it is stored by reference, and can be erased."""
+
+AuthoredJson = Annotated[Any, Form.JSON]
+"""A JSON value that somebody wrote: it is stored by reference, as its text."""
+
+Name = Annotated[str, Form.NAME]
+"""A name that a model or an agent may have made up: the event holds its beginning only.
+
+It stands in the event itself, so that it can be filtered by; the raw body keeps it whole.
+"""
+
+Flag = Form.FLAG
+"""Whether the field is set is stored, not what it holds."""
+
+Flat = Form.FLAT
+"""The fields of this value are stored beside those of the one that holds it."""
+
+OmittedIfEmpty = Form.OMITTED
+"""An empty text is not stored."""
+
+Unstored = Form.UNSTORED
+"""The field is not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key that a field is stored under, if that is not its name."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a field means, for the event reference."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a text has to match as a whole."""
+
+    regex: str
