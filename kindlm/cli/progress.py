@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from kindlm.engine.attempt import Finished
@@ -146,6 +145,14 @@ class _Bar(_Silent):
         self._redact = redact
         self._counts: Counter[Status] = Counter()
         self._spent_usd = 0.0
+        from rich.progress import (  # only a terminal shows bars
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -12,8 +12,6 @@ import os
 import signal
 import socket
 import sys
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -216,6 +214,10 @@ async def _ready(service: Service, running: _Running, ports: Mapping[str, int]) 
 
 
 def _answers(url: str) -> bool:
+    # Most services are ready by a line or a port; to import it takes a while.
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - the user's own URL
             return bool(response.status < 400)

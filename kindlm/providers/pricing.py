@@ -121,6 +121,8 @@ _VARIABLE = _Rates(Decimal("NaN"), Decimal("NaN"))
 @cache
 def _listed_rates(provider: str | None, model: str) -> _Rates | None:
     """Look a model up in the table: finding it costs far more than multiplying."""
+    if provider == "scripted":
+        return None  # no company sells it, and the table takes long to load
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
     from genai_prices.types import ModelPrice

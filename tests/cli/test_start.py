@@ -1,0 +1,93 @@
+"""A run imports what it uses, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kindlm.testing import LoopbackServer
+
+UNUSED = (
+    "anthropic",
+    "datasette",
+    "dotenv",
+    "jinja2",
+    "jsonschema",
+    "kindlm.agents",
+    "kindlm.browse",
+    "kindlm.formats.evalview",
+    "kindlm.generate",
+    "kindlm.history.diff",
+    "kindlm.history.evidence",
+    "kindlm.pytest_plugin",
+    "kindlm.scenarios.api",
+    "kindlm.scenarios.load",
+    "kindlm.testing",
+    "numpy",
+    "pytest",
+    "uvicorn",
+)
+"""What neither run below may load, nor anything below it."""
+
+MOST_MODULES = 300
+
+SUITE = """
+kindlm: 1
+project: start
+suite: {{name: start}}
+providers: {{{provider}: {settings}}}
+models: [{{id: model, provider: {provider}, model: gpt-4o-mini}}]
+prompts: {{greeting: {{user: Hello}}}}
+tests:
+  - {{name: greets, prompt: greeting, expect: {{output: {{contains: [hello]}}}}}}
+"""
+
+SCRIPTED = '{replies: [{text: "hello"}]}'
+
+
+def loaded_by_run(folder: Path, provider: str, settings: str) -> set[str]:
+    """The modules that a second run into the same history has loaded."""
+    (folder / "kindlm.yaml").write_text(SUITE.format(provider=provider, settings=settings))
+    script = (
+        "import sys, json\n"
+        "from kindlm.cli.app import run\n"
+        "code = run(['test'])\n"
+        "json.dump([code, sorted(sys.modules)], sys.stderr)\n"
+    )
+    environ = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "not-needed-here"}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=folder, capture_output=True, check=True, env=environ
+        )
+    code, loaded = json.loads(done.stderr.decode().splitlines()[-1])
+    assert code == 0, done.stdout.decode()
+    return set(loaded)
+
+
+def below(loaded: set[str], unwanted: tuple[str, ...]) -> set[str]:
+    return {
+        module
+        for module in loaded
+        if any(module == name or module.startswith(f"{name}.") for name in unwanted)
+    }
+
+
+def test_a_scripted_run_loads_no_sdk_and_few_modules(tmp_path: Path) -> None:
+    loaded = loaded_by_run(tmp_path, "scripted", SCRIPTED)
+    # The history is there already, the answers are, too.
+    sdks = ("genai_prices", "httpx", "httpx2", "openai")
+    others = ("rich.progress", "sqlite_utils", "urllib.request")
+    assert below(loaded, UNUSED + sdks + others) == set()
+    ours = {module for module in loaded if module.partition(".")[0].startswith("kindlm")}
+    assert len(ours) <= MOST_MODULES
+
+
+def test_a_run_on_openai_loads_its_sdk_alone(tmp_path: Path) -> None:
+    with LoopbackServer({"rules": [{"reply": {"text": "hello"}}]}) as server:
+        settings = f'{{apiKeyEnv: OPENAI_API_KEY, baseUrl: "{server.url}/v1"}}'
+        loaded = loaded_by_run(tmp_path, "openai", settings)
+    assert "openai" in loaded
+    assert below(loaded, (*UNUSED, "sqlite_utils")) == set()
