@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -46,6 +45,7 @@ from kindlm.transcript import ToolCall, ToolUse, Transcript, Usage
 
 __all__ = [
     "CRASHES",
+    "Access",
     "Adapter",
     "Agent",
     "AgentReply",
@@ -147,6 +147,19 @@ class Check(Section):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a provider is reached with.
+
+    `key` is the value of the variable that `apiKeyEnv` names, and `environ` the environment with
+    what `.env` files say.
+    """
+
+    base_url: str | None
+    key: str | None
+    environ: Mapping[str, str]
+
+
 class Provider(Section):
     """A provider of models: a subclass has fields for its options, and connects to the provider.
 
@@ -156,13 +169,8 @@ class Provider(Section):
     group: ClassVar[str] = "kindlm.providers"
     reserved: ClassVar[frozenset[str]] = frozenset({"type", "apiKeyEnv", "baseUrl"})
 
-    def connect(
-        self, *, base_url: str | None, key: str | None, environ: Mapping[str, str]
-    ) -> ModelClient:
-        """Return the client that makes the calls of a run: `complete` makes one, without retries.
-
-        `key` is the value of the variable that `apiKeyEnv` names, None without one.
-        """
+    def connect(self, access: Access) -> ModelClient:
+        """Return the client for all calls of a run; `complete` makes one, without retries."""
         raise NotImplementedError
 
 
@@ -178,8 +186,11 @@ class Adapter(Section):
         | {"headers"}
     )
 
-    def open(self, target: AgentTarget, *, environ: Mapping[str, str], root: Path) -> Agent:
-        """Return the agent for one conversation; nothing is connected before its `__aenter__`."""
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
+        """Return the agent for one conversation; nothing is connected before its `__aenter__`.
+
+        `target` has the keys of all agents, `environ` the environment with what `.env` files say.
+        """
         raise NotImplementedError
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Self
 
 from kindlm import plugins
@@ -17,9 +16,7 @@ __all__ = ["agent_of_package"]
 _log = logging.getLogger(__name__)
 
 
-def agent_of_package(
-    target: AgentTarget, environ: Mapping[str, str], root: Path
-) -> Result[Agent] | None:
+def agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent] | None:
     """Return the agent of an adapter of another package, None if no package has it."""
     found = plugins.find(plugins.Adapter, target.adapter)
     if found is None or isinstance(found, Err):
@@ -27,7 +24,7 @@ def agent_of_package(
     plugin = plugins.installed(plugins.Adapter.group)[target.adapter][0]
     try:
         adapter = found.value.model_validate(dict(target.options))
-        agent = adapter.open(target, environ=environ, root=root)
+        agent = adapter.open(target, environ)
     except plugins.CRASHES as error:
         return Err(plugins.crashed(plugin, "cannot open a conversation", error))
     return Ok(_AgentOfPackage(plugin, agent))

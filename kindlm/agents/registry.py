@@ -68,7 +68,7 @@ def make_agent(
         from kindlm.agents.of_packages import agent_of_package
 
         assert isinstance(target, AgentTarget)
-        agent = agent_of_package(target, environ, root)
+        agent = agent_of_package(target, environ)
         if agent is not None:
             return agent
         hint = hint_for(target.adapter, ADAPTERS, "Known")

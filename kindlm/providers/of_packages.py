@@ -25,7 +25,7 @@ def client_of_package(
     plugin = plugins.installed(plugins.Provider.group)[settings.type][0]
     try:
         provider = found.value.model_validate(dict(settings.options))
-        client = provider.connect(base_url=settings.base_url, key=key, environ=environ)
+        client = provider.connect(plugins.Access(settings.base_url, key, environ))
     except plugins.CRASHES as error:
         return Err(plugins.crashed(plugin, "cannot connect", error))
     return Ok(_ClientOfPackage(plugin, client))

@@ -1,0 +1,1 @@
+"""An example of what a package adds to kindlm: a check, a provider, an agent adapter, a report."""

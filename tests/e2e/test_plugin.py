@@ -1,0 +1,132 @@
+"""The example package with a check, a provider, an agent adapter and a report, as a user has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "plugin"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def call(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a virtual environment with the wheel of the example installed beside kindlm."""
+    folder = tmp_path_factory.mktemp("plugin")
+    # Building leaves files behind in the folder of the package.
+    source = shutil.copytree(EXAMPLE, folder / "source")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    offline = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation")
+    built = call(*pip, "wheel", *offline, "--wheel-dir", folder, source)
+    assert built.returncode == 0, built.stderr
+    venv = folder / "venv"
+    assert call(sys.executable, "-m", "venv", "--without-pip", venv).returncode == 0
+    [wheel] = folder.glob("*.whl")
+    installed = call(
+        *pip, "--python", venv / "bin" / "python", "install", "--quiet", "--no-deps", wheel
+    )
+    assert installed.returncode == 0, installed.stderr
+    [site] = venv.glob("lib/python*/site-packages")
+    # kindlm and what it needs are taken from here.
+    site.joinpath("kindlm.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    )
+    return venv
+
+
+@pytest.fixture
+def run(packages: Path, tmp_path: Path) -> Run:
+    shutil.copy(EXAMPLE / "kindlm.yaml", tmp_path)
+    return lambda *words: call(packages / "bin" / "python", "-m", "kindlm", *words, cwd=tmp_path)
+
+
+def test_all_four_kinds_work_from_an_installed_wheel(run: Run, tmp_path: Path) -> None:
+    done = run("test", "--reporter", "tally", "--reporter", "json=run.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[1:] == ["passed   repeats-politely", "passed   looks-orders-up"]
+    report = json.loads((tmp_path / "run.json").read_text())
+    kinds = [
+        (assertion["kind"], assertion["label"])
+        for test in report["tests"]
+        for execution in test["executions"]
+        for assertion in execution["assertions"]
+    ]
+    assert kinds == [
+        ("polite", "polite"),
+        ("tool_called", "look_up"),
+        ("polite", "polite"),
+        ("polite", "polite #2"),
+        ("contains", "turn 2: lost"),
+    ]
+    again = run("report", "latest", "--format", "tally")
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+
+
+def test_a_recorded_run_is_read_without_the_package(
+    run: Run, packages: Path, tmp_path: Path
+) -> None:
+    assert run("test").returncode == 0
+    for words in (
+        ("report", "latest", "--format", "junit"),
+        ("report", "latest", "--format", "sarif"),
+        ("report", "latest", "--format", "html", "-o", "run.html"),
+        ("show", "latest"),
+        ("diff", "latest", "latest"),
+        ("verify",),
+    ):
+        done = call(sys.executable, "-m", "kindlm", *words, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+    lacking = call(sys.executable, "-m", "kindlm", "rescore", "latest", cwd=tmp_path)
+    assert lacking.returncode == 1
+    assert 'Unknown key "polite"' in lacking.stderr
+    assert run("rescore", "latest").returncode == 0
+
+
+def test_the_schema_has_the_options_of_the_package(run: Run, tmp_path: Path) -> None:
+    done = run("schema")
+    assert (done.returncode, done.stderr) == (0, "")
+    schema = json.loads(done.stdout)
+    text = (tmp_path / "kindlm.yaml").read_text()
+    jsonschema.validate(yaml.safe_load(text), schema)
+    for written, misspelt in (
+        ("polite: {}", "polite: { word: [x] }"),
+        ("prefix:", "sufix:"),
+        ("orders:", "order:"),
+    ):
+        assert written in text
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(yaml.safe_load(text.replace(written, misspelt)), schema)
+
+
+def test_a_faulty_package_costs_only_what_needs_it(
+    run: Run, packages: Path, tmp_path: Path
+) -> None:
+    [site] = packages.glob("lib/python*/site-packages")
+    broken = site / "broken-1.dist-info"
+    broken.mkdir()
+    try:
+        (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+        (broken / "entry_points.txt").write_text("[kindlm.checks]\nbroken = not_there:X\n")
+        assert run("test").returncode == 0
+        listed = run("schema")
+        assert json.loads(listed.stdout)["$defs"]["ExpectConfig"]["properties"]["polite"]
+        assert 'The check "broken" of the package broken cannot be loaded' in listed.stderr
+    finally:
+        shutil.rmtree(broken)
