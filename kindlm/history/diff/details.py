@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -19,12 +19,11 @@ from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.calls import Call, CallChange, diff_calls
 from kindlm.history.diff.checks import CheckChange, compare_checks
 from kindlm.history.diff.config import SuiteConfig, parts_of_test
-from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.samples import USERS, turns_of
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import WordDiff, diff_words
 from kindlm.history.masking import Mask
-from kindlm.history.rows import ExecutionView, ToolCallView
+from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 
 __all__ = ["TestDetails", "read_details"]
@@ -94,28 +93,16 @@ class TestDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class _Execution:
-    """The execution that stands for a side, and what of it must not be shown.
+class _Told:
+    """The execution that stands for a side, as the mask of both sides lets it be shown.
 
-    `turns` are those of its calls, by their number, and `answers` the last text of each turn.
+    `messages` are those it began with, by their role; `answers` those before the last turn.
     """
-
-    view: ExecutionView
-    tool_calls: tuple[ToolCallView, ...]
-    messages: tuple[tuple[str, str | None], ...]
-    mask: Mask
-    turns: Mapping[int, int]
-    answers: Mapping[int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """An execution as it may be shown; `messages` by their role, `answers` before the last turn."""
 
     calls: tuple[Call, ...] = ()
     output: str | None = None
     error: str | None = None
-    messages: tuple[tuple[str, str | None], ...] = ()
+    messages: Mapping[str, str | None] = field(default_factory=dict)
     answers: Mapping[int, str | None] = field(default_factory=dict)
 
 
@@ -128,63 +115,53 @@ def read_details(
     config: SuiteConfig | None,
 ) -> TestDetails:
     """Return what changed inside a test that a side ran."""
-    sides = _usual(before, test.before, attempts), _usual(after, test.after, attempts)
-    both = None not in sides
+    sides = [
+        view.execution(side.usual) if side and side.usual else None
+        for view, side in ((before, test.before), (after, test.after))
+    ]
     mask = Mask({})
-    for side in sides:
-        mask = mask.joined(side.mask) if side else mask
-    old, new = (_shown(side, mask) if side else _Shown() for side in sides)
+    for view, execution in zip((before, after), sides, strict=True):
+        if execution is not None:
+            mask = mask.joined(mask_of_attempts(read_attempts(view, execution)))
+    old = _told(before, sides[0], attempts, mask)
+    new = _told(after, sides[1], attempts, mask)
+    both = None not in sides
+    answers = (
+        (turn, _words(text, new.answers.get(turn))) for turn, text in sorted(old.answers.items())
+    )
     return TestDetails(
         calls=diff_calls(old.calls, new.calls) if both else (),
         sequences=_sequences(db, attempts, test),
-        output=_words(old.output, new.output) if both else None,
+        output=_words(old.output, new.output),
         checks=compare_checks(db, before, after, attempts, test, mask),
         error_before=old.error,
         error_after=new.error,
-        system=_message(old, new, "system") if both else None,
-        user=_message(old, new, "user") if both else None,
+        system=_words(old.messages.get("system"), new.messages.get("system")),
+        user=_words(old.messages.get("user"), new.messages.get("user")),
         config=parts_of_test(config, test.key.name),
-        answers=tuple(_answers(old, new)),
+        answers=tuple(Answer(turn, words) for turn, words in answers if words is not None),
     )
 
 
-def _usual(view: RunView, side: SideFigures | None, attempts: Attempts) -> _Execution | None:
-    found = view.execution(side.usual) if side and side.usual else None
+def _told(view: RunView, found: ExecutionView | None, attempts: Attempts, mask: Mask) -> _Told:
     if found is None:
-        return None
-    messages = tuple((m["role"], m["text"]) for m in view.first_messages(found))
-    mask = mask_of_attempts(read_attempts(view, found))
+        return _Told()
     counted = attempts.of(view, found)
     rows = view.db.execute(_calls(attempts), (found.id,)).fetchall()
     turns = turns_of((row[0], row[1]) for row in rows)
     answers = {turns[row[0]]: row[2] for row in rows if row[2] is not None}
-    return _Execution(counted, tuple(view.tool_calls(counted)), messages, mask, turns, answers)
-
-
-def _shown(side: _Execution, mask: Mask) -> _Shown:
-    view = side.view
-    return _Shown(
+    last = max(turns.values(), default=1)
+    return _Told(
         tuple(
-            Call(call.tool, mask.value(call.arguments), side.turns.get(call.call, 1))
-            for call in side.tool_calls
+            Call(call.tool, mask.value(call.arguments), turns.get(call.call, 1))
+            for call in view.tool_calls(counted)
         ),
-        mask.text(view.output),
-        f"{view.error_code}: {mask.text(view.error or '')}" if view.error_code else None,
-        tuple((role, mask.text(text)) for role, text in side.messages),
-        {
-            turn: mask.text(text)
-            for turn, text in side.answers.items()
-            if turn < max(side.turns.values())
-        },
+        mask.text(counted.output),
+        f"{counted.error_code}: {mask.text(counted.error or '')}" if counted.error_code else None,
+        # The first message of each role.
+        {m["role"]: mask.text(m["text"]) for m in reversed(view.first_messages(found))},
+        {turn: mask.text(text) for turn, text in answers.items() if turn < last},
     )
-
-
-def _answers(before: _Shown, after: _Shown) -> Iterator[Answer]:
-    """Yield the turns before the last one that both sides had, and that are answered otherwise."""
-    for turn, text in sorted(before.answers.items()):
-        words = _words(text, after.answers.get(turn))
-        if words is not None:
-            yield Answer(turn, words)
 
 
 def _words(before: str | None, after: str | None) -> WordDiff | None:
@@ -192,14 +169,6 @@ def _words(before: str | None, after: str | None) -> WordDiff | None:
     if before is None or after is None or before == after:
         return None
     return diff_words(before, after)
-
-
-def _message(before: _Shown, after: _Shown, role: str) -> WordDiff | None:
-    old, new = (
-        next((text for found, text in side.messages if found == role), None)
-        for side in (before, after)
-    )
-    return _words(old, new)
 
 
 def _sequences(db: sqlite3.Connection, attempts: Attempts, test: TestDiff) -> tuple[Sequence, ...]:
