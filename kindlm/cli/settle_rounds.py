@@ -10,9 +10,16 @@ from rich.console import Console
 
 from kindlm.cli.console import note
 from kindlm.cli.settle_request import SettledPair, SettleOptions
-from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.settling import Standing, Suspect, share_out, share_out_both, suspects
+from kindlm.history.settling import (
+    AddedRepeats,
+    Standing,
+    Suspect,
+    read_added,
+    share_out,
+    share_out_both,
+    suspects,
+)
 from kindlm.plan import Plan, plan_repeats
 from kindlm.reports.settle_terminal import counts_text
 from kindlm.wording import count

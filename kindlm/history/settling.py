@@ -1,4 +1,10 @@
-"""Which tests of two runs are suspected, how each stands, and which want more repeats.
+"""Repeats that `kindlm settle` added to suspected tests, how each test stands, and what is next.
+
+The repeats are runs of their own, of mode `settled`, whose source is the run that they add to. Each
+repeat counts as a look of its own, in the order of their numbers and not in that in which they
+ended: a repeat that fails may well be the quicker one. A repeat that ended with an error did not
+pass. But where nobody answered any more until the run ended, the target was out of reach, which
+says nothing of how it answers: those do not count.
 
 Suspected is a test whose pass rate fell, or that of one of its checks, or that counts as regressed
 by its scores. Repeats are added to AFTER, or to both sides, equally many. How a test stands is
@@ -8,12 +14,14 @@ fallen by chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from kindlm.history.diff.added import AddedRepeats
+from kindlm.history.compared_attempts import Attempts
+from kindlm.history.diff.samples import checks_made, read_checks
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.judging import judge_pair, settle
 from kindlm.history.evidence.values import (
@@ -24,19 +32,97 @@ from kindlm.history.evidence.values import (
     TestEvidence,
     TestPair,
 )
+from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts
 
 __all__ = [
+    "AddedRepeats",
     "Standing",
     "Suspect",
     "SuspectCheck",
+    "read_added",
     "share_out",
     "share_out_both",
     "suspects",
-    "with_added",
 ]
+
+
+def _added(attempts: Attempts) -> str:
+    return f"""
+SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
+       e.number <= (SELECT max(l.number) FROM executions l
+                     WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
+       {checks_made(attempts)}
+  FROM runs r
+  JOIN suites s ON s.run = r.id
+  JOIN executions e ON e.suite = s.id
+  {attempts.joined}
+ WHERE r.mode = 'settled' AND r.source_run IN $ids
+ ORDER BY e.repeat, r.started_at, e.id
+"""  # noqa: S608 (constants of this package)
+
+
+_TESTED = ("passed", "failed", "errored")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRepeats:
+    """What was added to a test: each repeat that ended, and the number of the last that began.
+
+    `checks` has, for each of these repeats, what it decided, and whether it errored.
+    """
+
+    counts: tuple[Counts, ...] = ()
+    last: int = 0
+    checks: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def total(self) -> Counts:
+        """All of them together."""
+        return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
+
+    def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
+        """Return a test and its checks, with these repeats of AFTER and others of BEFORE."""
+        checks = {
+            check: replace(
+                known,
+                added=tuple(self._of_check(check)),
+                added_before=tuple(before._of_check(check)),
+            )
+            for check, known in pair.checks.items()
+        }
+        return replace(pair, added=self.counts, added_before=before.counts, checks=checks)
+
+    def _of_check(self, check: CheckKey) -> Iterator[Counts]:
+        """Yield the repeats that count for a check, as `CheckPair` has it."""
+        for text, errored in self.checks:
+            passed = read_checks(text).get(check)
+            if passed is not None or errored:
+                yield Counts(int(passed or False), 1)
+
+
+def read_added(
+    db: sqlite3.Connection, runs: Sequence[str], attempts: Attempts
+) -> dict[QualifiedName, AddedRepeats]:
+    """Return what was added to the tests of a run, or of several that are read as one.
+
+    Tests that nothing was added to are absent. `attempts`: by which these runs are compared.
+    """
+    found: dict[QualifiedName, AddedRepeats] = {}
+    for project, suite, test, target, repeat, status, reached, checks in db.execute(
+        *among(_added(attempts), runs)
+    ):
+        key = QualifiedName(project, suite, test, target)
+        known = found.get(key, AddedRepeats())
+        if status in _TESTED and reached:
+            known = AddedRepeats(
+                (*known.counts, Counts(int(status == "passed"), 1)),
+                checks=(*known.checks, (checks, status == "errored")),
+            )
+        found[key] = replace(known, last=repeat)
+    return found
 
 
 class Standing(StrEnum):
@@ -110,7 +196,11 @@ def suspects(
 
     Tests are open as long as more repeats of AFTER may decide them, or more of `both` sides.
     """
-    known = with_added(pairs, added, added_before or {})
+    added_before, nothing = added_before or {}, AddedRepeats()
+    known = {
+        key: added.get(key, nothing).beside(pair, added_before.get(key, nothing))
+        for key, pair in pairs.items()
+    }
     settled = settle(known, both=both)
     evidence = judge_pair(known, regression_threshold=regression_threshold).tests
     return [
@@ -118,19 +208,6 @@ def suspects(
         for key, test in evidence.items()
         if known[key].counts and (key in settled or test.change is Change.REGRESSED)
     ]
-
-
-def with_added(
-    pairs: Mapping[QualifiedName, TestPair],
-    added: Mapping[QualifiedName, AddedRepeats],
-    added_before: Mapping[QualifiedName, AddedRepeats],
-) -> dict[QualifiedName, TestPair]:
-    """Return the tests of two runs with what was added to each side."""
-    none = AddedRepeats()
-    return {
-        key: added.get(key, none).beside(pair, added_before.get(key, none))
-        for key, pair in pairs.items()
-    }
 
 
 def share_out_both(

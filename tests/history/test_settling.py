@@ -7,10 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.diff.added import AddedRepeats
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.values import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
-from kindlm.history.settling import Standing, Suspect, share_out, suspects
+from kindlm.history.settling import AddedRepeats, Standing, Suspect, share_out, suspects
 from kindlm.history.statistics.tables import Counts
 
 

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from kindlm.history.compared_attempts import Attempts, attempts_to_compare
-from kindlm.history.diff.added import AddedRepeats, read_added
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
 from kindlm.history.diff.checks import pair_checks
 from kindlm.history.diff.config import (
@@ -49,6 +48,7 @@ from kindlm.history.evidence.values import (
 from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
+from kindlm.history.settling import AddedRepeats, read_added
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
