@@ -12,7 +12,7 @@ on one machine is undecided on all. Patterns are the exception, see `kindlm.patt
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
@@ -266,73 +266,23 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _schema: Any) -> It
         yield _error(f"{value!r} is valid under each of {listed}")
 
 
-def _not(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    if _fits(validator, value, rule):
-        yield _error(f"{value!r} should not be valid under {rule!r}")
-
-
 def _if(validator: Any, rule: Any, value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
     following = "then" if _fits(validator, value, rule) else "else"
     if following in schema:
         yield from validator.descend(value, schema[following], schema_path=following)
 
 
-def _contains(validator: Any, rule: Any, value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    if not validator.is_type(value, "array"):
-        return
-    if "dependentSchemas" not in validator.VALIDATORS:  # drafts 6 and 7: no bounds
-        if not any(_fits(validator, item, rule) for item in value):
-            yield _error(f"None of {value!r} are valid under the given schema")
-        return
-    least, most = schema.get("minContains", 1), schema.get("maxContains", len(value))
-    found = 0
-    for item in value:
-        found += _fits(validator, item, rule)
-        if found > most:
-            yield _error(
-                f"Too many items match the given schema (expected at most {most})",
-                validator="maxContains",
-                validator_value=most,
-            )
-            return
-    if found < least:
-        message = (
-            f"Too few items match the given schema (expected at least {least} but only {found} "
-            "matched)"
-            if found
-            else f"{value!r} does not contain items matching the given schema"
-        )
-        yield _error(message, validator="minContains", validator_value=least)
-
-
 def _enum(_validator: Any, allowed: Iterable[Any], value: Any, _schema: Any) -> Iterator[Any]:
     budget = _budget.get()
-    if not any(_equal(budget, each, value) for each in allowed):
+    wanted = _canonical(budget, value)
+    if not any(_canonical(budget, each) == wanted for each in allowed):
         yield _error(f"{value!r} is not one of {allowed!r}")
 
 
 def _const(_validator: Any, wanted: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    if not _equal(_budget.get(), wanted, value):
+    budget = _budget.get()
+    if _canonical(budget, wanted) != _canonical(budget, value):
         yield _error(f"{wanted!r} was expected")
-
-
-def _equal(budget: Budget, one: Any, two: Any) -> bool:
-    """Tell whether two values are the same JSON: 1 is 1.0, and is not true."""
-    if isinstance(one, str) or isinstance(two, str):
-        return bool(one == two)
-    if isinstance(one, Mapping) and isinstance(two, Mapping):
-        budget.spend(len(one) >> 2)
-        return len(one) == len(two) and all(
-            name in two and _equal(budget, item, two[name]) for name, item in one.items()
-        )
-    if isinstance(one, Sequence) and isinstance(two, Sequence):
-        budget.spend(len(one) >> 2)
-        return len(one) == len(two) and all(
-            _equal(budget, a, b) for a, b in zip(one, two, strict=True)
-        )
-    if isinstance(one, bool) or isinstance(two, bool):
-        return one is two
-    return bool(one == two)
 
 
 def _unique_items(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
@@ -356,10 +306,10 @@ def _canonical(budget: Budget, value: Any) -> str:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:x};"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         budget.spend(1 + (len(value) >> 2))
         return f"[{''.join([_canonical(budget, item) for item in value])}]"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         budget.spend(1 + (len(value) >> 2))
         parts = [_canonical(budget, name) + _canonical(budget, value[name]) for name in value]
         return f"{{{''.join(sorted(parts))}}}"
@@ -554,12 +504,10 @@ _KEYWORDS: dict[str, _Keyword] = {
     "additionalProperties": _additional_properties,
     "anyOf": _any_of,
     "const": _const,
-    "contains": _contains,
     "enum": _enum,
     "format": _format,
     "if": _if,
     "multipleOf": _multiple_of,
-    "not": _not,
     "oneOf": _one_of,
     "pattern": _pattern,
     "patternProperties": _pattern_properties,

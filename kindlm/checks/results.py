@@ -29,7 +29,7 @@ def passed(
         score=score,
         threshold=threshold,
         actual=actual,
-        message=sentence(message),
+        message=sentence(message) if message else "",
         reasoning=reasoning,
     )
 

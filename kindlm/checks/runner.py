@@ -55,7 +55,7 @@ class CheckRunner:
             return decided
         check = self._check(expectation)
         assert check is not None, "one that is not there has decided already"
-        seen = _seen(transcript, expectation)
+        seen = transcript if expectation.turn is None else _seen(transcript, expectation)
         try:
             if check.asking is not None:
                 context = replace(context, aside=self._aside)
@@ -77,14 +77,18 @@ class CheckRunner:
         if expectation.turn is not None and expectation.turn > len(transcript.turns):
             return [skipped(expectation, "The conversation did not come to this message.")]
         try:
-            seen = _seen(transcript, expectation)
+            seen = transcript if expectation.turn is None else _seen(transcript, expectation)
             if _lacks_a_secret(check, expectation, seen):
                 return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, _TAKEN_OUT)]
             if check.pure is None:
                 return None
-            if not slow and check.slow is not None and check.slow(expectation, seen):
+            if check.slow is None or not check.slow(expectation, seen):
+                results = check.pure(expectation, seen)
+            elif slow:
+                with one_budget():
+                    results = check.pure(expectation, seen)
+            else:
                 return None
-            results = check.pure(expectation, seen)
         except Exception as error:  # noqa: BLE001 - as above
             return [_crash(expectation, error)]
         return _placed(check, expectation, transcript, seen, results)
@@ -115,9 +119,8 @@ class CheckRunner:
 
 
 def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
-    """Return what an expectation looks at: all, all up to its turn, or that turn by itself."""
-    if expectation.turn is None:
-        return transcript
+    """Return what an expectation of a turn looks at: all up to it, or the turn by itself."""
+    assert expectation.turn is not None
     seen = transcript.prefix(expectation.turn)
     if not expectation.alone:
         return seen
@@ -138,15 +141,18 @@ def _lacks_a_secret(check: Check, expectation: Expectation, seen: Transcript) ->
     away would look as if it had not.
     """
     reads = check.reads if isinstance(check.reads, Reads) else check.reads(expectation)
-    match reads:
-        case Reads.NUMBERS_AND_NAMES:
-            return False
-        case Reads.CALLS:
-            return any(map(calls_lack_a_secret, seen.steps))
-        case Reads.EVERYTHING:
-            return any(text_lacks_a_secret(one) or calls_lack_a_secret(one) for one in seen.steps)
-        case Reads.TEXT:
-            return any(map(text_lacks_a_secret, [*seen.steps][-1:]))
+    if reads is Reads.NUMBERS_AND_NAMES:
+        return False
+    steps = [step for turn in seen.turns for step in turn.steps]
+    if reads is Reads.TEXT:
+        steps = steps[-1:]
+    for step in steps:
+        if step.recorded and (
+            (reads is not Reads.CALLS and text_lacks_a_secret(step))
+            or (reads is not Reads.TEXT and calls_lack_a_secret(step))
+        ):
+            return True
+    return False
 
 
 def _placed(

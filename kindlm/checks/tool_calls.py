@@ -21,8 +21,7 @@ from kindlm.checks.calls import (
 )
 from kindlm.checks.registry import Reads, check
 from kindlm.checks.results import failed, passed, undecided
-from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
-from kindlm.json_schema_keywords import one_budget
+from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.suite import Expectation
@@ -106,21 +105,38 @@ def tool_called(expectation: Expectation, transcript: Transcript) -> CheckResult
     bounds = None if params.get("count") is None else bounds_of(params["count"])
     calls: list[_Candidate] = []
     try:
-        with one_budget():
-            for call in _candidates(params, uses):
-                if bounds is None and not call.lacks:
-                    return _too_early(expectation, call, uses) or passed(expectation)
-                calls.append(call)
+        for call in _candidates(params, uses):
+            if bounds is None and not call.lacks:
+                return _too_early(expectation, call, uses) or passed(expectation)
+            calls.append(call)
     except UndecidableSchemaError as error:
         return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))
     some_as_expected = not all(call.lacks for call in calls)
-    if bounds is not None and (some_as_expected or _none_is_fine(bounds, calls)):
+    none_is_fine = bounds and bounds.low == 0 and not any(call.is_meant for call in calls)
+    if bounds is not None and (some_as_expected or none_is_fine):
         result = _counted(expectation, bounds, calls)
         unnamed = _may_be_more(expectation, bounds, calls, uses)
         return unnamed if unnamed and result.outcome is Outcome.PASSED else result
+    tool = params["tool"]
     if calls:
-        return _closest(expectation, min(calls, key=lambda call: call.distance))
-    return _missing(expectation, params["tool"], uses)
+        near = min(calls, key=lambda call: call.distance)
+        reasons = "; ".join(lack.message for lack in near.lacks)
+        return failed(
+            expectation,
+            near.lacks[0].code,
+            f"No call of {shown(tool)} is as expected; call {near.index}: {reasons}.",
+            expected=_given(params, *_PARTS),
+            actual=described(near.index, near.use),
+        )
+    names = list(dict.fromkeys(use.call.name for use in uses))
+    called = f"only {shown(names)} were called" if names else "no tool was called"
+    return failed(
+        expectation,
+        FailureCode.TOOL_CALL_MISSING,
+        f"Expected a call of {shown(tool)}, but {called}.{spelling_hint(tool, names)}",
+        expected={"tool": tool},
+        actual=bounded(names),
+    )
 
 
 @check("tool_not_called", about_tools=True, reads=_reads)
@@ -255,25 +271,8 @@ def _invalid_arguments(params: Mapping[str, Any], schema: Any, use: ToolUse) -> 
     if not issues:
         return None
     name = params.get("argsSchemaFile") or "the schema"
-    message = "; ".join(_issue(issue) for issue in issues[:_MAX_LISTED])
+    message = "; ".join(f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
     return _Shortcoming(code, f"its arguments do not fit {name}: {message}", len(issues))
-
-
-def _closest(expectation: Expectation, call: _Candidate) -> CheckResult:
-    params = expectation.params
-    reasons = "; ".join(lack.message for lack in call.lacks)
-    message = f"No call of {shown(params['tool'])} is as expected; call {call.index}: {reasons}."
-    return failed(
-        expectation,
-        call.lacks[0].code,
-        message,
-        expected=_given(params, *_PARTS),
-        actual=described(call.index, call.use),
-    )
-
-
-def _none_is_fine(bounds: Bounds, calls: Sequence[_Candidate]) -> bool:
-    return bounds.low == 0 and not any(call.is_meant for call in calls)
 
 
 def _counted(expectation: Expectation, bounds: Bounds, calls: Sequence[_Candidate]) -> CheckResult:
@@ -297,24 +296,8 @@ def _counted(expectation: Expectation, bounds: Bounds, calls: Sequence[_Candidat
     )
 
 
-def _missing(expectation: Expectation, tool: str, uses: tuple[ToolUse, ...]) -> CheckResult:
-    names = list(dict.fromkeys(use.call.name for use in uses))
-    called = f"only {shown(names)} were called" if names else "no tool was called"
-    return failed(
-        expectation,
-        FailureCode.TOOL_CALL_MISSING,
-        f"Expected a call of {shown(tool)}, but {called}.{spelling_hint(tool, names)}",
-        expected={"tool": tool},
-        actual=bounded(names),
-    )
-
-
 def _given(params: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: params[name] for name in names if params.get(name) is not None}
-
-
-def _issue(issue: SchemaIssue) -> str:
-    return f"{issue.path}: {issue.message}"
 
 
 def _response_texts(response: Any) -> Iterator[str]:
