@@ -132,58 +132,46 @@ class _Runner:
         return finished is not None
 
     async def _do(self, execution: Execution, reserved: Reservation | None) -> Finished | None:
-        """Do one execution; None if it was cut off by what stops the whole run."""
+        """Run an execution, and as often again as its suite says if it does not pass.
+
+        None if it was cut off by what stops the whole run; so is one that was to be run again,
+        which is left to whoever resumes the run. Where nobody is called, nothing is run again.
+        """
         run, earlier, ordinal = self._run, self._earlier, execution.suite.ordinal
         recorder, budget = run.ports.recorder, run.budget
         attempt = earlier.attempts.get(execution.id, 0) + 1
-        status = Status.SKIPPED
         if execution.case.skip:
             return await skip_execution(execution, recorder, attempt=attempt)
+        ended: Finished | None = None
         if budget.limit_exceeded(ordinal) is None:
-            again = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-            finished, attempt = await self._attempts(execution, attempt, again, reserved)
-            if finished is not None and not finished.retried:
-                return finished
+            left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+            left = left if run.ports.call_targets else 0
+
+            def may_rerun() -> bool:
+                is_affordable = budget.limit_exceeded(ordinal) is None
+                return left > 0 and is_affordable and run.stop.reason != USED_UP
+
+            while found := await run_execution(
+                execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+            ):
+                spent = 0.0 if ended is None else ended.cost_usd
+                ended = replace(found, cost_usd=found.cost_usd + spent)
+                if not found.retried:
+                    return ended
+                if run.stop.is_winding_down:
+                    break
+                attempt, left, reserved = attempt + 1, left - 1, None
             if run.stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
                 return None
             attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
-            status = Status.SKIPPED if finished is None else finished.status
         elif reserved is not None:
             reserved.pace.ended(reserved.turn)
         limit = budget.limit_exceeded(ordinal) or 0.0
         reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
+        status = Status.SKIPPED if ended is None else ended.status
         return await skip_execution(
             execution, recorder, attempt=attempt, reason=reason, status=status
         )
-
-    async def _attempts(
-        self, execution: Execution, attempt: int, again: int, reserved: Reservation | None
-    ) -> tuple[Finished | None, int]:
-        """Run an execution, and up to `again` times more if it does not pass.
-
-        Returns how it ended and the number of its last attempt; that one was cut off if nothing
-        ended, or if what ended was to be run again, which is left to whoever resumes a run that is
-        stopped. Where nobody is called, nothing is run again.
-        """
-        run, ordinal = self._run, execution.suite.ordinal
-        left = again if run.ports.call_targets else 0
-
-        def may_rerun() -> bool:
-            is_affordable = run.budget.limit_exceeded(ordinal) is None
-            return left > 0 and is_affordable and run.stop.reason != USED_UP
-
-        ended: Finished | None = None
-        while True:
-            found = await run_execution(
-                execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
-            )
-            if found is None:
-                return ended, attempt
-            spent = 0.0 if ended is None else ended.cost_usd
-            ended = replace(found, cost_usd=found.cost_usd + spent)
-            if not found.retried or run.stop.is_winding_down:
-                return ended, attempt
-            attempt, left, reserved = attempt + 1, left - 1, None
 
 
 async def run_pool(
