@@ -1,0 +1,597 @@
+"""The protocols between rooms: what the engine and the checks need of the outside world.
+
+Rooms meet here and nowhere else: the engine is handed clients, simulators, a checker and a
+recorder that fit these protocols, and imports none of the modules that implement them.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+from kindlm.errors import KindlmError, Result, SourceLocation
+from kindlm.events import Payload
+from kindlm.outcome import CheckResult
+from kindlm.plan import Execution
+from kindlm.suite import (
+    AgentTarget,
+    Command,
+    Expectation,
+    ModelParams,
+    ProviderSettings,
+    SimulatedTool,
+    Suite,
+)
+from kindlm.transcript import (
+    Cost,
+    FinishReason,
+    Message,
+    ToolCall,
+    ToolProblem,
+    ToolUse,
+    Transcript,
+    Usage,
+)
+
+__all__ = [
+    "Agent",
+    "AgentFactory",
+    "AgentReply",
+    "AgentRequest",
+    "AnswerSource",
+    "AnswerTool",
+    "AnsweredCall",
+    "Aside",
+    "Ask",
+    "Asked",
+    "BaselineLookup",
+    "CheckContext",
+    "Checker",
+    "ClientFactory",
+    "Clock",
+    "ConversationSpoilt",
+    "Embed",
+    "Embedder",
+    "EmbedderFactory",
+    "Embedding",
+    "HeldConversation",
+    "ModelClient",
+    "ModelReply",
+    "ModelRequest",
+    "NothingHeld",
+    "Pricing",
+    "Provenance",
+    "Purpose",
+    "Question",
+    "Quota",
+    "RecordedAnswers",
+    "Recorder",
+    "ResponseSchema",
+    "SimulatedAnswer",
+    "SimulatorFactory",
+    "Stage",
+    "ToolDefinition",
+    "ToolSimulator",
+    "TranscriptSource",
+]
+
+T = TypeVar("T")
+
+
+class Recorder(Protocol):
+    """Appends events to the stream of one run."""
+
+    def about(self, subject: str) -> Recorder:
+        """Return a recorder for events about `subject`: one attempt of an execution."""
+        ...
+
+    def record(self, payload: Payload) -> None:
+        """Hand an event to the log; it is durable some time later."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when all that was recorded before is on disk."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests can hold it."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Purpose(StrEnum):
+    """Why a model is called; judge calls are counted apart from those of the tested model."""
+
+    TEST = "test"
+    JUDGE = "judge"
+    SIMULATE = "simulate"
+    DRIFT = "drift"
+    GENERATE = "generate"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a model is told of it; `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str | None
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSchema:
+    """A demand for structured output: the reply is JSON that fits `schema`."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of a model. `timeout_s` covers the whole call, body included."""
+
+    model: str
+    messages: tuple[Message, ...]
+    params: ModelParams
+    timeout_s: float
+    tools: tuple[ToolDefinition, ...] = ()
+    response_schema: ResponseSchema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a provider said is left of one of its limits.
+
+    `left` of `limit` requests (or tokens, whatever is limited) may still come before the limit is
+    whole again in `reset_s` seconds. None is what it did not say.
+    """
+
+    kind: Literal["requests", "tokens"]
+    left: int
+    limit: int | None = None
+    reset_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where an answer was recorded that is given again, and what it cost then.
+
+    `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`.
+    """
+
+    call: str
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What a model answered.
+
+    With a `response_schema` in the request, `text` is the JSON text whatever the provider's way of
+    giving it. `raw` is the body as received. `warnings` tell the user of a parameter that had to
+    be dropped. `quotas` is what the provider said of its limits. Times are in milliseconds.
+    """
+
+    text: str
+    raw: str
+    latency_ms: float
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    reported_cost_usd: float | None = None
+    finish_reason: FinishReason | None = None
+    model: str | None = None
+    warnings: tuple[str, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    recorded: Provenance | None = None
+
+
+class ModelClient(Protocol):
+    """A connection to one provider, shared by all executions of a run."""
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        """Make exactly one request, without retries.
+
+        Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds,
+        if the provider gave one), `retryable` (bool), `quotas` (of the provider's limits) and
+        `body` (text, as received). `resend`
+        (True, or absent) says that the provider refused what the user did not ask for, and that
+        the client will leave it out: the same request may be made again at once.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+ClientFactory = Callable[[ProviderSettings], Result[ModelClient]]
+"""Makes the client of a provider, or says why it can't: an unknown type, a missing key."""
+
+
+class Pricing(Protocol):
+    """Knows what tokens cost."""
+
+    def cost(
+        self,
+        provider: str | None,
+        model: str | None,
+        usage: Usage,
+        reported_usd: float | None = None,
+        *,
+        requested: str | None = None,
+    ) -> Cost:
+        """Return the cost of a call, unknown if the model has no price or usage is missing.
+
+        `model` is the one that answered; where it has no price, that of the name it was `requested`
+        by counts. What the provider reports counts before listed prices, but not before those of
+        the user. Of an agent nobody knows the provider, and maybe not the model; what it was
+        `requested` by is its own name then, which only prices of the user can have.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Vectors of some texts, in their order, and what it took to make them."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    latency_ms: float
+    usage: Usage = Usage()
+
+
+class Embedder(Protocol):
+    """A model that turns texts into vectors. `provider` and `model` name it in results."""
+
+    @property
+    def provider(self) -> str:
+        """Who serves the model; `local` for one that runs here."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        ...
+
+    async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
+        """Return the vectors of some texts; errors as those of `ModelClient.complete`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
+"""Finds the embedder for a suite and one of its targets, or says why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAnswer:
+    """What a simulated tool answers, and which rule said so.
+
+    `delay_s` is how long it takes. `text` is what the model gets to read instead of the response:
+    an answer that is no JSON. `problems` are what was wrong with the call.
+    """
+
+    response: Any
+    rule: str
+    delay_s: float = 0.0
+    text: str | None = None
+    problems: tuple[ToolProblem, ...] = ()
+
+
+class ToolSimulator(Protocol):
+    """Answers the tool calls of one execution; may keep state for as long as it lasts."""
+
+    @property
+    def definitions(self) -> tuple[ToolDefinition, ...]:
+        """The tools as the model is told of them."""
+        ...
+
+    async def answer(self, call: ToolCall) -> SimulatedAnswer:
+        """Answer one call once the one before is answered.
+
+        An unknown tool gets an error object, never an exception.
+        """
+        ...
+
+
+SimulatorFactory = Callable[[Sequence[SimulatedTool]], ToolSimulator]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A tool call that was answered, and what whoever called the tool gets to read as the answer.
+
+    That is the response as JSON, unless the answer is one that is no JSON.
+    """
+
+    use: ToolUse
+    text: str
+
+
+AnswerTool = Callable[[ToolCall, int], Awaitable[AnsweredCall]]
+"""Answers a tool call with what the test simulates, and records both.
+
+The number is how many calls of tools of its own the agent has made before, for the same message:
+so the record has all calls in their order. Calls are answered in the order they are asked for;
+those that are asked for at once take as long as the slowest.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """One message to an agent under test.
+
+    `messages` is the whole conversation with the new message at its end, once. `conversation`
+    identifies it to agents that remember. `timeout_s` covers the whole exchange. `context` is what
+    the test sends along with the new message. `answer_tool` answers a tool call of an agent that
+    has its tools run by the caller; it is None where the test simulates no tools. What it answered
+    is in the reply's `tool_uses`, too.
+    """
+
+    conversation: str
+    messages: tuple[Message, ...]
+    timeout_s: float
+    context: Mapping[str, Any] | None = None
+    answer_tool: AnswerTool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """What an agent answered: its text, the tools it says it called, and the body as received.
+
+    `reported` are numbers that it tells of its answer, by name. `recorded` is set if the answer is
+    one of an earlier run; `raw` is then None unless a script may ask for it, and it is still kept.
+    `reports_tools` is whether the form of the answer has a place for tool calls, even if it is
+    empty. With None, an answer shows that by a call that it holds.
+    """
+
+    text: str
+    raw: str | None
+    latency_ms: float
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: Usage = Usage()
+    reported_cost_usd: float | None = None
+    model: str | None = None
+    warnings: tuple[str, ...] = ()
+    recorded: Provenance | None = None
+    reported: Mapping[str, float] = field(default_factory=dict)
+    reports_tools: bool | None = None
+
+
+class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it
+    """Tells, at the end of a conversation, that its answers can't be trusted: `error` says why."""
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Agent(Protocol):
+    """An agent under test; one instance holds one conversation, as `async with`."""
+
+    async def __aenter__(self) -> Self:
+        """Open what a conversation needs."""
+        ...
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close it; nothing stays open or running, however the conversation ended.
+
+        Raises `ConversationSpoilt` if it turns out only now that answers were none.
+        """
+        ...
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message and wait for the answer.
+
+        Errors have the 2xx codes and the `details` of `ModelClient.complete`.
+        """
+        ...
+
+
+AgentFactory = Callable[[AgentTarget | Command], Result[Agent]]
+"""Makes an agent for one conversation, or says why it can't: an unknown adapter, a bad option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a judging model. `model` is a configured model id, None for the default.
+
+    `boundary` is the random part of the question that fences off its data; questions that differ
+    in nothing else are the same question. `max_tokens` bounds the answer; `seed` is for providers
+    that can answer alike twice.
+    """
+
+    purpose: Purpose
+    system: str
+    user: str
+    response_schema: ResponseSchema
+    model: str | None = None
+    boundary: str = ""
+    max_tokens: int = 512
+    seed: int | None = None
+
+
+Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
+
+
+Embed = Callable[[Sequence[str]], Awaitable[Result[tuple[Embedding, str]]]]
+"""Embeds texts on behalf of a check; returns the vectors and the name of the model."""
+
+
+class BaselineLookup(Protocol):
+    """Knows the active baseline of each suite."""
+
+    def run(self, project: str, suite: str) -> Result[str | None]:
+        """Return the run that is the baseline, None if there is none; 5xx if it is unusable."""
+        ...
+
+    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
+        """Return the final text of the first passed repeat there, else of the first one."""
+        ...
+
+
+class Aside(Protocol):
+    """Runs what can take long without holding up other executions."""
+
+    async def __call__(self, compute: Callable[[], T]) -> T:
+        """Return what `compute` does, or raise what it raises."""
+        ...
+
+
+async def _here(compute: Callable[[], T]) -> T:
+    return compute()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """All that a check sees of the world besides its expectation and the transcript.
+
+    `earlier` are the results of the expectations before this one. `baseline` is the final text of
+    the same test and target in the active baseline, None without one; `baseline_error` says why a
+    baseline that is set can't be used. A check that asks runs patterns and schemas `aside`.
+    """
+
+    ask: Ask
+    embed: Embed | None = None
+    baseline: str | None = None
+    baseline_error: KindlmError | None = None
+    earlier: Sequence[CheckResult] = ()
+    aside: Aside = _here
+
+
+class Checker(Protocol):
+    """Evaluates expectations; a check that crashes gives an inconclusive result."""
+
+    async def evaluate(
+        self, expectation: Expectation, transcript: Transcript, context: CheckContext
+    ) -> Sequence[CheckResult]:
+        """Return one result for each thing the expectation asks for, at least one."""
+        ...
+
+    def evaluate_now(
+        self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
+    ) -> Sequence[CheckResult] | None:
+        """Return the results without waiting; None if somebody has to be asked.
+
+        None is returned for what can take long, too, unless `slow` says that it may.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to a model as recorded ones are searched for: `fingerprint` is its identity.
+
+    The texts of `request` hold no random boundary.
+    """
+
+    purpose: Purpose
+    provider: str
+    fingerprint: str
+    request: ModelRequest
+
+
+class RecordedAnswers(Protocol):
+    """Gives one execution the answers of an earlier run; each of them at most once."""
+
+    def answer(self, asked: Asked) -> Result[ModelReply] | None:
+        """Return what was answered then, or why nothing was; None if the model is to be asked."""
+        ...
+
+    def agent(self) -> Agent | None:
+        """Return an agent that answers as it did then; None if the real one is to be asked."""
+        ...
+
+
+AnswerSource = Callable[[Execution], RecordedAnswers]
+"""Finds the recorded answers for an execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldConversation:
+    """A conversation of an earlier run, as it is recorded.
+
+    `source` names the attempt of the execution that held it, such as `k3f9x2ab-17.1`; `messages`
+    are those it began with, `calls` is the number of its last call. `error` is what ended it.
+    """
+
+    source: str
+    transcript: Transcript
+    messages: tuple[Message, ...]
+    error: KindlmError | None = None
+    warnings: tuple[str, ...] = ()
+    calls: int = 0
+    bodies: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingHeld:
+    """That an earlier run holds no conversation for an execution, and why."""
+
+    reason: str
+
+
+class TranscriptSource(Protocol):
+    """Knows the conversations of an earlier run."""
+
+    def find(self, execution: Execution) -> HeldConversation | NothingHeld:
+        """Return the conversation of the same test, target and repeat."""
+        ...
+
+
+class Stage(Protocol):
+    """What one trial of a script has: an agent to talk to, and checks of what was said.
+
+    Once the trial is over, methods raise `asyncio.CancelledError`, and coroutines never return.
+    """
+
+    @property
+    def turns(self) -> int:
+        """How many messages were sent so far."""
+        ...
+
+    async def send(self, text: str) -> Result[AgentReply]:
+        """Send a message of the user to the agent under test, and return its answer.
+
+        It is recorded, priced and tried again like any other. After an error the conversation is
+        over, and whatever is sent gets the same error.
+        """
+        ...
+
+    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
+        """Check what was said until now, and record what comes of it.
+
+        What asks nobody and takes no time is done when this returns, with `now` also what takes
+        time. The rest goes on beside the script, and is awaited before the trial ends.
+        """
+        ...
+
+    def conclude(
+        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
+    ) -> Future[CheckResult]:
+        """Record what the script itself found out, now or once it knows."""
+        ...
+
+    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
+        """Record a number from 0 to 1, which decides nothing and is compared between runs."""
+        ...
+
+    async def ask(self, question: Question) -> Result[ModelReply]:
+        """Put a question to a model on behalf of the script; recorded, priced and tried again."""
+        ...
+
+    def record(self, payload: Payload) -> None:
+        """Record what else happened in this trial."""
+        ...
