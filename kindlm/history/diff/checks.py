@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from kindlm.history.attempts import mask_of_attempts, read_attempts
@@ -152,21 +152,35 @@ def compare_checks(
     """
     old = _checks(db, attempts, test, test.before.usual if test.before else None)
     new = _checks(db, attempts, test, test.after.usual if test.after else None)
-    texts = _Messages(before, attempts, mask), _Messages(after, attempts, mask)
-    dropped = test.evidence.dropped_scores
+    wrong_before, wrong_after = (
+        lru_cache(maxsize=64)(partial(_wrong, view, attempts, mask)) for view in (before, after)
+    )
     # The surest comes first, and stands for all with its label.
     evidence = {
         (one.check.kind, one.check.label): one for one in reversed(test.evidence.dropped_checks)
     }
-    return tuple(
-        replace(
-            _change(key, old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED), *texts),
-            label=mask.text(key[1]),
-            score_dropped=key[0] in SCORED and key[1] in dropped,
-            evidence=evidence.get(key),
+    changes = []
+    for key in dict.fromkeys([*new, *old]):
+        was, now = old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED)
+        told = wrong_after(now.failed).get(key) or wrong_before(was.failed).get(key)
+        kind, label = key
+        changes.append(
+            CheckChange(
+                kind,
+                mask.text(label),
+                passed_before=was.passed,
+                of_before=was.decided,
+                passed_after=now.passed,
+                of_after=now.decided,
+                score_before=was.score,
+                score_after=now.score,
+                failure_code=told.failure_code if told else None,
+                message=told.message if told else None,
+                score_dropped=kind in SCORED and label in test.evidence.dropped_scores,
+                evidence=evidence.get(key),
+            )
         )
-        for key in dict.fromkeys([*new, *old])
-    )
+    return tuple(changes)
 
 
 def _checks(
@@ -176,46 +190,16 @@ def _checks(
     return {(row[0], row[1]): _Check(*tuple(row)[3:]) for row in rows}
 
 
-def _change(
-    key: _Identity, old: _Check, new: _Check, before: _Messages, after: _Messages
-) -> CheckChange:
-    told = after.of(new.failed, key) or before.of(old.failed, key)
-    return CheckChange(
-        *key,
-        passed_before=old.passed,
-        of_before=old.decided,
-        passed_after=new.passed,
-        of_after=new.decided,
-        score_before=old.score,
-        score_after=new.score,
-        failure_code=told.failure_code if told else None,
-        message=told.message if told else None,
-    )
-
-
-class _Messages:
-    """What the checks of an execution said, as it may be shown."""
-
-    def __init__(self, view: RunView, attempts: Attempts, mask: Mask) -> None:
-        self._view = view
-        self._attempts = attempts
-        self._mask = mask
-        self._assertions = lru_cache(maxsize=64)(self._read)
-
-    def of(self, execution: str | None, key: _Identity) -> AssertionView | None:
-        """Return a check that an execution, by its id, did not pass."""
-        if execution is None:
-            return None
-        return self._assertions(execution).get(key)
-
-    def _read(self, identity: str) -> dict[_Identity, AssertionView]:
-        execution = self._view.execution(identity)
-        if execution is None:
-            return {}
-        mask = self._mask.joined(mask_of_attempts(read_attempts(self._view, execution)))
-        assertions = self._view.assertions(self._attempts.of(self._view, execution))
-        return {
-            (assertion.kind, assertion.label): masked(assertion, mask)
-            for assertion in reversed(assertions)
-            if assertion.is_wrong
-        }
+def _wrong(
+    view: RunView, attempts: Attempts, mask: Mask, identity: str | None
+) -> dict[_Identity, AssertionView]:
+    """Return the checks that an execution, by its id, did not pass, as they may be shown."""
+    execution = view.execution(identity) if identity else None
+    if execution is None:
+        return {}
+    mask = mask.joined(mask_of_attempts(read_attempts(view, execution)))
+    return {
+        (assertion.kind, assertion.label): masked(assertion, mask)
+        for assertion in reversed(view.assertions(attempts.of(view, execution)))
+        if assertion.is_wrong
+    }

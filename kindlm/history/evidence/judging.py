@@ -42,7 +42,7 @@ from kindlm.history.statistics.paired import PairedComparison, compare_paired
 from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, pass_rate_drop
 from kindlm.history.statistics.repeats import repeats_needed, score_repeats_needed
 from kindlm.history.statistics.sequential import Settlement, settlements
-from kindlm.history.statistics.tables import Counts, DiscreteP, discrete_discoveries, score_drop
+from kindlm.history.statistics.tables import DiscreteP, discrete_discoveries, score_drop
 
 __all__ = ["compared_rates", "judge_pair", "settle"]
 
@@ -211,7 +211,9 @@ def _chosen(keys: Iterable[Key], marks: Iterable[bool]) -> frozenset[Key]:
 def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: float) -> TestEvidence:
     rate = pair.rate
     if rate is None:
-        return TestEvidence(_unpaired(pair))
+        if pair.after is None:
+            return TestEvidence(Change.REMOVED)
+        return TestEvidence(Change.ADDED if pair.after.counts.n else Change.NOT_RUN)
     settled = confirmed.settled if pair.added or pair.added_before else {}
     sure = _is_sure((key, None), confirmed, settled)
     direction = rate.direction
@@ -220,16 +222,20 @@ def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: floa
     dropped, risen = _moved(pair, threshold)
     checks = _dropped_checks(key, pair, confirmed, settled)
     broken = rate.direction == 0 and pair.ended_errored
-    change, strength = _name(
-        worse=direction < 0 or broken or bool(dropped) or bool(checks),
-        surely_worse=sure
+    # What is sure comes first, then what is worse.
+    change, strength = Change.UNCHANGED, None
+    if (
+        sure
         or any((key, name) in confirmed.worse_scores for name in dropped)
-        or any(check.strength is Strength.CONFIRMED for check in checks),
-        better=direction > 0 or bool(risen),
-        surely_better=key in confirmed.better
-        or any((key, name) in confirmed.better_scores for name in risen),
-        unsure=_unsure(pair),
-    )
+        or any(check.strength is Strength.CONFIRMED for check in checks)
+    ):
+        change, strength = Change.REGRESSED, Strength.CONFIRMED
+    elif key in confirmed.better or any((key, name) in confirmed.better_scores for name in risen):
+        change, strength = Change.IMPROVED, Strength.CONFIRMED
+    elif direction < 0 or broken or dropped or checks:
+        change, strength = Change.REGRESSED, _unsure(pair)
+    elif direction > 0 or risen:
+        change, strength = Change.IMPROVED, _unsure(pair)
     if pair.same_conversations:
         return TestEvidence(change, strength, dropped_scores=dropped, dropped_checks=checks)
     return TestEvidence(
@@ -321,30 +327,6 @@ def _unsure(pair: TestPair) -> Strength:
     return Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE
 
 
-def _drawn(tests: Iterable[TestPair]) -> list[tuple[Counts, Counts]]:
-    """Return the repeats of tests that had conversations of their own on both sides."""
-    return [pair.counts for pair in tests if pair.counts and not pair.same_conversations]
-
-
-def _unpaired(pair: TestPair) -> Change:
-    if pair.after is None:
-        return Change.REMOVED
-    return Change.NOT_RUN if pair.after.counts.n == 0 else Change.ADDED
-
-
-def _name(
-    *, worse: bool, surely_worse: bool, better: bool, surely_better: bool, unsure: Strength
-) -> tuple[Change, Strength | None]:
-    """Return what to call a test that moved so: what is sure comes first, then what is worse."""
-    if surely_worse:
-        return Change.REGRESSED, Strength.CONFIRMED
-    if surely_better:
-        return Change.IMPROVED, Strength.CONFIRMED
-    if worse:
-        return Change.REGRESSED, unsure
-    return (Change.IMPROVED, unsure) if better else (Change.UNCHANGED, None)
-
-
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
     """Tell whether a test makes the exit code 1. What was not run never does."""
     if rule is FailOn.NEVER or evidence.change is Change.NOT_RUN:
@@ -361,10 +343,13 @@ def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
 
 
 def _compare_runs(tests: Mapping[Key, TestPair]) -> tuple[PairedComparison | None, bool, bool]:
-    """Compare the runs as a whole: (how, surely worse, surely better), by repeated tests if any."""
-    counts = _drawn(tests.values())
-    repeated = [pair.counts for pair in tests.values() if pair.counts and pair.repeated]
-    paired = compare_paired(repeated or counts)
+    """Compare the runs as a whole: (how, surely worse, surely better), by repeated tests if any.
+
+    Tests count that had conversations of their own on both sides.
+    """
+    own = [pair for pair in tests.values() if not pair.same_conversations]
+    repeated = [pair.counts for pair in own if pair.counts and pair.repeated]
+    paired = compare_paired(repeated or [pair.counts for pair in own if pair.counts])
     if paired is None or not repeated:
         return paired, False, False
     return paired, paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
