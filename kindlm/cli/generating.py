@@ -30,8 +30,8 @@ from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
 from kindlm.recording.project import Project, find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest
+from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.session import new_run_id
-from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.compile import compiled_agent

@@ -29,8 +29,7 @@ from kindlm.recording.project import (
     tests_folder,
 )
 from kindlm.recording.request import SkippedSuite
-from kindlm.recording.secrets import remember_secrets
-from kindlm.recording.suite_secrets import short_secrets, suite_secrets
+from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.suite import Expectation, Suite
 
 if TYPE_CHECKING:

@@ -1,20 +1,31 @@
-"""What is asked of one session of a run."""
+"""What is asked of one session of a run, and who is told how it goes."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
+from kindlm.config import Diagnostic
+from kindlm.engine.attempt import Finished
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
 from kindlm.events import RunOptions
 from kindlm.plan import Places, Plan, Selection
 from kindlm.suite import Suite
 
-__all__ = ["Derived", "Driven", "Lacking", "Resuming", "RunRequest", "Settling", "SkippedSuite"]
+__all__ = [
+    "Derived",
+    "Driven",
+    "Lacking",
+    "Resuming",
+    "RunRequest",
+    "Settling",
+    "SkippedSuite",
+    "Watcher",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +126,22 @@ class RunRequest:
     def places(self) -> Places:
         """Where the suites stand in the run."""
         return self.resuming.places if self.resuming else Places()
+
+
+class Watcher(Protocol):
+    """Is told what happens while it happens; what it is told holds no secret or personal data."""
+
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        """Hear what there is to do, before any of it starts; `ended` has ended already, by id."""
+        ...
+
+    def finished(self, finished: Finished) -> None:
+        """Hear that an execution ended; its end is on disk."""
+        ...
+
+    def tell(self, item: KindlmError | Diagnostic) -> None:
+        """Hear what the user has to know now.
+
+        A cassette holds nothing, say, or a served program ended by itself.
+        """
+        ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -18,18 +20,29 @@ from kindlm.events import (
     PlannedTest,
     RunFinished,
     RunResumed,
+    RunSealed,
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
+    new_event,
 )
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import BaselineLookup
+from kindlm.recording.journal import new_journal
 from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
 from kindlm.suite import Case, Suite
+from kindlm_store import Append, EventLog, HeadOf
 
-__all__ = ["run_finished", "run_resumed", "run_started", "suite_skipped", "suite_started"]
+__all__ = [
+    "finish_run",
+    "run_finished",
+    "run_resumed",
+    "run_started",
+    "suite_skipped",
+    "suite_started",
+]
 
 
 _USUAL_CONFIDENCE = 0.95
@@ -182,3 +195,22 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
+    """Compute the verdict from the read models, record it, and seal the run.
+
+    Not if the tables can not be trusted, also when they are computed anew: a verdict from tables
+    that miss what happened would be sealed for good.
+    """
+    if log.projection_errors():
+        await asyncio.to_thread(log.rebuild)
+    if log.projection_errors():
+        return
+    with closing(log.reader()) as reader:
+        finished = run_finished(RunView(reader, run), duration_ms)
+    stream = f"run/{run}"
+    await log.submit(
+        Append(stream, (new_event(finished),), seal=True),
+        Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
+    )

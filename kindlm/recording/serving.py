@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +13,13 @@ from typing import Any, TypeAlias, TypeVar
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
-from kindlm.errors import Err, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import Service, Suite
+from kindlm.wording import shown
 
-__all__ = ["Served", "Tell", "serve_suites"]
+__all__ = ["Served", "Tell", "serve_suites", "unsandboxed"]
 
 T = TypeVar("T")
 
@@ -153,3 +154,23 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
         task.cancel()
         stopping.cancel()
         await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield a warning for each agent that will run on this machine, as far as that is known now."""
+    agents = (agent for suite in suites for agent in suite.all_agents())
+    names = dict.fromkeys(a.id for a in agents if a.options.get("sandbox") == "daytona")
+    if not names:
+        return
+    from kindlm.agents.daytona_sandbox import what_is_lacking
+
+    lacking = what_is_lacking(environ)
+    if lacking is None:
+        return
+    for name in names:
+        error = KindlmError(
+            ErrorCode.PROVIDER_NOT_FOUND,
+            f"The agent {shown(name)} runs on this machine, in no sandbox of Daytona.",
+            f"No sandbox can be made: {lacking}",
+        )
+        yield Diagnostic(error, "warning", "sandbox", None)

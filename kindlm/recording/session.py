@@ -32,22 +32,20 @@ from kindlm.ports import Agent, AgentFactory, BaselineLookup, Embedder, ModelCli
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
-from kindlm.recording.driven import Parts, undealt
-from kindlm.recording.ending import finish_run
 from kindlm.recording.git import ci_service, git_state
+from kindlm.recording.pytest_parts import Parts, undealt
 from kindlm.recording.recorder import RunRecorder
-from kindlm.recording.request import Driven, RunRequest, Settling, SkippedSuite
+from kindlm.recording.request import Driven, RunRequest, Settling, SkippedSuite, Watcher
 from kindlm.recording.resumption import lost_suite
 from kindlm.recording.run_events import (
+    finish_run,
     run_resumed,
     run_started,
     suite_skipped,
     suite_started,
 )
-from kindlm.recording.sandboxes import unsandboxed
-from kindlm.recording.serving import Served, serve_suites
-from kindlm.recording.suite_secrets import suite_secrets
-from kindlm.recording.watcher import Watcher
+from kindlm.recording.secrets import suite_secrets
+from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.simulation import SimulatedTools
 from kindlm.suite import AgentTarget, Command, ProviderSettings, Suite
 from kindlm.wording import shown

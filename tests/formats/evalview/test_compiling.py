@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok
-from kindlm.recording.suite_secrets import short_secrets
+from kindlm.recording.secrets import short_secrets
 
 Load = Callable[..., Any]
 

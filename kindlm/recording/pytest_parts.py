@@ -15,9 +15,9 @@ from kindlm.errors import KindlmError
 from kindlm.events import RunExtended, RunInterrupted, new_event
 from kindlm.events.run import DealtTest
 from kindlm.plan import Plan
-from kindlm.recording.ending import finish_run
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven
+from kindlm.recording.run_events import finish_run
 from kindlm_store import Append, EventLog, StreamLock
 
 __all__ = ["Parts", "end_dealt", "undealt"]
