@@ -24,15 +24,11 @@ from benchmarks.processes import in_process
 from kindlm_store import (
     Append,
     EventLog,
-    Insert,
     NewEvent,
-    Operation,
     Projection,
-    RecordedEvent,
     Redactor,
-    Table,
     Text,
-    Update,
+    on,
 )
 
 EVENTS = 7
@@ -41,38 +37,35 @@ EVENTS = 7
 PAYLOAD = "The order 4711 was shipped on Tuesday and arrives within three working days. " * 10
 
 
-def on_started(event: RecordedEvent) -> list[Operation]:
-    row = {"id": event.subject, "stream": event.stream, "started_at": event.at, "steps": 0}
-    return [Insert("tasks", row)]
-
-
-def on_stepped(event: RecordedEvent) -> list[Operation]:
-    return [Update("tasks", {"id": event.subject}, add={"steps": 1})]
-
-
-def on_finished(event: RecordedEvent) -> list[Operation]:
-    changes = {"finished_at": event.at, "tokens": event.data["tokens"]}
-    return [Update("tasks", {"id": event.subject}, changes)]
-
-
 TASKS = Projection(
-    name="tasks",
+    "tasks",
     version=1,
-    tables=(
-        Table(
-            "tasks",
-            {
-                "id": "TEXT",
-                "stream": "TEXT",
-                "started_at": "TEXT",
-                "finished_at": "TEXT",
-                "steps": "INTEGER",
-                "tokens": "INTEGER",
-            },
-            primary_key=("id",),
+    create="""
+    CREATE TABLE tasks (
+        id TEXT, stream TEXT, started_at TEXT, finished_at TEXT, steps INTEGER, tokens INTEGER,
+        PRIMARY KEY (id))
+    """,
+    folds=(
+        on(
+            "task.started",
+            "INSERT INTO tasks SELECT subject, stream, at, NULL, 0, NULL FROM new_events",
+        ),
+        on(
+            "task.stepped",
+            """
+            UPDATE tasks SET steps = steps + n.steps
+              FROM (SELECT subject, count(*) AS steps FROM new_events GROUP BY 1) n
+             WHERE id = n.subject
+            """,
+        ),
+        on(
+            "task.finished",
+            """
+            UPDATE tasks SET finished_at = n.at, tokens = n.data ->> 'tokens'
+              FROM new_events n WHERE tasks.id = n.subject
+            """,
         ),
     ),
-    handlers={"task.started": on_started, "task.stepped": on_stepped, "task.finished": on_finished},
 )
 
 

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.projections import PROJECTIONS
 from kindlm.recording.json_lines import LineError
 from kindlm.recording.secrets import secret_values
 from kindlm.recording.session import open_log
@@ -151,18 +150,10 @@ def _appends(spool: Spool, known: Mapping[str, set[str]]) -> Iterator[Append]:
 
 def _require_sound(spooled: SpooledEvent) -> None:
     """Refuse what the read models could not be folded from: it would be in the log for good."""
-    recorded = _as_recorded(spooled)
     try:
-        require_known_form(recorded)
+        require_known_form(_as_recorded(spooled))
     except ValueError as error:
         raise LineError(spooled.line, str(error)) from None
-    try:
-        for projection in PROJECTIONS:
-            handler = projection.handlers.get(recorded.type)
-            list(handler(recorded) if handler else ())
-    except (ValueError, LookupError, TypeError, AttributeError):
-        message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
-        raise LineError(spooled.line, message) from None
 
 
 def _as_recorded(spooled: SpooledEvent) -> RecordedEvent:

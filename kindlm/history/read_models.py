@@ -6,7 +6,7 @@ import sqlite3
 
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.projections import PROJECTIONS
-from kindlm_store.projector import problem_of, read_states
+from kindlm_store.project import problem_of, read_states
 
 __all__ = ["read_model_problem"]
 

@@ -72,11 +72,11 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
         with recomputed(stored, PROJECTIONS, f"run/{run}", _JOURNALS) as computed:
             for projection in PROJECTIONS:
                 for table in projection.tables:
-                    where = _ROWS_OF[table.name]
+                    where = _ROWS_OF[table]
                     place = first_difference(stored, computed, table, where, {"run": run})
                     if place is not None:
                         yield (
-                            f"table {table.name} is not what the events of run {run} give,"
+                            f"table {table} is not what the events of run {run} give,"
                             f" first at {place}"
                         )
     except (ProjectionError, sqlite3.Error) as error:

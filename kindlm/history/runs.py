@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kindlm.history.costs import Paid, paid_for_runs
 from kindlm.history.verdict import StatusCounts
-from kindlm.projections.naming import RUN_LABEL
+from kindlm.projections.views import RUN_LABEL
 from kindlm_store import is_held
 
 __all__ = [

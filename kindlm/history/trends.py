@@ -13,7 +13,7 @@ from kindlm.history.statistics.repeats import Flakiness, flakiness
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, is_flaky, test_status
 from kindlm.outcome import Status
-from kindlm.projections.naming import RUN_LABEL
+from kindlm.projections.views import RUN_LABEL
 from kindlm.suite import ScoreLimits
 
 __all__ = ["TestIdentity", "Trend", "TrendPoint", "find_tests", "read_trend"]

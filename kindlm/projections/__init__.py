@@ -1,20 +1,14 @@
-"""Read models: tables computed from the event log, one module for each family of tables.
+"""Read models: tables that SQL folds from the event log, and views over them.
 
 `PROJECTIONS` is what a log is opened with. Only leaf tables are folded; what is a sum or a join of
-them is an SQL view (`views.py`). Texts are held by reference, and views join them.
+them is an SQL view (`views.py`). Texts are held by reference (`$.output.$ref`), and views join
+them. A name with dots is quoted: `$."gen_ai.usage.input_tokens"`.
 """
 
 from __future__ import annotations
 
-from kindlm.projections.assertions import ASSERTIONS
-from kindlm.projections.baselines import BASELINES
-from kindlm.projections.calls import PROVIDER_CALLS
-from kindlm.projections.executions import EXECUTIONS
-from kindlm.projections.gates import GATES
-from kindlm.projections.reviews import REVIEWS
-from kindlm.projections.runs import RUNS
-from kindlm.projections.suites import SUITES
-from kindlm.projections.tools import TOOL_CALLS
+from kindlm.projections.executions import ASSERTIONS, EXECUTIONS, PROVIDER_CALLS, TOOL_CALLS
+from kindlm.projections.runs import BASELINES, GATES, REVIEWS, RUNS, SUITES
 from kindlm.projections.views import VIEWS
 
 __all__ = ["PROJECTIONS"]

@@ -1,163 +1,276 @@
-"""Tables `executions`, as their last attempts left them, and `retried_attempts` before those."""
+"""Tables of executions: their attempts, the calls in them, and the assertions.
+
+A table of executions shows their last attempts; the tables of calls and assertions have all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from kindlm.projections.runs import COLUMNS
+from kindlm_store import Projection, on
 
-from kindlm.projections.naming import (
-    attempt_number,
-    execution_id,
-    execution_number,
-    json_column,
-    run_id,
-    suite_id,
-    text_ref,
-)
-from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table, Update, Upsert
+__all__ = ["ASSERTIONS", "EXECUTIONS", "PROVIDER_CALLS", "TOOL_CALLS"]
 
-__all__ = ["EXECUTIONS"]
-
-# What an attempt came to.
-_OUTCOME_COLUMNS = {
-    "output_ref": "TEXT",
-    "error_code": "TEXT",
-    "error_number": "INTEGER",
-    "error_ref": "TEXT",
-    "hint": "TEXT",
-    "trace_ref": "TEXT",
-    "answers": "INTEGER",
-    "latency_ms": "REAL",
-    "input_tokens": "INTEGER",
-    "output_tokens": "INTEGER",
-    "cost_usd": "REAL",
-    "cost_source": "TEXT",
-    "cost_then_usd": "REAL",
-    "finish_reason": "TEXT",
-    "warnings": "TEXT",
-    "score": "REAL",
-}
-
-_COLUMNS = {
-    "id": "TEXT",
-    "run": "TEXT",
-    "suite": "TEXT",
-    "number": "INTEGER",
-    "test": "TEXT",
-    "target": "TEXT",
-    "repeat": "INTEGER",
-    "attempt": "INTEGER",
-    "status": "TEXT",
-    "tags": "TEXT",
-    "started_at": "TEXT",
-    "finished_at": "TEXT",
-    "messages": "TEXT",
-    "tools_ref": "TEXT",
-    **_OUTCOME_COLUMNS,
-    # The attempt that held the conversation: its own, unless it was held in another run.
-    "source": "TEXT",
-    "source_attempt": "INTEGER",
-}
-
-
-def _started(event: RecordedEvent) -> Iterator[Operation]:
-    data = event.data
-    source, _, attempt = (data.get("source") or "").rpartition(".")
-    row = dict.fromkeys(_COLUMNS) | {
-        "id": execution_id(event),
-        "run": run_id(event),
-        "suite": suite_id(run_id(event), data["suite"]),
-        "number": execution_number(event),
-        "test": data["test"],
-        "target": data["target"],
-        "repeat": data["repeat"],
-        "attempt": data["attempt"],
-        "tags": json_column(data.get("tags", [])),
-        "started_at": event.at,
-        "messages": json_column(data["messages"]),
-        "tools_ref": text_ref(data, "tools"),
-        "source": source or execution_id(event),
-        "source_attempt": int(attempt) if source else data["attempt"],
-    }
-    # An attempt that is not the last one changes nothing, in whatever order they are folded.
-    yield Upsert("executions", {"id": row["id"]}, row, newest=("attempt",))
-
-
-# An attempt that was run again, with what it came to.
-_ATTEMPT_COLUMNS = {
-    "execution": "TEXT",
-    "attempt": "INTEGER",
-    "status": "TEXT",
-    "finished_at": "TEXT",
-    **_OUTCOME_COLUMNS,
-}
-
-
-def _finished(event: RecordedEvent) -> Iterator[Operation]:
-    facts = _facts(event)
-    attempt = attempt_number(event)
-    if event.data.get("retried"):
-        # The execution itself has not ended.
-        told = {name: value for name, value in facts.items() if name in _ATTEMPT_COLUMNS}
-        yield Insert(
-            "retried_attempts", {"execution": execution_id(event), "attempt": attempt, **told}
-        )
-        return
-    yield Update("executions", {"id": execution_id(event), "attempt": attempt}, facts)
-
-
-def _facts(event: RecordedEvent) -> dict[str, Any]:
-    data = event.data
-    return {
-        "status": data["status"],
-        "finished_at": event.at,
-        "output_ref": text_ref(data, "output"),
-        "error_code": data.get("error_code"),
-        "error_number": data.get("error_number"),
-        "error_ref": text_ref(data, "error"),
-        "hint": data.get("hint"),
-        "trace_ref": text_ref(data, "trace"),
-        "answers": data["answers"],
-        "latency_ms": data["latency_ms"],
-        "input_tokens": data.get("gen_ai.usage.input_tokens"),
-        "output_tokens": data.get("gen_ai.usage.output_tokens"),
-        "cost_usd": data.get("cost_usd"),
-        "cost_source": data["cost_source"],
-        "cost_then_usd": data.get("cost_then_usd"),
-        "finish_reason": data.get("gen_ai.response.finish_reason"),
-        "warnings": json_column(data.get("warnings", [])),
-        "score": data.get("score"),
-    }
-
+# What an attempt came to, in both tables.
+_OUTCOME = """
+        output_ref TEXT REFERENCES contents (ref), error_code TEXT, error_number INTEGER,
+        error_ref TEXT REFERENCES contents (ref), hint TEXT, trace_ref TEXT, answers INTEGER,
+        latency_ms REAL, input_tokens INTEGER, output_tokens INTEGER, cost_usd REAL,
+        cost_source TEXT, cost_then_usd REAL, finish_reason TEXT, warnings TEXT, score REAL"""
 
 EXECUTIONS = Projection(
-    name="executions",
-    version=7,
-    tables=(
-        Table(
-            "executions",
-            _COLUMNS,
-            primary_key=("id",),
-            foreign_keys={
-                "run": ("runs", "id"),
-                "suite": ("suites", "id"),
-                "output_ref": ("contents", "ref"),
-                "error_ref": ("contents", "ref"),
-            },
-            # The second one answers how the runs of a list went without looking at their rows.
-            indexes=(("suite", "test", "target"), ("run", "status", "cost_usd", "answers")),
+    "executions",
+    version=8,
+    columns=COLUMNS,
+    # `source` is the attempt that held the conversation: its own, unless another run held it. The
+    # second index answers how the runs of a list went without looking at their rows.
+    create=f"""
+    CREATE TABLE executions (
+        id TEXT NOT NULL, run TEXT REFERENCES runs (id), suite TEXT REFERENCES suites (id),
+        number INTEGER, test TEXT, target TEXT, repeat INTEGER, attempt INTEGER, status TEXT,
+        tags TEXT, started_at TEXT, finished_at TEXT, messages TEXT, tools_ref TEXT, {_OUTCOME},
+        source TEXT, source_attempt INTEGER, first_event INTEGER,
+        PRIMARY KEY (id));
+    CREATE INDEX executions_suite_test_target ON executions (suite, test, target);
+    CREATE INDEX executions_run_status_cost_usd_answers
+        ON executions (run, status, cost_usd, answers);
+    CREATE TABLE retried_attempts (
+        execution TEXT REFERENCES executions (id), attempt INTEGER, status TEXT, finished_at TEXT,
+        {_OUTCOME},
+        PRIMARY KEY (execution, attempt)) WITHOUT ROWID;
+    """,
+    folds=(
+        # An attempt that is not the last one changes nothing, in whatever order they are folded.
+        on(
+            "execution.started",
+            """
+        REPLACE INTO executions BY NAME
+        SELECT execution AS id, run, run || '/' || (data ->> 'suite') AS suite, number,
+               data ->> 'test' AS test, data ->> 'target' AS target, data ->> 'repeat' AS repeat,
+               attempt, coalesce(data ->> 'tags', '[]') AS tags, at AS started_at,
+               data ->> 'messages' AS messages, data ->> '$.tools.$ref' AS tools_ref,
+               -- such as `k3f9x2ab-17.2`
+               coalesce(rtrim(rtrim(data ->> 'source', '0123456789'), '.'), execution) AS source,
+               coalesce(CAST(replace(data ->> 'source',
+                   rtrim(data ->> 'source', '0123456789'), '') AS INTEGER), attempt)
+                   AS source_attempt,
+               version AS first_event
+          FROM (SELECT *, max(attempt * 1000000000000 + seq) FROM new_events GROUP BY execution) n
+         WHERE NOT EXISTS (
+                 SELECT 1 FROM executions e WHERE e.id = n.execution AND e.attempt > n.attempt)
+         ORDER BY seq""",
         ),
-        Table(
-            "retried_attempts",
-            _ATTEMPT_COLUMNS,
-            primary_key=("execution", "attempt"),
-            clustered=True,
-            foreign_keys={
-                "execution": ("executions", "id"),
-                "output_ref": ("contents", "ref"),
-                "error_ref": ("contents", "ref"),
-            },
+        # An attempt that is run again; the execution itself has not ended.
+        on(
+            "execution.finished",
+            """
+        INSERT INTO retried_attempts BY NAME
+        SELECT execution, attempt, data ->> 'status' AS status, at AS finished_at,
+               data ->> '$.output.$ref' AS output_ref, data ->> 'error_code' AS error_code,
+               data ->> 'error_number' AS error_number, data ->> '$.error.$ref' AS error_ref,
+               data ->> 'hint' AS hint, data ->> '$.trace.$ref' AS trace_ref,
+               data ->> 'answers' AS answers, real(data ->> 'latency_ms') AS latency_ms,
+               data ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
+               data ->> '$."gen_ai.usage.output_tokens"' AS output_tokens,
+               real(data ->> 'cost_usd') AS cost_usd, data ->> 'cost_source' AS cost_source,
+               real(data ->> 'cost_then_usd') AS cost_then_usd,
+               data ->> '$."gen_ai.response.finish_reason"' AS finish_reason,
+               coalesce(data ->> 'warnings', '[]') AS warnings, real(data ->> 'score') AS score
+          FROM new_events
+         WHERE data ->> 'retried'
+         ORDER BY seq""",
+        ),
+        on(
+            "execution.finished",
+            """
+        UPDATE executions
+           SET status = n.data ->> 'status', finished_at = n.at,
+               output_ref = n.data ->> '$.output.$ref', error_code = n.data ->> 'error_code',
+               error_number = n.data ->> 'error_number', error_ref = n.data ->> '$.error.$ref',
+               hint = n.data ->> 'hint', trace_ref = n.data ->> '$.trace.$ref',
+               answers = n.data ->> 'answers', latency_ms = real(n.data ->> 'latency_ms'),
+               input_tokens = n.data ->> '$."gen_ai.usage.input_tokens"',
+               output_tokens = n.data ->> '$."gen_ai.usage.output_tokens"',
+               cost_usd = real(n.data ->> 'cost_usd'), cost_source = n.data ->> 'cost_source',
+               cost_then_usd = real(n.data ->> 'cost_then_usd'),
+               finish_reason = n.data ->> '$."gen_ai.response.finish_reason"',
+               warnings = coalesce(n.data ->> 'warnings', '[]'),
+               score = real(n.data ->> 'score')
+          FROM (SELECT *, max(seq) FROM new_events WHERE NOT coalesce(data ->> 'retried', 0)
+                 GROUP BY execution, attempt) n
+         WHERE executions.id = n.execution AND executions.attempt = n.attempt
+           AND first_event < n.version""",
         ),
     ),
-    handlers={"execution.started": _started, "execution.finished": _finished},
+)
+
+# Each call of a model or an agent, retries and judges included. Of an agent, `provider` is the
+# adapter and `model` the agent's id.
+PROVIDER_CALLS = Projection(
+    "provider_calls",
+    version=5,
+    columns=COLUMNS,
+    create="""
+    CREATE TABLE provider_calls (
+        execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
+        run TEXT REFERENCES runs (id), purpose TEXT, provider TEXT, model TEXT,
+        reported_model TEXT, try INTEGER, status TEXT, requested_at TEXT, answered_at TEXT,
+        fingerprint TEXT, parameters TEXT, after INTEGER, assertion INTEGER, messages TEXT,
+        text_ref TEXT REFERENCES contents (ref), tool_calls TEXT, finish_reason TEXT,
+        input_tokens INTEGER, output_tokens INTEGER, latency_ms REAL, cost_usd REAL,
+        cost_source TEXT, recorded_in TEXT, cost_then_usd REAL, error_code TEXT,
+        error_number INTEGER, http_status INTEGER, error_ref TEXT REFERENCES contents (ref),
+        retry_in_ms REAL, raw_ref TEXT REFERENCES contents (ref),
+        reported_ref TEXT REFERENCES contents (ref), reports_tools INTEGER, warnings TEXT,
+        first_event INTEGER,
+        PRIMARY KEY (execution, attempt, call));
+    """,
+    folds=(
+        on(
+            "provider.requested",
+            """
+        INSERT INTO provider_calls BY NAME
+        SELECT execution, attempt, data ->> 'call' AS call, run, data ->> 'purpose' AS purpose,
+               data ->> '$."gen_ai.provider.name"' AS provider,
+               data ->> '$."gen_ai.request.model"' AS model, data ->> 'attempt' AS try,
+               data ->> 'fingerprint' AS fingerprint,
+               coalesce(data ->> 'parameters', '{}') AS parameters, data ->> 'after' AS after,
+               data ->> 'assertion' AS assertion, coalesce(data ->> 'messages', '[]') AS messages,
+               at AS requested_at, version AS first_event
+          FROM new_events ORDER BY seq""",
+        ),
+        on(
+            "agent.sent",
+            """
+        INSERT INTO provider_calls BY NAME
+        SELECT execution, attempt, data ->> 'call' AS call, run, 'test' AS purpose,
+               data ->> 'adapter' AS provider, data ->> 'agent' AS model,
+               data ->> 'attempt' AS try, '{}' AS parameters, data ->> 'after' AS after,
+               coalesce(data ->> 'messages', '[]') AS messages, at AS requested_at,
+               version AS first_event
+          FROM new_events ORDER BY seq""",
+        ),
+        on(
+            "provider.responded agent.replied provider.failed agent.failed",
+            """
+        UPDATE provider_calls
+           SET status = n.status, answered_at = n.at, text_ref = n.data ->> '$.text.$ref',
+               tool_calls = iif(n.status = 'failed', NULL,
+                                coalesce(n.data ->> 'tool_calls', '[]')),
+               finish_reason = n.data ->> '$."gen_ai.response.finish_reason"',
+               reported_model = n.data ->> '$."gen_ai.response.model"',
+               input_tokens = n.data ->> '$."gen_ai.usage.input_tokens"',
+               output_tokens = n.data ->> '$."gen_ai.usage.output_tokens"',
+               latency_ms = real(n.data ->> 'latency_ms'), cost_usd = real(n.data ->> 'cost_usd'),
+               cost_source = n.data ->> 'cost_source', recorded_in = n.data ->> 'recorded_in',
+               cost_then_usd = real(n.data ->> 'cost_then_usd'),
+               error_code = n.data ->> 'error_code', error_number = n.data ->> 'error_number',
+               http_status = n.data ->> 'status', error_ref = n.data ->> '$.message.$ref',
+               retry_in_ms = real(n.data ->> 'retry_in_ms'), raw_ref = n.data ->> '$.raw.$ref',
+               reported_ref = n.data ->> '$.reported.$ref',
+               -- Whether tool calls would be in the answer: always of a model, of an agent if that
+               -- is shown. Earlier versions did not record it: there, only a call shows it.
+               reports_tools = CASE n.type
+                   WHEN 'provider.responded' THEN 1
+                   WHEN 'agent.replied' THEN coalesce(n.data ->> 'reports_tools',
+                       json_array_length(n.data, '$.tool_calls') > 0, 0) END,
+               warnings = iif(n.status = 'failed', NULL, coalesce(n.data ->> 'warnings', '[]'))
+          FROM (SELECT *, iif(type GLOB '*.failed', 'failed', 'responded') AS status, max(seq)
+                  FROM new_events GROUP BY execution, attempt, data ->> 'call') n
+         WHERE provider_calls.execution = n.execution AND provider_calls.attempt = n.attempt
+           AND call = n.data ->> 'call' AND first_event < n.version""",
+        ),
+    ),
+)
+
+# Each call of a tool, with the answer it got.
+TOOL_CALLS = Projection(
+    "tool_calls",
+    version=2,
+    columns=COLUMNS,
+    create="""
+    CREATE TABLE tool_calls (
+        execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, position INTEGER,
+        run TEXT REFERENCES runs (id), call INTEGER, tool TEXT, call_id TEXT,
+        arguments_ref TEXT REFERENCES contents (ref), rule TEXT,
+        response_ref TEXT REFERENCES contents (ref), problems TEXT, called_at TEXT,
+        first_event INTEGER,
+        PRIMARY KEY (execution, attempt, position));
+    """,
+    folds=(
+        on(
+            "tool.called",
+            """
+        INSERT INTO tool_calls BY NAME
+        SELECT execution, attempt, data ->> 'index' AS position, run, data ->> 'call' AS call,
+               data ->> '$."gen_ai.tool.name"' AS tool,
+               data ->> '$."gen_ai.tool.call.id"' AS call_id,
+               data ->> '$.arguments.$ref' AS arguments_ref, at AS called_at,
+               version AS first_event
+          FROM new_events ORDER BY seq""",
+        ),
+        # Those that an agent ran itself. What was simulated for it is there already.
+        on(
+            "agent.replied",
+            """
+        INSERT INTO tool_calls BY NAME
+        SELECT execution, attempt, t.value ->> 'index' AS position, run, data ->> 'call' AS call,
+               t.value ->> 'name' AS tool, t.value ->> 'id' AS call_id,
+               t.value ->> '$.arguments.$ref' AS arguments_ref,
+               coalesce(nullif(t.value ->> 'rule', ''), 'agent') AS rule,
+               t.value ->> '$.response.$ref' AS response_ref,
+               nullif(t.value ->> 'problems', '[]') AS problems, at AS called_at,
+               version AS first_event
+          FROM new_events, json_each(data, '$.tool_calls') t
+         WHERE NOT coalesce(t.value ->> 'simulated', 0)
+         ORDER BY seq, t.key""",
+        ),
+        on(
+            "tool.simulated",
+            """
+        UPDATE tool_calls
+           SET rule = n.data ->> 'rule', response_ref = n.data ->> '$.response.$ref',
+               problems = nullif(n.data ->> 'problems', '[]')
+          FROM (SELECT *, max(seq) FROM new_events
+                 GROUP BY execution, attempt, data ->> 'index') n
+         WHERE tool_calls.execution = n.execution AND tool_calls.attempt = n.attempt
+           AND position = n.data ->> 'index' AND first_event < n.version""",
+        ),
+    ),
+)
+
+ASSERTIONS = Projection(
+    "assertions",
+    version=4,
+    columns=COLUMNS,
+    create="""
+    CREATE TABLE assertions (
+        execution TEXT REFERENCES executions (id), attempt INTEGER, position INTEGER,
+        run TEXT REFERENCES runs (id), kind TEXT, label TEXT, outcome TEXT, score REAL,
+        threshold REAL, failure_code TEXT, message_ref TEXT REFERENCES contents (ref),
+        expected_ref TEXT REFERENCES contents (ref), actual_ref TEXT REFERENCES contents (ref),
+        evidence TEXT, reasoning_ref TEXT REFERENCES contents (ref), trace_ref TEXT,
+        duration_ms REAL, line INTEGER, turn INTEGER, advisory INTEGER,
+        PRIMARY KEY (execution, attempt, position)) WITHOUT ROWID;
+    """,
+    folds=(
+        on(
+            "assertion.evaluated",
+            """
+        INSERT INTO assertions BY NAME
+        SELECT execution, attempt, data ->> 'index' AS position, run,
+               data ->> '$."gen_ai.evaluation.name"' AS kind, data ->> 'label' AS label,
+               data ->> '$."gen_ai.evaluation.score.label"' AS outcome,
+               real(data ->> '$."gen_ai.evaluation.score.value"') AS score,
+               real(data ->> 'threshold') AS threshold, data ->> 'failure_code' AS failure_code,
+               data ->> '$.message.$ref' AS message_ref,
+               data ->> '$.expected.$ref' AS expected_ref,
+               data ->> '$.actual.$ref' AS actual_ref,
+               coalesce(data ->> 'evidence', '[]') AS evidence,
+               data ->> '$."gen_ai.evaluation.explanation".$ref' AS reasoning_ref,
+               data ->> '$.trace.$ref' AS trace_ref, real(data ->> 'duration_ms') AS duration_ms,
+               data ->> 'line' AS line, data ->> 'turn' AS turn,
+               coalesce(data ->> 'advisory', 0) AS advisory
+          FROM new_events ORDER BY seq""",
+        ),
+    ),
 )

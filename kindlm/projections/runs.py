@@ -1,147 +1,303 @@
-"""Table `runs`: one row for each run; `run_labels` and `seals` hold what the journal says of it."""
+"""Tables of runs and their suites, and what journals say of them.
+
+What was told last of a suite holds, whole: it may be told of again when its run is resumed, also
+as one that could not be loaded the first time. Journals arrive in any order: the newest entry
+counts, by its time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from kindlm_store import Projection, on
 
-from kindlm.projections.naming import run_id
-from kindlm_store import Insert, Operation, Projection, RecordedEvent, Table, Update, Upsert
+__all__ = ["BASELINES", "COLUMNS", "GATES", "REVIEWS", "RUNS", "SUITES"]
 
-__all__ = ["RUNS"]
+_RUN = "iif(stream GLOB 'run/*', substr(stream, 5), stream)"
+_ABOUT = "iif(subject GLOB '[0-9]*.[0-9]*', {}, NULL)"
+_DOT = "instr(subject, '.')"
 
+COLUMNS = {
+    "run": _RUN,
+    # What an event of an execution is about: `<number>.<attempt>`.
+    "execution": _ABOUT.format(f"{_RUN} || '-' || substr(subject, 1, {_DOT} - 1)"),
+    "number": _ABOUT.format("CAST(subject AS INTEGER)"),
+    "attempt": _ABOUT.format(f"CAST(substr(subject, {_DOT} + 1) AS INTEGER)"),
+}
+"""What the statements read of an event beside its own columns."""
 
-def _started(event: RecordedEvent) -> Iterator[Operation]:
-    data = event.data
-    git = data.get("git") or {}
-    yield Insert(
-        "runs",
-        {
-            "id": run_id(event),
-            "project": data["project"],
-            "label": data.get("label"),
-            "mode": data["mode"],
-            "planned": data["planned"],
-            "started_at": event.at,
-            "group_id": data.get("group"),
-            "shard": data.get("shard"),
-            "git_commit": git.get("commit"),
-            "git_branch": git.get("branch"),
-            "git_dirty": git.get("dirty", False) if git else None,
-            "ci": data.get("ci"),
-            "kindlm_version": data["versions"].get("kindlm"),
-            "source_run": data.get("source_run"),
-        },
-    )
-
-
-def _resumed(event: RecordedEvent) -> Iterator[Operation]:
-    changes = {"ended": None, "reason": None, "planned": event.data["planned"]}
-    yield Update("runs", {"id": run_id(event)}, changes)
-
-
-def _extended(event: RecordedEvent) -> Iterator[Operation]:
-    yield Update("runs", {"id": run_id(event)}, {"planned": event.data["planned"]})
-
-
-def _interrupted(event: RecordedEvent) -> Iterator[Operation]:
-    ended = event.type.removeprefix("run.")
-    yield Update("runs", {"id": run_id(event)}, {"ended": ended, "reason": event.data["reason"]})
-
-
-def _finished(event: RecordedEvent) -> Iterator[Operation]:
-    yield Update(
-        "runs",
-        {"id": run_id(event)},
-        {
-            "ended": "finished",
-            "finished_at": event.at,
-            "passed": event.data["passed"],
-            "exit_code": event.data["exit_code"],
-            "duration_ms": event.data["duration_ms"],
-        },
-    )
-
-
-def _labelled(event: RecordedEvent) -> Iterator[Operation]:
-    row = {
-        "run": event.data["run"],
-        # None: its name was taken away, also the one that it began with.
-        "label": event.data.get("label"),
-        "labelled_by": event.data["by"],
-        "at": event.at,
-        "event": str(event.id),
-    }
-    yield Upsert("run_labels", {"run": row["run"]}, row, newest=("at", "event"))
-
-
-def _sealed(event: RecordedEvent) -> Iterator[Operation]:
-    row = {
-        "run": event.data["run"],
-        "head": event.data["head"],
-        "sealed_at": event.at,
-        "event": str(event.id),
-    }
-    yield Upsert("seals", {"run": row["run"]}, row, newest=("sealed_at", "event"))
-
-
+# `first_event`, here and in the tables of executions: the version, in its stream, of the event
+# that the row began with. An event changes only rows that began before it, also in one batch.
 RUNS = Projection(
-    name="runs",
-    version=4,
-    tables=(
-        Table(
-            "runs",
-            {
-                "id": "TEXT",
-                "project": "TEXT",
-                "label": "TEXT",
-                "mode": "TEXT",
-                "planned": "INTEGER",
-                "started_at": "TEXT",
-                "finished_at": "TEXT",
-                "ended": "TEXT",
-                "reason": "TEXT",
-                "passed": "INTEGER",
-                "exit_code": "INTEGER",
-                "duration_ms": "REAL",
-                "group_id": "TEXT",
-                "shard": "TEXT",
-                "git_commit": "TEXT",
-                "git_branch": "TEXT",
-                "git_dirty": "INTEGER",
-                "ci": "TEXT",
-                "kindlm_version": "TEXT",
-                "source_run": "TEXT",
-            },
-            primary_key=("id",),
-            indexes=(("started_at",),),
+    "runs",
+    version=5,
+    columns=COLUMNS,
+    create="""
+    CREATE TABLE runs (
+        id TEXT, project TEXT, label TEXT, mode TEXT, planned INTEGER, started_at TEXT,
+        finished_at TEXT, ended TEXT, reason TEXT, passed INTEGER, exit_code INTEGER,
+        duration_ms REAL, group_id TEXT, shard TEXT, git_commit TEXT, git_branch TEXT,
+        git_dirty INTEGER, ci TEXT, kindlm_version TEXT, source_run TEXT, first_event INTEGER,
+        PRIMARY KEY (id));
+    CREATE INDEX runs_started_at ON runs (started_at);
+    CREATE TABLE run_labels (
+        run TEXT REFERENCES runs (id), label TEXT, labelled_by TEXT, at TEXT, event TEXT,
+        PRIMARY KEY (run));
+    CREATE TABLE seals (
+        run TEXT REFERENCES runs (id), head TEXT, sealed_at TEXT, event TEXT, PRIMARY KEY (run));
+    """,
+    folds=(
+        on(
+            "run.started",
+            """
+        INSERT INTO runs BY NAME
+        SELECT run AS id, data ->> 'project' AS project, data ->> 'label' AS label,
+               data ->> 'mode' AS mode, data ->> 'planned' AS planned, at AS started_at,
+               data ->> 'group' AS group_id, data ->> 'shard' AS shard,
+               data ->> '$.git.commit' AS git_commit, data ->> '$.git.branch' AS git_branch,
+               CASE WHEN data ->> 'git' <> '{}' THEN coalesce(data ->> '$.git.dirty', 0) END
+                   AS git_dirty,
+               data ->> 'ci' AS ci, data ->> '$.versions.kindlm' AS kindlm_version,
+               data ->> 'source_run' AS source_run, version AS first_event
+          FROM new_events ORDER BY seq""",
         ),
-        Table(
-            "run_labels",
-            {
-                "run": "TEXT",
-                "label": "TEXT",
-                "labelled_by": "TEXT",
-                "at": "TEXT",
-                "event": "TEXT",
-            },
-            primary_key=("run",),
-            foreign_keys={"run": ("runs", "id")},
+        # A run may be stopped and resumed several times in a batch: each column has its last event.
+        on(
+            "run.resumed run.extended",
+            """
+        UPDATE runs SET planned = n.data ->> 'planned'
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version""",
         ),
-        Table(
-            "seals",
-            {"run": "TEXT", "head": "TEXT", "sealed_at": "TEXT", "event": "TEXT"},
-            primary_key=("run",),
-            foreign_keys={"run": ("runs", "id")},
+        on(
+            "run.resumed run.interrupted run.aborted run.finished",
+            """
+        UPDATE runs SET ended = nullif(substr(n.type, 5), 'resumed')
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version""",
+        ),
+        on(
+            "run.resumed run.interrupted run.aborted",
+            """
+        UPDATE runs SET reason = iif(n.type = 'run.resumed', NULL, n.data ->> 'reason')
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version""",
+        ),
+        on(
+            "run.finished",
+            """
+        UPDATE runs
+           SET finished_at = n.at, passed = n.data ->> 'passed',
+               exit_code = n.data ->> 'exit_code', duration_ms = real(n.data ->> 'duration_ms')
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version""",
+        ),
+        # No label: its name was taken away, also the one that it began with.
+        on(
+            "run.labelled",
+            """
+        INSERT INTO run_labels BY NAME
+        SELECT data ->> 'run' AS run, data ->> 'label' AS label, data ->> 'by' AS labelled_by,
+               at, id AS event
+          FROM new_events WHERE true ORDER BY seq
+        ON CONFLICT (run) DO UPDATE BY NAME
+         WHERE (excluded.at, excluded.event) >= (run_labels.at, run_labels.event)""",
+        ),
+        on(
+            "run.sealed",
+            """
+        INSERT INTO seals BY NAME
+        SELECT data ->> 'run' AS run, data ->> 'head' AS head, at AS sealed_at, id AS event
+          FROM new_events WHERE true ORDER BY seq
+        ON CONFLICT (run) DO UPDATE BY NAME
+         WHERE (excluded.sealed_at, excluded.event) >= (seals.sealed_at, seals.event)""",
         ),
     ),
-    handlers={
-        "run.started": _started,
-        "run.resumed": _resumed,
-        "run.extended": _extended,
-        "run.interrupted": _interrupted,
-        "run.aborted": _interrupted,
-        "run.finished": _finished,
-        "run.labelled": _labelled,
-        "run.sealed": _sealed,
+)
+
+_TOLD = "suite.started suite.skipped"
+_LAST_TOLD = """
+    (SELECT run || '/' || (data ->> 'ordinal') AS suite, *, max(seq) FROM new_events GROUP BY 1)
+"""
+_SUITES_TOLD = f"(SELECT suite FROM {_LAST_TOLD})"  # noqa: S608 (constants of this module)
+
+SUITES = Projection(
+    "suites",
+    version=7,
+    columns=COLUMNS,
+    # The first index is by both: a history holds as many suites of a name as it holds runs.
+    create="""
+    CREATE TABLE suites (
+        id TEXT, run TEXT REFERENCES runs (id), ordinal INTEGER, name TEXT, project TEXT,
+        front_end TEXT, path TEXT, config_hash TEXT, config_ref TEXT REFERENCES contents (ref),
+        baseline_run TEXT, tags TEXT, started_at TEXT, skipped_tests INTEGER, error_code TEXT,
+        error_number INTEGER, error_ref TEXT, hint_ref TEXT, line INTEGER, unread TEXT,
+        PRIMARY KEY (id));
+    CREATE INDEX suites_run_name ON suites (run, name);
+    CREATE INDEX suites_name ON suites (name);
+    CREATE TABLE suite_gates (
+        suite TEXT REFERENCES suites (id), name TEXT, threshold REAL, written INTEGER,
+        PRIMARY KEY (suite, name));
+    CREATE TABLE planned_tests (
+        suite TEXT REFERENCES suites (id), ordinal INTEGER, test TEXT, target TEXT,
+        selected INTEGER, skip INTEGER, repeat INTEGER, pass_rate REAL, tags TEXT, line INTEGER,
+        file TEXT, score_mean_min REAL, score_std_dev_max REAL, confidence REAL,
+        PRIMARY KEY (suite, test, target)) WITHOUT ROWID;
+    """,
+    folds=(
+        on(
+            _TOLD,
+            f"""
+        REPLACE INTO suites BY NAME
+        SELECT suite AS id, run, data ->> 'ordinal' AS ordinal, data ->> 'suite' AS name,
+               data ->> 'project' AS project, data ->> 'front_end' AS front_end,
+               data ->> 'path' AS path, data ->> 'config_hash' AS config_hash,
+               data ->> '$.config.$ref' AS config_ref, data ->> 'baseline_run' AS baseline_run,
+               iif(type = 'suite.started', coalesce(data ->> 'tags', '[]'), NULL) AS tags,
+               at AS started_at,
+               iif(type = 'suite.skipped', data ->> 'tests', NULL) AS skipped_tests,
+               data ->> 'error_code' AS error_code, data ->> 'error_number' AS error_number,
+               data ->> '$.message.$ref' AS error_ref, data ->> '$.hint.$ref' AS hint_ref,
+               data ->> 'line' AS line,
+               iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread
+          FROM {_LAST_TOLD} ORDER BY seq""",  # noqa: S608
+        ),
+        on(_TOLD, f"DELETE FROM suite_gates WHERE suite IN {_SUITES_TOLD}"),  # noqa: S608
+        on(_TOLD, f"DELETE FROM planned_tests WHERE suite IN {_SUITES_TOLD}"),  # noqa: S608
+        on(
+            _TOLD,
+            f"""
+        REPLACE INTO suite_gates BY NAME
+        SELECT suite, g.value ->> 'name' AS name, real(g.value ->> 'threshold') AS threshold,
+               g.value ->> 'written' AS written
+          FROM {_LAST_TOLD}, json_each(data, '$.gates') g ORDER BY seq, g.key""",  # noqa: S608
+        ),
+        on(
+            _TOLD,
+            f"""
+        REPLACE INTO planned_tests BY NAME
+        SELECT suite, t.key AS ordinal, t.value ->> 'name' AS test, t.value ->> 'target' AS target,
+               t.value ->> 'selected' AS selected, coalesce(t.value ->> 'skip', 0) AS skip,
+               t.value ->> 'repeat' AS repeat, real(t.value ->> 'pass_rate') AS pass_rate,
+               coalesce(t.value ->> 'tags', '[]') AS tags, t.value ->> 'line' AS line,
+               t.value ->> 'file' AS file,
+               real(t.value ->> '$.score_limits.min_mean') AS score_mean_min,
+               real(t.value ->> '$.score_limits.max_std_dev') AS score_std_dev_max,
+               -- what intervals that are shown hold with, where nothing else was asked for
+               iif(json_type(t.value, '$.confidence') IS NULL, 0.95,
+                   real(t.value ->> 'confidence')) AS confidence
+          FROM {_LAST_TOLD} n, json_each(n.data, '$.tests') t
+         WHERE n.type = 'suite.started' ORDER BY seq, t.key""",  # noqa: S608
+        ),
+        # Tests that are dealt to a shard one by one, unless their suite was told of after that.
+        on(
+            f"run.extended {_TOLD}",
+            """
+        UPDATE planned_tests SET selected = 1
+          FROM new_events n, json_each(n.data, '$.tests') t
+         WHERE n.type = 'run.extended'
+           AND suite = n.run || '/' || (t.value ->> 'suite')
+           AND test = t.value ->> 'name' AND target = t.value ->> 'target'
+           AND NOT EXISTS (
+                 SELECT 1 FROM new_events later
+                  WHERE later.type <> 'run.extended' AND later.seq > n.seq AND later.run = n.run
+                    AND later.data ->> 'ordinal' = t.value ->> 'suite')""",
+        ),
+    ),
+)
+
+GATES = Projection(
+    "gates",
+    version=2,
+    columns=COLUMNS,
+    create="""
+    CREATE TABLE gates (
+        run TEXT REFERENCES runs (id), suite TEXT REFERENCES suites (id), name TEXT,
+        threshold REAL, actual REAL, passed INTEGER, written INTEGER, message TEXT,
+        PRIMARY KEY (run, suite, name));
+    """,
+    folds=(
+        on(
+            "run.finished",
+            """
+        INSERT INTO gates BY NAME
+        SELECT run, g.value ->> 'suite' AS suite, g.value ->> 'name' AS name,
+               real(g.value ->> 'threshold') AS threshold, real(g.value ->> 'actual') AS actual,
+               g.value ->> 'passed' AS passed, g.value ->> 'written' AS written,
+               g.value ->> 'message' AS message
+          FROM new_events, json_each(data, '$.gates') g ORDER BY seq, g.key""",
+        ),
+    ),
+)
+
+# The table can't forget: a baseline that was removed stays as a row without a run, or one that was
+# set before would come back when its journal is merged later.
+BASELINES = Projection(
+    "baselines",
+    version=2,
+    create="""
+    CREATE TABLE baselines (
+        project TEXT, suite TEXT, label TEXT, run TEXT REFERENCES runs (id), "by" TEXT, at TEXT,
+        event TEXT,
+        PRIMARY KEY (project, suite, label));
+    """,
+    folds=(
+        on(
+            "baseline.set baseline.removed",
+            """
+        INSERT INTO baselines BY NAME
+        SELECT data ->> 'project' AS project, data ->> 'suite' AS suite,
+               coalesce(data ->> 'label', '') AS label, data ->> 'run' AS run,
+               data ->> 'by' AS "by", at, id AS event
+          FROM new_events WHERE true ORDER BY seq
+        ON CONFLICT (project, suite, label) DO UPDATE BY NAME
+         WHERE (excluded.at, excluded.event) >= (baselines.at, baselines.event)""",
+        ),
+    ),
+    views={
+        # What counts: of each suite the baseline that was set last.
+        "active_baselines": """
+SELECT project, suite, label, run, "by", at
+  FROM baselines b
+ WHERE run IS NOT NULL
+   AND NOT EXISTS (
+         SELECT 1 FROM baselines later
+          WHERE later.project = b.project AND later.suite = b.suite AND later.run IS NOT NULL
+            AND (later.at, later.event) > (b.at, b.event))
+"""
+    },
+)
+
+# What people said of executions, of each person the last word. What was said before is in the log.
+REVIEWS = Projection(
+    "reviews",
+    version=3,
+    create="""
+    CREATE TABLE reviews (
+        execution TEXT REFERENCES executions (id), "by" TEXT, run TEXT REFERENCES runs (id),
+        passed INTEGER, note_ref TEXT REFERENCES contents (ref), at TEXT, event TEXT,
+        PRIMARY KEY (execution, "by"));
+    """,
+    folds=(
+        on(
+            "review.recorded",
+            """
+        INSERT INTO reviews BY NAME
+        SELECT (data ->> 'run') || '-' || (data ->> 'execution') AS execution,
+               data ->> 'by' AS "by", data ->> 'run' AS run, data ->> 'passed' AS passed,
+               data ->> '$.note.$ref' AS note_ref, at, id AS event
+          FROM new_events WHERE true ORDER BY seq
+        ON CONFLICT (execution, "by") DO UPDATE BY NAME
+         WHERE (excluded.at, excluded.event) >= (reviews.at, reviews.event)""",
+        ),
+    ),
+    views={
+        "review_log": """
+SELECT v.execution, v.run, s.name AS suite, e.test, e.target, e.repeat, e.status,
+       v.passed, n.body AS note, v."by", v.at
+  FROM reviews v
+  -- a journal may be here before the run that it speaks of
+  LEFT JOIN executions e ON e.id = v.execution
+  LEFT JOIN suites s ON s.id = e.suite
+  LEFT JOIN shown_texts n ON n.ref = v.note_ref
+"""
     },
 )

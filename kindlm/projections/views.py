@@ -7,10 +7,12 @@ Of an execution with several attempts the views show the last one; `spend` has t
 
 from __future__ import annotations
 
-from kindlm.projections.naming import RUN_LABEL
 from kindlm_store import Projection
 
-__all__ = ["ERASED", "GONE", "VIEWS", "WITHHELD"]
+__all__ = ["ERASED", "GONE", "RUN_LABEL", "VIEWS", "WITHHELD"]
+
+RUN_LABEL = "CASE WHEN l.run IS NULL THEN r.label ELSE l.label END"
+"""SQL: what the run `r` is called, with `run_labels` joined to it as `l`."""
 
 ERASED = "[erased]"
 """What is shown in the place of a text that was purged."""
@@ -136,10 +138,8 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
 """  # noqa: S608 (constants of this package)
 
 VIEWS = Projection(
-    name="views",
-    version=10,
-    tables=(),
-    handlers={},
+    "views",
+    version=11,
     views={
         "shown_texts": _SHOWN_TEXTS,
         "execution_log": _EXECUTION_LOG,

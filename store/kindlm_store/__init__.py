@@ -32,17 +32,16 @@ from kindlm_store.events import (
 )
 from kindlm_store.locks import Holder, StreamLock, holder, is_held
 from kindlm_store.log import EventLog, open_reader, verify_file
-from kindlm_store.projection import (
-    Delete,
-    Insert,
-    Operation,
+from kindlm_store.project import (
+    Fold,
     Projection,
-    Table,
-    Update,
-    Upsert,
+    behind_the_log,
+    changed_views,
+    first_difference,
+    on,
+    projection_errors,
+    recomputed,
 )
-from kindlm_store.projector import behind_the_log, projection_errors
-from kindlm_store.recomputing import changed_views, first_difference, recomputed
 from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.salvage import has_tables, is_damaged, salvage, salvage_file
 from kindlm_store.schema_check import SchemaProblem, schema_problems
@@ -56,18 +55,17 @@ __all__ = [
     "Append",
     "ConflictError",
     "CorruptDatabaseError",
-    "Delete",
     "EmptyFileError",
     "Erasable",
     "Erased",
     "Erasure",
     "Erasures",
     "EventLog",
+    "Fold",
     "ForeignSchemaError",
     "Head",
     "HeadOf",
     "Holder",
-    "Insert",
     "LockHeldError",
     "LogSource",
     "NewEvent",
@@ -75,7 +73,6 @@ __all__ = [
     "NotAnEventLogError",
     "NotSqliteError",
     "OpenError",
-    "Operation",
     "Problem",
     "Projection",
     "ProjectionError",
@@ -93,13 +90,10 @@ __all__ = [
     "StoredStream",
     "StoredText",
     "StreamLock",
-    "Table",
     "Taken",
     "Text",
     "Ticket",
     "Upcasters",
-    "Update",
-    "Upsert",
     "Verification",
     "WriteFailedError",
     "behind_the_log",
@@ -109,6 +103,7 @@ __all__ = [
     "holder",
     "is_damaged",
     "is_held",
+    "on",
     "open_reader",
     "projection_errors",
     "recomputed",

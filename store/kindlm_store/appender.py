@@ -7,7 +7,6 @@ written.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,18 +14,15 @@ from kindlm_store.bulk import insert_rows
 from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
 from kindlm_store.contents import ContentWriter
 from kindlm_store.errors import ConflictError, SealedError
-from kindlm_store.events import HeadOf, RecordedEvent, RecordedRef, Text
+from kindlm_store.events import HeadOf, RecordedRef, Text
 from kindlm_store.reading import last_position
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
     from kindlm_store.payload import Payload
-
-_read_json = json.JSONDecoder().raw_decode
-"""What `json.loads` does, without asking for spaces around what was written without them."""
 
 Recorded = tuple[tuple[RecordedRef, ...], ...]
 """Where the events of one submission were recorded, per append."""
@@ -56,22 +52,6 @@ Submission = tuple[PreparedAppend, ...]
 """The appends of one submit: one transaction, all or nothing."""
 
 
-class Written(NamedTuple):
-    """What became of a group.
-
-    Attributes:
-        outcomes: Per submission: where its events are, or why it was refused.
-        events: The events that were written and that somebody handles, in order.
-        before: Position of the last event that was there before.
-        last: Position of the last event now.
-    """
-
-    outcomes: list[Recorded | ConflictError]
-    events: list[RecordedEvent]
-    before: int
-    last: int
-
-
 class _End(NamedTuple):
     """Where a stream ends, as far as an append asks."""
 
@@ -99,12 +79,10 @@ class Appender:
 
     Args:
         connection: The write connection.
-        handled: Event types to hand on after they are written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, handled: Collection[str]) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._handled = handled
         self._contents = ContentWriter(connection)
         self._streams: dict[str, _Stream] = {}
         self._types: dict[str, int] = {}
@@ -116,8 +94,11 @@ class Appender:
         self._types.clear()
         self._contents.forget()
 
-    def write(self, group: Sequence[Submission]) -> Written:
+    def write(self, group: Sequence[Submission]) -> list[Recorded | ConflictError]:
         """Write a group inside the open transaction.
+
+        Returns:
+            Of each submission where its events are, or why it was refused.
 
         Raises:
             sqlite3.IntegrityError: An event id is recorded already; roll back, and write the
@@ -126,10 +107,9 @@ class Appender:
         """
         self._notice_others()
         accepted, outcomes = self._check(group)
-        position = before = last_position(self._connection)
+        position = last_position(self._connection)
         refs = self._store_texts(accepted)
         rows: list[tuple[object, ...]] = []
-        events: list[RecordedEvent] = []
         touched: dict[str, _Stream] = {}
         for index, submission in accepted.items():
             recorded = []
@@ -142,15 +122,12 @@ class Appender:
                 for event in append.events:
                     position += 1
                     sealed = append.seal and len(rows) - first + 1 == len(append.events)
-                    data = self._chain(event, stream, position, refs, rows, sealed=sealed)
-                    place = RecordedRef(stream.version, hash_text(stream.head), position)
-                    places.append(place)
-                    if event.type in self._handled:
-                        events.append(_recorded(event, stream.name, place, data))
+                    self._chain(event, stream, position, refs, rows, sealed=sealed)
+                    places.append(RecordedRef(stream.version, hash_text(stream.head), position))
                 recorded.append(tuple(places))
             outcomes[index] = tuple(recorded)
         self._insert(rows, touched)
-        return Written([outcomes[index] for index in range(len(group))], events, before, position)
+        return [outcomes[index] for index in range(len(group))]
 
     def _notice_others(self) -> None:
         """Forget everything if another connection has committed since the last group."""
@@ -252,12 +229,8 @@ class Appender:
         rows: list[tuple[object, ...]],
         *,
         sealed: bool,
-    ) -> str:
-        """Put an event at the end of its stream, and its row among the others.
-
-        Returns:
-            Its data, the gaps filled.
-        """
+    ) -> None:
+        """Put an event at the end of its stream, and its row among the others."""
         id_, type_, payload, schema, subject, at = event
         data = self._filled(payload, refs) if payload.gaps else payload.parts[0]
         raw_id = id_.bytes
@@ -278,7 +251,6 @@ class Appender:
             position, raw_id, stream.id, stream.version, self._type(type_), schema, at, subject,
             data, stream.head,
         ))  # fmt: skip
-        return data
 
     def _filled(self, payload: Payload, refs: dict[str, str]) -> str:
         return payload.fill(
@@ -313,11 +285,3 @@ class Appender:
                     (stream.id, name, stream.version, stream.head, stream.sealed),
                 )
                 stream.stored = True
-
-
-def _recorded(event: PreparedEvent, stream: str, place: RecordedRef, data: str) -> RecordedEvent:
-    """The event as a reader will see it: what a fold does must not depend on who reads."""
-    return RecordedEvent(
-        place.position, event.id, stream, place.version, event.type, event.schema, event.at,
-        event.subject, _read_json(data)[0], place.hash,
-    )  # fmt: skip

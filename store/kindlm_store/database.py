@@ -242,8 +242,6 @@ def _tune(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
         "recursive_triggers = ON",
         # Pages to go back to inside a transaction: in a file they would be written once more.
         "temp_store = MEMORY",
-        # Shadow tables are renamed while views refer to the name they take over.
-        "legacy_alter_table = ON",
         f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
         "cache_size = -16000",
         # From here on locks are waited for by `begin_immediate`, and a checkpoint does not wait.

@@ -15,9 +15,8 @@ from kindlm_store.erasing import Erased, erase, find_erasable, give_back
 from kindlm_store.errors import ConflictError, StoreClosedError
 from kindlm_store.events import Append
 from kindlm_store.preparing import prepared, restored
-from kindlm_store.projector import Projector, projection_errors
+from kindlm_store.project import Projector, projection_errors
 from kindlm_store.reading import Reader
-from kindlm_store.rebuilding import drop_shadows, refold, refold_outdated
 from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.taking import Taking, Terms
 from kindlm_store.upcasting import Upcasters
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from kindlm_store.database import Synchronous
     from kindlm_store.erasing import Erasable, Erasures
     from kindlm_store.events import Head, NewEvent, RecordedEvent, RecordedRef
-    from kindlm_store.projection import Projection
-    from kindlm_store.rebuilding import Progress
+    from kindlm_store.project import Progress, Projection
     from kindlm_store.taking import Accept, Taken
     from kindlm_store.tickets import Ticket
     from kindlm_store.verification import Claims, Verification
@@ -61,18 +59,18 @@ class EventLog:
         self,
         path: Path,
         connection: sqlite3.Connection,
-        projections: Sequence[Projection],
+        projector: Projector,
         upcasters: Upcasters,
         redact: Callable[[str], str] | None,
         guard: SchemaGuard,
     ) -> None:
         self.path = path
-        self._projections = tuple(projections)
+        self._projector = projector
         self._upcasters = upcasters
         self._redact = redact or _unchanged
         self._forks = _forks.count
         self._reader = Reader(path, upcasters)
-        self._writer = Writer(connection, self._projector(), guard)
+        self._writer = Writer(connection, projector, guard)
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
 
@@ -113,10 +111,10 @@ class EventLog:
             with translated(file):
                 guard = SchemaGuard(file, projections, mend=mend)
                 guard.check(connection)
-                drop_shadows(connection, file, projections)
-                refold_outdated(connection, file, projections, lifting)
-                Projector(projections, lifting).catch_up(connection)
-            return cls(file, connection, projections, lifting, redact, guard)
+                projector = Projector(connection, projections, lifting)
+                projector.fold_outdated(file)
+                projector.catch_up()
+            return cls(file, connection, projector, lifting, redact, guard)
         except BaseException:
             connection.close()
             raise
@@ -261,8 +259,9 @@ class EventLog:
         self._refuse_in_child()
 
         def run(connection: sqlite3.Connection) -> None:
+            del connection
             with translated(self.path):
-                refold(connection, self.path, self._projections, self._upcasters, progress)
+                self._projector.rebuild(self.path, progress)
 
         self._writer.call(run).result()
 
@@ -294,7 +293,7 @@ class EventLog:
         def run(connection: sqlite3.Connection) -> Taken:
             with translated(self.path):
                 terms = Terms(accept, claims or {}, erasures or {})
-                taking = Taking(connection, self.path, self._projector(), terms)
+                taking = Taking(connection, self.path, self._projector, terms)
                 taken = taking.together(source) if together else taking.one_by_one(source)
                 if taken.erased:
                     give_back(connection)
@@ -337,14 +336,13 @@ class EventLog:
 
         def run(connection: sqlite3.Connection) -> Erased:
             with translated(self.path):
-                projector = self._projector()
                 with immediate(connection):
                     refs = erase(connection, found)
                     submission = (prepared(record(refs), self._redact),)
-                    written = Appender(connection, projector.handled).write([submission])
-                    if isinstance(refused := written.outcomes[0], ConflictError):
-                        raise refused
-                    projector.fold(connection, written)
+                    outcome = Appender(connection).write([submission])[0]
+                    if isinstance(outcome, ConflictError):
+                        raise outcome
+                    self._projector.fold()
                 return Erased(len(refs), give_back(connection))
 
         erased: Erased = self._writer.call(run).result()
@@ -353,7 +351,8 @@ class EventLog:
     def projection_errors(self) -> dict[str, str]:
         """Projections whose tables are not up to date, with the reason."""
         self._refuse_in_child()
-        return self._reader.run(lambda reader: projection_errors(reader, self._projections))
+        projections = self._projector.projections
+        return self._reader.run(lambda reader: projection_errors(reader, projections))
 
     @property
     def failure(self) -> Exception | None:
@@ -388,9 +387,6 @@ class EventLog:
 
     async def __aexit__(self, *exception: object) -> None:
         await asyncio.to_thread(self.close)
-
-    def _projector(self) -> Projector:
-        return Projector(self._projections, self._upcasters)
 
     def _refuse_in_child(self) -> None:
         """A forked process has neither the writer thread nor a right to the connections."""

@@ -43,23 +43,6 @@ def last_position(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
 
 
-def select_between(
-    connection: sqlite3.Connection, after: int, until: int, types: Collection[str]
-) -> Iterator[RecordedEvent]:
-    """Events of some types, from behind one position up to another, as stored."""
-    if not types:
-        return iter(())
-    marks = ",".join("?" * len(types))
-    # The unary plus keeps the planner on the range of positions.
-    rows = connection.execute(
-        f"{_SELECT} WHERE events.seq > ? AND events.seq <= ?"  # noqa: S608 - question marks
-        f" AND +events.type IN (SELECT id FROM event_types WHERE name IN ({marks}))"
-        " ORDER BY events.seq",
-        (after, until, *types),
-    )
-    return map(decode, rows)
-
-
 def select_of_types(
     connection: sqlite3.Connection, types: Collection[str]
 ) -> Iterator[RecordedEvent]:
@@ -69,22 +52,6 @@ def select_of_types(
         f"{_SELECT} WHERE events.type IN"  # noqa: S608 - question marks
         f" (SELECT id FROM event_types WHERE name IN ({marks})) ORDER BY events.seq",
         tuple(types),
-    )
-    return map(decode, rows)
-
-
-def select_of_stream(
-    connection: sqlite3.Connection, stream: str, beside: Collection[str]
-) -> Iterator[RecordedEvent]:
-    """Events of a stream, and those of some types in any stream, by position, as stored."""
-    marks = ",".join("?" * len(beside))
-    rows = connection.execute(
-        f"{_SELECT} WHERE events.seq IN ("  # noqa: S608 - question marks
-        "  SELECT seq FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
-        "  UNION SELECT seq FROM events"
-        f"   WHERE type IN (SELECT id FROM event_types WHERE name IN ({marks})))"
-        " ORDER BY events.seq",
-        (stream, *beside),
     )
     return map(decode, rows)
 

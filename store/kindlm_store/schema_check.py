@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kindlm_migrations.statements import EVENT_LOG
 from kindlm_store.errors import ForeignSchemaError
-from kindlm_store.rebuilding import SHADOW
+from kindlm_store.project import SHADOW
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from kindlm_store.projection import Projection
+    from kindlm_store.project import Projection
 
 _NAMED = re.compile(r'CREATE (TABLE|INDEX|TRIGGER|VIEW) "?(\w+)')
 _MIGRATIONS = "_sqlite_migrations"
@@ -44,11 +44,10 @@ class SchemaProblem(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What is made: of which kind, by any of these statements, on which table, of what."""
+    """What is made: of which kind, by which statement, of what."""
 
     kind: str
-    statements: tuple[str, ...]
-    table: str
+    sql: str
     projection: str | None
 
 
@@ -98,7 +97,7 @@ def schema_problems(
     """
     # One statement each, so that nobody can swap tables in between without being noticed.
     found = {
-        name: (kind, table, _form(sql))
+        name: (kind, table, sql.strip())
         for kind, name, table, sql in connection.execute(
             "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
         )
@@ -115,37 +114,22 @@ def schema_problems(
                 with suppress(ValueError, TypeError):
                     others.update(json.loads(names))
     made = _made([p for p in projections if versions.get(p.name) == p.version])
-    problems = list(_differences(made, found))
-    indexes = {sql for one in made.values() if one.kind == "index" for sql in one.statements}
-    for name, (kind, table, sql) in found.items():
-        if name in made:
-            continue
-        base = table.removesuffix(SHADOW)
-        is_known = {
-            "index": sql in indexes or base in others or (base != table and base in made),
+    problems = []
+    for name, one in made.items():
+        if name not in found:
+            problems.append(SchemaProblem(one.kind, name, "missing", one.projection))
+        elif (found[name][0], found[name][2]) != (one.kind, one.sql):
+            problems.append(SchemaProblem(found[name][0], name, "changed", one.projection))
+    for name, (kind, table, _) in found.items():
+        is_known = name in made or {
+            # Of a table in another version, also one that a killed rebuild of it has left.
+            "index": table.removesuffix(SHADOW) in others,
             "view": name in others,
-            "table": name in others
-            or name.startswith("sqlite_")
-            or name.removesuffix(SHADOW) in made,
-        }
-        if not is_known.get(kind):
+            "table": name.removesuffix(SHADOW) in others or name.startswith("sqlite_"),
+        }.get(kind)
+        if not is_known:
             problems.append(SchemaProblem(kind, name, "foreign", None))
     return problems
-
-
-def _differences(
-    made: Mapping[str, _Made], found: Mapping[str, tuple[str, str, str]]
-) -> Iterator[SchemaProblem]:
-    """Yield what is made by this code and is not there, or is other than it is made."""
-    there = {(table, sql) for _, table, sql in found.values()}
-    for name, one in made.items():
-        if name in found:
-            kind, _, sql = found[name]
-            if kind != one.kind or sql not in one.statements:
-                yield SchemaProblem(kind, name, "changed", one.projection)
-        # An index may have the suffix of another rebuild.
-        elif not any((one.table, sql) in there for sql in one.statements):
-            yield SchemaProblem(one.kind, name, "missing", one.projection)
 
 
 def _made(projections: Sequence[Projection]) -> dict[str, _Made]:
@@ -153,24 +137,13 @@ def _made(projections: Sequence[Projection]) -> dict[str, _Made]:
     for statement in EVENT_LOG:
         match = _NAMED.match(statement.strip())
         assert match is not None
-        made[match[2]] = _Made(match[1].lower(), (_form(statement),), "", None)
+        made[match[2]] = _Made(match[1].lower(), statement.strip(), None)
     for projection in projections:
-        for table in projection.tables:
-            made[table.name] = _Made("table", (_form(table.create()),), "", projection.name)
-            # Indexes are made for shadow tables, which are renamed, with a suffix or without.
-            variants = [
-                [_form(sql) for sql in table.create_indexes(name, suffix)]
-                for name in (table.name, table.name + SHADOW)
-                for suffix in ("", "_2")
-            ]
-            for place, name in enumerate(table.index_names()):
-                statements = tuple(each[place] for each in variants)
-                made[name] = _Made("index", statements, table.name, projection.name)
-        for name, sql in projection.create_views().items():
-            made[name] = _Made("view", (_form(sql),), "", projection.name)
+        for kind, statements in (
+            ("table", projection.tables),
+            ("index", projection.indexes),
+            ("view", projection.create_views()),
+        ):
+            for name, sql in statements.items():
+                made[name] = _Made(kind, sql.strip(), projection.name)
     return made
-
-
-def _form(sql: str) -> str:
-    """A statement as SQLite keeps it."""
-    return sql.strip()

@@ -28,7 +28,7 @@ from kindlm_store.errors import LockHeldError, StoreError
 from kindlm_store.events import RecordedEvent
 from kindlm_store.locks import StreamLock
 from kindlm_store.payload import scrub
-from kindlm_store.projector import read_states
+from kindlm_store.project import read_states
 from kindlm_store.reading import last_position
 from kindlm_store.stored_form import is_name, read_data, require_form
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from kindlm_store.copies import Source, StoredText
     from kindlm_store.erasing import Erasures
-    from kindlm_store.projector import Projector
+    from kindlm_store.project import Projector
     from kindlm_store.verification import Claims
 
 Accept = Callable[[RecordedEvent], None]
@@ -289,7 +289,7 @@ class Taking:
                 reason = f"it notes an end of {about} that this log does not have"
                 raise RefusedError(stream, "unsound", reason)
         before = read_states(self._connection)
-        self._projector.fold_missed(self._connection)
+        self._projector.fold()
         for name, state in read_states(self._connection).items():
             if state.error and not before[name].error:
                 reason = f"the table {name!r} cannot be computed from it: {state.error}"

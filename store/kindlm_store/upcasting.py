@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+
+from kindlm_store.canonical import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +47,16 @@ class Upcasters:
             data = step(data)
             schema += 1
         return schema, data
+
+    def __bool__(self) -> bool:
+        """Whether anything is lifted at all."""
+        return bool(self._steps)
+
+    def lift_text(self, type: str, schema: int, data: str) -> str:  # noqa: A002
+        """A stored payload in the newest schema its type has, as JSON."""
+        if (type, schema) not in self._steps:
+            return data
+        return canonical_json(self.lift(type, schema, json.loads(data))[1])
 
     def lift_event(self, event: RecordedEvent) -> RecordedEvent:
         """An event with its payload in the newest schema."""

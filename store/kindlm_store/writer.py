@@ -22,7 +22,7 @@ from kindlm_store.tickets import Settling, Ticket, wake
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kindlm_store.projector import Projector
+    from kindlm_store.project import Projector
     from kindlm_store.schema_check import SchemaGuard
 
 MAX_QUEUED_EVENTS = 4_000
@@ -59,7 +59,7 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._guard = guard
-        self._appender = Appender(connection, projector.handled)
+        self._appender = Appender(connection)
         self._projector = projector
         self._settling = Settling()
         self._lock = Lock()
@@ -228,12 +228,12 @@ class Writer:
             with immediate(self._connection):
                 # A trigger may have been made since the file was opened.
                 self._guard.check(self._connection)
-                written = self._appender.write(submissions)
-                self._projector.fold(self._connection, written)
+                outcomes = self._appender.write(submissions)
+                self._projector.fold()
         except BaseException:
             self._appender.forget()
             raise
-        return written.outcomes
+        return outcomes
 
     def _alone(self, submission: Submission) -> Recorded | ConflictError:
         try:

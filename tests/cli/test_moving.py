@@ -32,7 +32,7 @@ from kindlm.projections import PROJECTIONS
 from kindlm.recording.json_lines import LineError
 from kindlm_store import EventLog, StreamLock
 
-TABLES = [table.name for projection in PROJECTIONS for table in projection.tables]
+TABLES = [table for projection in PROJECTIONS for table in projection.tables]
 
 
 @pytest.fixture

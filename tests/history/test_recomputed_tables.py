@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.history.recomputed_tables import changed_tables
 from kindlm.projections import PROJECTIONS
-from kindlm_store import Projection, Table
+from kindlm_store import Projection
 
 CHANGES = [
     ("runs", "UPDATE runs SET passed = 1"),
@@ -86,7 +86,7 @@ def test_tables_that_are_outdated_are_told_as_that(history: Any, run: Any) -> No
 
 
 def test_every_table_is_looked_at(history: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    beyond = Projection("beyond", 1, (Table("beyond", {"id": "TEXT"}, ("id",)),), {})
+    beyond = Projection("beyond", 1, "CREATE TABLE beyond (id TEXT, PRIMARY KEY (id))")
     with closing(sqlite3.connect(history.path)) as db, db:
         db.execute("CREATE TABLE beyond (id TEXT PRIMARY KEY)")
         db.execute("INSERT INTO projections VALUES ('beyond', 1, 0, NULL, '[]', '[]')")

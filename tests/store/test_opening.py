@@ -24,7 +24,6 @@ from kindlm_store import (
     NotAnEventLogError,
     OpenError,
     Projection,
-    Table,
     open_reader,
 )
 
@@ -241,7 +240,7 @@ def test_a_reader_sees_what_a_live_writer_commits(path: Path) -> None:
 
 def test_the_schema_is_what_it_was(path: Path) -> None:
     """A migration adds to this list; it never changes what an older file has."""
-    projection = Projection("p", 1, (Table("mine", {"id": "TEXT"}, ("id",)),), {})
+    projection = Projection("p", 1, "CREATE TABLE mine (id TEXT)")
     with EventLog.open(path, projections=[projection]), closing(open_reader(path)) as reader:
         names = reader.execute(
             "SELECT type || ' ' || name FROM sqlite_master"

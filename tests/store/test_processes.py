@@ -20,11 +20,9 @@ PROJECTION = """
 from kindlm_store import *
 COUNTS = Projection(
     "counts", 1,
-    (Table("counts", {"stream": "TEXT", "n": "INTEGER"}, ("stream",)),),
-    {"t": lambda e: [
-        Upsert("counts", {"stream": e.stream}, {}),
-        Update("counts", {"stream": e.stream}, add={"n": 1}),
-    ]},
+    "CREATE TABLE counts (stream TEXT, n INTEGER, PRIMARY KEY (stream))",
+    (on("t", "INSERT INTO counts SELECT stream, count(*) FROM new_events WHERE true GROUP BY 1"
+             " ON CONFLICT (stream) DO UPDATE SET n = n + excluded.n"),),
 )
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,26 +12,22 @@ from kindlm_store import (
     EventLog,
     ForeignSchemaError,
     NewEvent,
-    Operation,
     Projection,
-    RecordedEvent,
     SchemaProblem,
-    Table,
-    Upsert,
     WriteFailedError,
+    on,
     open_reader,
     schema_problems,
 )
 
-
-def on_said(event: RecordedEvent) -> Iterator[Operation]:
-    yield Upsert("said", {"stream": event.stream}, {"outcome": event.data["outcome"]})
-
-
-TABLE = Table(
-    "said", {"stream": "TEXT", "outcome": "TEXT"}, ("stream",), indexes=(("outcome", "stream"),)
+CREATE = """
+CREATE TABLE said (stream TEXT, outcome TEXT, PRIMARY KEY (stream));
+CREATE INDEX said_outcome_stream ON said (outcome, stream);
+"""
+FOLD = on(
+    "said", "REPLACE INTO said SELECT stream, data ->> 'outcome' FROM new_events ORDER BY seq"
 )
-SAID = Projection("said", 1, (TABLE,), {"said": on_said}, {"failed": "SELECT * FROM said"})
+SAID = Projection("said", 1, CREATE, (FOLD,), {"failed": "SELECT * FROM said"})
 
 GREEN = "CREATE TRIGGER green AFTER INSERT ON said BEGIN UPDATE said SET outcome = 'passed'; END"
 
@@ -129,8 +124,11 @@ def test_a_trigger_of_ours_that_was_weakened_is_refused_and_one_that_is_gone_is_
 
 
 def test_projections_of_another_version_are_known_by_name(recorded: Path) -> None:
-    wider = Table("said", TABLE.columns | {"more": "TEXT"}, ("stream",), indexes=(("more",),))
-    newer = Projection("said", 2, (wider,), {}, {"failed": "SELECT 1", "other": "SELECT 2"})
+    wider = """
+    CREATE TABLE said (stream TEXT, outcome TEXT, more TEXT, PRIMARY KEY (stream));
+    CREATE INDEX said_more ON said (more);
+    """
+    newer = Projection("said", 2, wider, (), {"failed": "SELECT 1", "other": "SELECT 2"})
     assert problems(recorded, newer) == []
     EventLog.open(recorded, projections=[newer]).close()
     assert problems(recorded, newer) == problems(recorded) == []

@@ -13,7 +13,7 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
-from kindlm.projections.naming import RUN_LABEL
+from kindlm.projections.views import RUN_LABEL
 from kindlm.reports.diff.text import headline_of
 from kindlm.reports.verdict_text import suite_verdict_of
 

@@ -1,0 +1,571 @@
+"""Projections: tables that are folded from events by SQL, each from its own checkpoint.
+
+A projection is its tables, its views, and statements that fold the events of some types. A
+statement reads `new_events`: one batch of events, as small as one commit or as large as a piece of
+a rebuild. What it does must not depend on where batches end.
+
+A fold runs in a savepoint: a projection that fails loses its fold, never the events, and stays
+where it is until it is rebuilt. Tables of a newer version are never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kindlm_store.bulk import insert_rows
+from kindlm_store.database import begin_immediate, immediate, roll_back
+from kindlm_store.errors import ProjectionError
+from kindlm_store.locks import setup_lock
+from kindlm_store.reading import last_position
+from kindlm_store.upcasting import Upcasters
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+Progress = Callable[[int, int], None]
+
+_PIECE = 5_000
+"""Events folded at once when there are many."""
+
+_DISK_TROUBLE = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+}
+
+MISREADS_NUMBERS = sqlite3.sqlite_version_info >= (3, 43)
+"""SQLite 3.43 to 3.46 at least read some decimal numbers with the last digit off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A statement, and the types of the events that it folds."""
+
+    types: frozenset[str]
+    sql: str
+
+
+def on(types: str, sql: str) -> Fold:
+    """A statement that folds events of some types into a table.
+
+    It reads `new_events`, with the columns type, seq, version (the position in the stream), at,
+    id, stream, subject, data (JSON), and those that the projection adds.
+
+    `INSERT INTO t BY NAME SELECT … AS c` fills the columns that the SELECT names, and
+    `DO UPDATE BY NAME` behind it changes all of them. `real(data ->> 'path')` reads a number that
+    is not an integer.
+
+    Args:
+        types: Event types, with spaces between.
+        sql: The statement.
+    """
+    return Fold(frozenset(types.split()), sql)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A read model: tables folded from events, and views over them.
+
+    Attributes:
+        name: Its name; unique in a file.
+        version: Increased with any change of tables, views or folds: the projection is then
+            folded anew from the first event when the log is opened.
+        create: CREATE TABLE and CREATE INDEX statements, separated by semicolons. The names are
+            unique among the projections of a file.
+        folds: What folds events into the tables, in this order.
+        views: Name → SELECT statement.
+        columns: Further columns of `new_events`, by name: SQL over its other columns. Projections
+            that name one alike must mean the same.
+    """
+
+    name: str
+    version: int
+    create: str = ""
+    folds: tuple[Fold, ...] = ()
+    views: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The CREATE TABLE statements, by the names of the tables."""
+        return self._statements("TABLE")
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The CREATE INDEX statements, by the names of the indexes."""
+        return self._statements("INDEX")
+
+    def create_views(self) -> dict[str, str]:
+        """The CREATE VIEW statements, by the names of the views."""
+        return {
+            name: f"CREATE VIEW {quoted(name)} AS {select}" for name, select in self.views.items()
+        }
+
+    def _statements(self, kind: str) -> dict[str, str]:
+        statements = (" ".join(statement.split()) for statement in self.create.split(";"))
+        return {s.split()[2]: s for s in statements if s.startswith(f"CREATE {kind} ")}
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class State(NamedTuple):
+    """What the file says of a projection."""
+
+    version: int
+    checkpoint: int
+    error: str | None
+
+
+def read_states(connection: sqlite3.Connection) -> dict[str, State]:
+    """What the file says of its projections."""
+    rows = connection.execute("SELECT name, version, checkpoint, error FROM projections")
+    return {name: State(version, checkpoint, error) for name, version, checkpoint, error in rows}
+
+
+def problem_of(projection: Projection, state: State | None) -> str | None:
+    """Why the tables of a projection cannot be read by this code; None if they can."""
+    if state is None:
+        return "has not been folded yet"
+    if state.version > projection.version:
+        return (
+            f"has version {state.version} in this file, this program knows version"
+            f" {projection.version}: update the program"
+        )
+    if state.version < projection.version:
+        return f"has version {state.version} in this file, older than {projection.version}"
+    return state.error
+
+
+def projection_errors(
+    connection: sqlite3.Connection, projections: Iterable[Projection]
+) -> dict[str, str]:
+    """Projections whose tables this code cannot read, or that are not up to date, with the reason.
+
+    Args:
+        connection: Any connection to the log, `open_reader` for instance.
+        projections: The projections of this code.
+    """
+    states = read_states(connection)
+    problems = {p.name: problem_of(p, states.get(p.name)) for p in projections}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Projection]) -> list[str]:
+    """Projections whose tables say of themselves that they are not of the last event.
+
+    Whoever writes through this code folds in the same transaction: another program has written, or
+    somebody has changed how far the tables say they are.
+    """
+    last = last_position(connection)
+    states = read_states(connection)
+    return [
+        projection.name
+        for projection in projections
+        if (state := states.get(projection.name)) is not None
+        and problem_of(projection, state) is None
+        and state.checkpoint != last
+    ]
+
+
+# A table, since SQLite would scan the table that a statement changes for each row of a subquery.
+_BATCH = """
+CREATE TEMP TABLE IF NOT EXISTS batch (
+  type TEXT, seq INTEGER, version INTEGER, at TEXT, raw_id BLOB, stream TEXT, subject TEXT,
+  data TEXT{columns}, PRIMARY KEY (type, seq)) WITHOUT ROWID
+"""
+
+_FILL = """
+INSERT INTO batch
+SELECT *{columns}
+  FROM (SELECT t.name AS type, e.seq, e.version, e.at, e.id, s.name AS stream, e.subject AS subject,
+               {data} AS data
+          FROM events e
+          CROSS JOIN streams s ON s.id = e.stream
+          CROSS JOIN event_types t ON t.id = e.type
+         WHERE e.seq > ? AND e.seq <= ?)
+"""
+
+_NEW_EVENTS = """
+WITH new_events AS (
+  SELECT *, (SELECT printf('%s-%s-%s-%s-%s', substr(h, 1, 8), substr(h, 9, 4), substr(h, 13, 4),
+                           substr(h, 17, 4), substr(h, 21))
+               FROM (SELECT lower(hex(raw_id)) AS h)) AS id
+    FROM batch WHERE type IN ({types}))
+"""
+
+_INTO = re.compile(
+    r"\s*((?:INSERT|REPLACE) INTO \w+) BY NAME\s+(SELECT.*?)(ON CONFLICT.*)?$", re.DOTALL
+)
+
+_REALS = """
+CREATE TEMP TABLE IF NOT EXISTS reals (text TEXT PRIMARY KEY, value REAL) WITHOUT ROWID
+"""
+_REAL = re.compile(r"\breal\((\S+) ->> ('[^']+')\)")
+_REAL_TEXT = re.compile(r"(?<=[:\[,])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
+
+
+class Projector:
+    """Folds all projections of a log through one connection.
+
+    A temporary table of the name of a projection's table is what its statements fill: so a rebuild
+    runs the same statements beside the tables that are in use.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        projections: Sequence[Projection],
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        self._connection = connection
+        self.projections = tuple(projections)
+        self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
+        self._built: dict[Fold, str] = {}
+        lift = upcasters.lift_text if upcasters else None
+        if lift:
+            connection.create_function("lifted", 3, lift, deterministic=True)
+        self._fill = _FILL.format(
+            columns="".join(f", {sql}" for sql in self._columns.values()),
+            data="lifted(t.name, e.schema, e.data)" if lift else "e.data",
+        )
+        self._create_batch()
+
+    def fold(self) -> None:
+        """Fold, inside the open transaction, whatever was not folded yet.
+
+        Raises:
+            sqlite3.Error: The file cannot be written.
+        """
+        if not self.projections:
+            return
+        last = last_position(self._connection)
+        states = read_states(self._connection)
+        behind: defaultdict[int, list[Projection]] = defaultdict(list)
+        for projection in self.projections:
+            state = states.get(projection.name)
+            if state and not problem_of(projection, state) and state.checkpoint < last:
+                behind[state.checkpoint].append(projection)
+        for checkpoint, projections in behind.items():
+            failed = self.advance(projections, checkpoint, last)
+            for name, (reached, error) in failed.items():
+                self._connection.execute(
+                    "UPDATE projections SET checkpoint = ?, error = ? WHERE name = ?",
+                    (reached, error, name),
+                )
+            names = [each.name for each in projections if each.name not in failed]
+            marks = ",".join("?" * len(names))
+            self._connection.execute(
+                f"UPDATE projections SET checkpoint = ? WHERE name IN ({marks})",  # noqa: S608
+                (last, *names),
+            )
+
+    def catch_up(self) -> None:
+        """Fold what a program without these projections has written, if any did."""
+        if behind_the_log(self._connection, self.projections):
+            with immediate(self._connection):
+                self.fold()
+
+    def fold_outdated(self, path: Path) -> None:
+        """Fold what the file does not have yet, or has in an older version."""
+        if self._outdated():
+            with setup_lock(path):
+                self._refold(self._outdated(), None)
+
+    def rebuild(self, path: Path, progress: Progress | None = None) -> None:
+        """Fold all projections anew, from the first event.
+
+        The first event to the last are folded in pieces into temporary tables, while other
+        processes go on appending. Only the last piece and the exchange of the tables are a
+        transaction: readers see the old tables or the complete new ones, and a crash leaves
+        nothing behind.
+
+        Raises:
+            ProjectionError: The file has one in a newer version.
+        """
+        with setup_lock(path):
+            states = read_states(self._connection)
+            for projection in self.projections:
+                state = states.get(projection.name)
+                if state is not None and state.version > projection.version:
+                    raise ProjectionError(projection.name, problem_of(projection, state) or "")
+            self._refold(self.projections, progress)
+
+    def advance(
+        self, projections: Sequence[Projection], after: int, until: int
+    ) -> dict[str, tuple[int, str]]:
+        """Fold the events behind one position up to another, in pieces.
+
+        Returns:
+            Of each projection that failed, by name, how far it came, and what went wrong.
+        """
+        failed: dict[str, tuple[int, str]] = {}
+        while after < until:
+            end = min(after + _PIECE, until)
+            sound = [each for each in projections if each.name not in failed]
+            for name, error in self._fold(sound, after, end).items():
+                failed[name] = after, error
+            after = end
+        return failed
+
+    def _fold(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
+        """Fold one batch: all projections together, or each alone if one of them fails."""
+        if not projections:
+            return {}
+        db = self._connection
+        db.execute("SAVEPOINT fold")
+        try:
+            db.execute("DELETE FROM batch")
+            db.execute(self._fill, (after, until))
+            if MISREADS_NUMBERS:
+                self._read_numbers()
+            types = {name for (name,) in db.execute("SELECT DISTINCT type FROM batch")}
+            for projection in projections:
+                for fold in projection.folds:
+                    if not fold.types.isdisjoint(types):
+                        db.execute(self._built.get(fold) or self._build(fold))
+        # Also a value that SQLite does not take, or a key that is there twice.
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF in _DISK_TROUBLE or not db.in_transaction:
+                raise
+            db.execute("ROLLBACK TO fold")
+            db.execute("RELEASE fold")
+            if len(projections) > 1:
+                alone = [self._fold([each], after, until) for each in projections]
+                return {name: problem for found in alone for name, problem in found.items()}
+            return {projections[0].name: f"{type(error).__name__}: {error}"}
+        db.execute("RELEASE fold")
+        return {}
+
+    def _build(self, fold: Fold) -> str:
+        types = ", ".join(f"'{name}'" for name in sorted(fold.types))
+        new_events = _NEW_EVENTS.format(types=types)
+        number = r"\1 ->> \2"
+        if MISREADS_NUMBERS:
+            number = rf"coalesce((SELECT value FROM reals WHERE text = \1 -> \2), {number})"  # noqa: S608
+        sql = _REAL.sub(number, fold.sql)
+        if found := _INTO.match(sql):
+            insert, select, ending = found.groups("")
+            described = self._connection.execute(f"{new_events}{select} LIMIT 0").description
+            names = [quoted(name) for name, *_ in described]
+            changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+            ending = ending.replace("UPDATE BY NAME", f"UPDATE SET {changes}")
+            sql = f"{insert} ({', '.join(names)}) {select} {ending}"
+        self._built[fold] = sql = new_events + sql
+        return sql
+
+    def _read_numbers(self) -> None:
+        """Read the numbers of the batch by Python, which reads them right."""
+        db = self._connection
+        texts = {
+            t for (data,) in db.execute("SELECT data FROM batch") for t in _REAL_TEXT.findall(data)
+        }
+        db.execute("DELETE FROM reals")
+        if texts:
+            insert_rows(db, "INSERT INTO reals (text, value)", [(t, float(t)) for t in texts])
+
+    def _create_batch(self) -> None:
+        columns = "".join(f", {quoted(name)}" for name in self._columns)
+        self._connection.execute(_BATCH.format(columns=columns))
+        if MISREADS_NUMBERS:
+            self._connection.execute(_REALS)
+
+    def _outdated(self) -> list[Projection]:
+        states = read_states(self._connection)
+        return [
+            p
+            for p in self.projections
+            if p.name not in states or states[p.name].version < p.version
+        ]
+
+    def _refold(self, projections: Sequence[Projection], progress: Progress | None) -> None:
+        if not projections:
+            return
+        db = self._connection
+        try:
+            # In a file: the tables of a long history are large. This drops the temporary tables.
+            db.execute("PRAGMA temp_store = FILE")
+            self._create_batch()
+            for projection in projections:
+                for sql in projection.tables.values():
+                    db.execute(sql.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+            failed: dict[str, tuple[int, str]] = {}
+            after = 0
+            while True:
+                end = last_position(db)
+                until = min(after + _PIECE, end)
+                finished = until == end
+                if finished:
+                    # From here on nobody else appends.
+                    begin_immediate(db)
+                    until = end = last_position(db)
+                sound = [each for each in projections if each.name not in failed]
+                failed |= self.advance(sound, after, until)
+                if finished:
+                    for projection in projections:
+                        self._exchange(projection, *failed.get(projection.name, (until, None)))
+                    db.execute("COMMIT")
+                after = until
+                if progress is not None:
+                    progress(until, end)
+                if finished:
+                    return
+        finally:
+            roll_back(db)
+            db.execute("PRAGMA temp_store = MEMORY")
+            self._create_batch()
+
+    def _exchange(self, projection: Projection, checkpoint: int, error: str | None) -> None:
+        """Put the temporary tables of a projection in the place of what the file has of it."""
+        db = self._connection
+        row = db.execute(
+            "SELECT tables, views FROM projections WHERE name = ?", (projection.name,)
+        ).fetchone()
+        old_tables, old_views = map(json.loads, row or ("[]", "[]"))
+        for view in {*old_views, *projection.views}:
+            db.execute(f"DROP VIEW IF EXISTS main.{quoted(view)}")
+        for table in {*old_tables, *projection.tables}:
+            db.execute(f"DROP TABLE IF EXISTS main.{quoted(table)}")
+            # What a rebuild of an earlier version left that was killed.
+            db.execute(f"DROP TABLE IF EXISTS main.{quoted(table + SHADOW)}")
+        for table, sql in projection.tables.items():
+            db.execute(sql.replace("CREATE TABLE ", "CREATE TABLE main.", 1))
+            db.execute(f"INSERT INTO main.{table} SELECT * FROM temp.{table}")  # noqa: S608
+            db.execute(f"DROP TABLE temp.{table}")
+        for sql in (*projection.indexes.values(), *projection.create_views().values()):
+            db.execute(sql)
+        db.execute(
+            "INSERT OR REPLACE INTO projections (name, version, checkpoint, error, tables, views)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                projection.name,
+                projection.version,
+                checkpoint,
+                error,
+                json.dumps(list(projection.tables)),
+                json.dumps(list(projection.views)),
+            ),
+        )
+
+
+SHADOW = "_shadow"
+"""What the names of temporary tables of earlier versions end with."""
+
+
+@contextmanager
+def recomputed(
+    connection: sqlite3.Connection,
+    projections: Sequence[Projection],
+    stream: str,
+    beside: Collection[str] = (),
+    upcasters: Upcasters | None = None,
+) -> Iterator[sqlite3.Connection]:
+    """Fold projections from a part of the events, into a database of its own.
+
+    No hash covers a table: whoever can write the file can change one, and nothing that checks
+    events will see it. What the events give, they give again. The database lies in memory, and
+    where that is not enough in a file without a name.
+
+    Args:
+        connection: Of a log, to read with; in a transaction, all is of one moment.
+        projections: What to fold.
+        stream: The stream whose events are folded.
+        beside: Types of events that are folded whatever stream they are in.
+        upcasters: Lift the payloads of older events.
+
+    Raises:
+        ProjectionError: The events can not be folded.
+    """
+    marks = ",".join("?" * len(beside))
+    copied = {
+        "streams (id INTEGER PRIMARY KEY, name)": ("SELECT id, name FROM streams", ()),
+        "event_types (id INTEGER PRIMARY KEY, name)": ("SELECT id, name FROM event_types", ()),
+        "events (seq INTEGER PRIMARY KEY, id, stream, version, type, schema, at, subject, data)": (
+            f"""
+            SELECT seq, id, stream, version, type, schema, at, subject, data FROM events
+             WHERE seq IN (
+                     SELECT seq FROM events
+                      WHERE stream = (SELECT id FROM streams WHERE name = ?)
+                     UNION SELECT seq FROM events
+                      WHERE type IN (SELECT id FROM event_types WHERE name IN ({marks})))
+             ORDER BY seq
+            """,  # noqa: S608
+            (stream, *beside),
+        ),
+    }
+    with closing(sqlite3.connect("", isolation_level=None)) as apart:
+        apart.execute("PRAGMA synchronous = OFF")
+        apart.execute("BEGIN")
+        for table, (select, parameters) in copied.items():
+            apart.execute(f"CREATE TABLE {table}")
+            rows = connection.execute(select, parameters)
+            rows.row_factory = None
+            places = ",".join("?" * len(rows.description))
+            name = table.split()[0]
+            apart.executemany(f"INSERT INTO {name} VALUES ({places})", rows)  # noqa: S608
+        for projection in projections:
+            for sql in projection.tables.values():
+                apart.execute(sql)
+        projector = Projector(apart, projections, upcasters)
+        for failed, (_, problem) in projector.advance(projections, 0, last_position(apart)).items():
+            raise ProjectionError(failed, problem)
+        apart.execute("COMMIT")
+        yield apart
+
+
+def first_difference(
+    stored: sqlite3.Connection,
+    computed: sqlite3.Connection,
+    table: str,
+    where: str,
+    parameters: Mapping[str, Any],
+) -> str | None:
+    """Return the key of the first row that two databases do not have alike; None if all are.
+
+    `where` says in SQL which rows of the table are looked at, in both.
+    """
+    # The key first. What comes last of a column is its place in the key, 0 outside it.
+    described = computed.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    width = sum(place > 0 for *_, place in described)
+    names = [quoted(name) for _, name, *_ in sorted(described, key=lambda c: c[5] or 999)]
+    columns, key = ", ".join(names), ", ".join(names[:width])
+    query = f"SELECT {columns} FROM {quoted(table)} WHERE {where} ORDER BY {key}"  # noqa: S608
+    cursors = [database.cursor() for database in (stored, computed)]
+    for cursor in cursors:
+        cursor.row_factory = None
+    rows = zip_longest(*(cursor.execute(query, parameters) for cursor in cursors))
+    for has, should in rows:
+        if has != should:
+            # The smaller key: of a row that is only here, or only there.
+            keys = [tuple(map(str, row[:width])) for row in (has, should) if row is not None]
+            return ", ".join(min(keys))
+    return None
+
+
+def changed_views(connection: sqlite3.Connection, projection: Projection) -> list[str]:
+    """Return the views of a projection that are not as it says; a table may be one by now."""
+    found = {
+        name: (kind, sql)
+        for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master")
+    }
+    views = [
+        name
+        for name, sql in projection.create_views().items()
+        # SQLite keeps a statement without the blanks at its end.
+        if found.get(name) != ("view", sql.rstrip())
+    ]
+    tables = [name for name in projection.tables if found.get(name, ("", ""))[0] != "table"]
+    return [*tables, *views]
