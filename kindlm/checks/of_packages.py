@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from kindlm import plugins
 from kindlm.checks.registry import Check, Reads, check
@@ -23,8 +26,6 @@ from kindlm.transcript import Transcript
 from kindlm.wording import bounded, sentence
 
 __all__ = ["check_of_package"]
-
-T = TypeVar("T")
 
 
 def check_of_package(name: str) -> Check | None:
@@ -47,7 +48,7 @@ def check_of_package(name: str) -> Check | None:
             if inspect.iscoroutinefunction(configured.evaluate):
                 returned = await work()
             else:
-                returned = await context.aside(partial(_caught, work))
+                returned = await _in_a_thread(work)
             return _examined(plugin, expectation, returned)
         except (*plugins.CRASHES, asyncio.CancelledError) as error:
             if plugins.is_cancelled(error):
@@ -58,17 +59,39 @@ def check_of_package(name: str) -> Check | None:
     return evaluate
 
 
-def _caught(work: Callable[[], T]) -> T:
+async def _in_a_thread(work: Callable[[], Any]) -> Any:
     """Return what a check returns; raise an `Exception` whatever it raises.
 
-    A future does not take `StopIteration`, and `SystemExit` would end the event loop.
+    It has a thread of its own, which no other check waits for and which does not keep the process
+    from ending: nothing bounds the time that it takes.
     """
-    try:
-        return work()
-    except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, StopIteration):
-            raise
-        raise RuntimeError(f"it raised {type(error).__name__}: {error}") from error
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(returned: Any, error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(returned)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        returned: Any = None
+        failure: Exception | None = None
+        try:
+            returned = work()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the check has no result
+            # A future takes no `StopIteration`, and `SystemExit` would end the event loop.
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                failure = error
+            else:
+                failure = RuntimeError(f"it raised {type(error).__name__}: {error}")
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, returned, failure)
+
+    threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
+    return await done
 
 
 def _examined(plugin: plugins.Plugin, expectation: Expectation, returned: Any) -> CheckResult:

@@ -73,11 +73,12 @@ class Reporter:
         code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
         at_key: bool = False,
         secret: bool = False,
+        trace: str | None = None,
         **details: Any,
     ) -> None:
         """Report an error at a value, or at its key; `details` are for programs."""
         position = self._document.position(path, key=at_key)
-        self._add("error", code, path, message, hint, position, secret, reason, details)
+        self._add("error", code, path, message, hint, position, secret, reason, details, trace)
 
     def unknown_key(self, path: Path, known: Iterable[str], *, tolerant: bool = False) -> None:
         """Report a key that does not exist; `known` are those that do.
@@ -178,6 +179,7 @@ class Reporter:
         secret: bool,
         reason: str,
         details: dict[str, Any],
+        trace: str | None = None,
     ) -> None:
         where = SourceLocation(
             self._file, position.line if position else None, position.column if position else None
@@ -190,6 +192,7 @@ class Reporter:
             None if hint is None else self._hidden(self._spelt(hint)),
             where,
             {"reason": reason, **details},
+            trace,
         )
         shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
         self.diagnostics.append(Diagnostic(error, severity, dotted(path), shown))

@@ -44,6 +44,7 @@ class Plugged:
         self.rest = raw
         self.keys: dict[Path, dict[str, Any]] = {}
         self._reporter = reporter
+        self._faults: set[str] = set()
         for name, provider in section(raw, "providers").items():
             wire = section(provider).get("type", name)
             if isinstance(provider, dict) and isinstance(wire, str) and wire not in PROVIDER_TYPES:
@@ -139,7 +140,12 @@ class Plugged:
             return None
 
     def _faulty(self, path: Path, error: KindlmError) -> None:
-        self._reporter.error(path, error.message, error.hint, reason="plugin", at_key=True)
+        """Report a fault of a package once, where it is first needed."""
+        if error.message not in self._faults:
+            self._faults.add(error.message)
+            self._reporter.error(
+                path, error.message, error.hint, reason="plugin", at_key=True, trace=error.trace
+            )
 
     def _in_rest(self, path: Path) -> dict[str, Any]:
         """Return a mapping of the rest, which is a copy of the file from now on."""
