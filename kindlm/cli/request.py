@@ -17,7 +17,6 @@ from kindlm.cli.shards import group_of, parse_shard
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
-from kindlm.history.failing import failing_tests
 from kindlm.history.resumption import Unfinished
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded
@@ -205,6 +204,9 @@ def _failing(
     suites: Iterable[Suite], database: Path | None, unfinished: Unfinished | None
 ) -> Result[frozenset[tuple[str, str, str]] | None]:
     """Return the tests that did not pass when they last ran; an error if there are none."""
+    # Only `--failed` needs it.
+    from kindlm.history.trends import failing_tests
+
     chosen: set[tuple[str, str, str]] = set()
     if unfinished is not None:
         # Of suites that have started, those that had failed then: by now they may have passed.

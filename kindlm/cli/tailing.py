@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reading import report_options
-from kindlm.history.following import Happening, What, happenings
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run
@@ -26,6 +27,15 @@ __all__ = ["tail_run"]
 
 _LOOK_EVERY_S = 0.25
 _MESSAGE_LIMIT = 160
+
+_SINCE = """
+SELECT version, type, subject, data FROM event_log
+ WHERE stream = 'run/' || :run AND version > :version
+   AND type IN ('run.started', 'run.resumed', 'run.extended', 'execution.finished',
+                'provider.failed', 'agent.failed', 'run.finished', 'run.interrupted',
+                'run.aborted')
+ ORDER BY version
+"""
 
 
 def tail_run(database: Path | None, wanted: str, *, poll_s: float = _LOOK_EVERY_S) -> bool:
@@ -50,7 +60,7 @@ def tail_run(database: Path | None, wanted: str, *, poll_s: float = _LOOK_EVERY_
 
 @dataclass(slots=True)
 class _Tail:
-    """How far somebody has followed a run."""
+    """How far somebody has followed a run; `version` is where that is in the run's stream."""
 
     db: sqlite3.Connection
     run: str
@@ -68,9 +78,10 @@ class _Tail:
     def tell_news(self) -> None:
         """Write what happened since the last time."""
         view = self.view
-        for happening in happenings(self.db, self.run, self.version):
-            self.version = happening.version
-            self._tell(view, happening)
+        for row in self.db.execute(_SINCE, {"run": self.run, "version": self.version}):
+            self.version = row["version"]
+            number = str(row["subject"]).partition(".")[0]
+            self._tell(view, row["type"], number, json.loads(row["data"]))
 
     def tell_end(self) -> bool:
         """Write the verdict, or how the run stands; return whether it passed."""
@@ -82,24 +93,28 @@ class _Tail:
         note(f"All of it: kindlm show {self.run}")
         return view.passed
 
-    def _tell(self, view: RunView, happening: Happening) -> None:
-        self.over = happening.what is What.OVER
-        if happening.planned is not None:
-            self.planned = happening.planned
-        number = happening.execution
-        if number is None:
-            return
-        if happening.what is What.ENDED:
-            self.ended.add(number)
-            if found := view.execution(number):
-                self._tell_ended(view, found)
-        elif happening.what is What.TRIED_AGAIN and happening.wait_ms is not None:
-            found = view.execution(number)
-            name = "" if found is None else f"{_name(found)}: "
-            wait = duration(happening.wait_ms)
-            self.page.line(
-                ("↻ ", "yellow"), f"{name}{happening.error_code}, tried again after {wait}", hang=2
-            )
+    def _tell(self, view: RunView, happened: str, number: str, data: dict[str, Any]) -> None:
+        """Write what an event says; `number` is that of the execution it is about."""
+        self.over = False
+        match happened:
+            case "run.started" | "run.resumed" | "run.extended":
+                self.planned = data["planned"]
+            case "execution.finished":
+                if data.get("retried"):
+                    return  # the execution goes on
+                self.ended.add(number)
+                if found := view.execution(number):
+                    self._tell_ended(view, found)
+            case "provider.failed" | "agent.failed":
+                if data.get("retry_in_ms") is None:
+                    return
+                found = view.execution(number)
+                name = "" if found is None else f"{_name(found)}: "
+                wait = duration(data["retry_in_ms"])
+                why = f"{name}{data.get('error_code')}, tried again after {wait}"
+                self.page.line(("↻ ", "yellow"), why, hang=2)
+            case _:
+                self.over = True
 
     def _tell_ended(self, view: RunView, execution: ExecutionView) -> None:
         status = execution.status or Status.SKIPPED

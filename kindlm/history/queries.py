@@ -71,7 +71,8 @@ def _texts_of(attempt: str) -> str:
 
 
 _EXECUTION = """
-SELECT e.id, e.suite AS suite_id, coalesce(p.file, s.path) AS file, e.test, e.target, e.repeat,
+SELECT e.id, e.run, e.number, s.project, e.suite AS suite_id, s.name AS suite,
+       coalesce(p.file, s.path) AS file, e.test, e.target, e.repeat,
 """
 
 EXECUTIONS = f"""
@@ -90,6 +91,11 @@ RETRIED_ATTEMPTS = f"""
 OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
 
 OF_ID = " WHERE e.id = ?"
+
+REPEATS = """
+SELECT id, repeat, status FROM executions
+ WHERE suite = ? AND test = ? AND target = ? ORDER BY repeat LIMIT 1000
+"""
 
 ASSERTIONS = """
 SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.body AS actual,
@@ -123,7 +129,7 @@ SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt
        c.purpose, c.provider, c.model, c.reported_model, c.status, c.messages, t.body AS text,
        c.finish_reason, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.error_code,
        c.http_status, x.body AS error, c.retry_in_ms, r.body AS raw, c.recorded_in,
-       c.cost_then_usd
+       c.cost_then_usd, c.requested_at, c.parameters, c.after
   FROM executions e
   JOIN provider_calls c ON c.execution IN (e.id, e.source)
    AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.history.costs import Paid
 from kindlm.history.verdict import (
@@ -19,14 +19,18 @@ from kindlm.outcome import Outcome, Status
 
 __all__ = [
     "AssertionView",
+    "AttemptView",
     "CallView",
     "ExecutionView",
     "GateThen",
+    "Repeat",
     "ReviewView",
+    "Reviewed",
     "SuiteView",
     "Summary",
     "TestView",
     "ToolCallView",
+    "Totals",
 ]
 
 
@@ -131,13 +135,17 @@ class TestView:
 class ExecutionView:
     """One execution, as its last attempt left it, or an earlier one if that was asked for.
 
-    `status` is None if it never finished. `file` is where its test is written, as paths of suites
-    are. `source` is the execution that held the conversation: itself, unless that was in another
-    run. What the answers cost there is `cost_then_usd`.
+    `number` is its number in the run. `status` is None if it never finished. `file` is where its
+    test is written, as paths of suites are. `source` is the execution that held the conversation:
+    itself, unless that was in another run. What the answers cost there is `cost_then_usd`.
     """
 
     id: str
+    run: str
+    number: int
+    project: str
     suite_id: str
+    suite: str
     file: str
     test: str
     target: str
@@ -225,7 +233,7 @@ class CallView:
     """A call of a model, with what was sent anew and what came back.
 
     `recorded_in` is set if nobody was called: the call of another run that was answered so, and
-    cost `cost_then_usd`.
+    cost `cost_then_usd`. `after` is the call whose answer it continues, None or 0 for the first.
     """
 
     attempt: int
@@ -249,6 +257,38 @@ class CallView:
     raw: str | None
     recorded_in: str | None
     cost_then_usd: float | None
+    requested_at: str
+    parameters: dict[str, Any]
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """An attempt that ended: the execution as it left it, its assertions and its tool calls."""
+
+    execution: ExecutionView
+    assertions: tuple[AssertionView, ...]
+    tool_calls: tuple[ToolCallView, ...]
+
+    @property
+    def number(self) -> int:
+        """Which attempt it is, from 1."""
+        return self.execution.attempt
+
+
+class Repeat(NamedTuple):
+    """A repeat of a test, by its id; `status` is None if it never finished."""
+
+    id: str
+    repeat: int
+    status: str | None
+
+
+class Reviewed(NamedTuple):
+    """How many executions people reviewed; of how many somebody says it is not as recorded."""
+
+    executions: int
+    disputed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +318,17 @@ class Summary:
     def paid(self) -> Paid:
         """What was paid now."""
         return Paid(self.cost_usd, self.judge_cost_usd, self.unknown_costs)
+
+
+class Totals(NamedTuple):
+    """What is told of a run, or of a suite, in numbers.
+
+    `missing` are planned executions that have not ended, `unpriced_models` those whose calls have
+    no known cost, `duration_ms` the time that all of it took, None where it is not known.
+    """
+
+    summary: Summary
+    missing: int
+    reviewed: Reviewed
+    unpriced_models: list[str]
+    duration_ms: float | None

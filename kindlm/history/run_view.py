@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.json_text import read_arguments, read_json
-from kindlm.history.masking import shown_note
+from kindlm.history.masking import Mask, mask_of, shown_note
 from kindlm.history.read_rows import (
     assertion_of,
     counts_of,
@@ -26,22 +26,28 @@ from kindlm.history.read_rows import (
 )
 from kindlm.history.rows import (
     AssertionView,
+    AttemptView,
     CallView,
     ExecutionView,
     GateThen,
+    Repeat,
+    Reviewed,
     ReviewView,
     SuiteView,
     Summary,
     TestView,
     ToolCallView,
+    Totals,
 )
 from kindlm.history.run_names import run_before
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
-from kindlm.history.summaries import Reviewed, Totals, read_summary, read_totals
 from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates, suite_metrics
 from kindlm.suite import Gate
 
-__all__ = ["RunView"]
+__all__ = ["RunView", "mask_of_attempts", "read_attempts"]
+
+_Ask = Callable[[str], sqlite3.Cursor]
+"""Asks one of `queries` about the executions that are counted."""
 
 
 class RunView:
@@ -104,12 +110,12 @@ class RunView:
         """The run in numbers."""
         tests = sum((suite.tests for suite in self.suites), StatusCounts())
         executions = sum((suite.executions for suite in self.suites), StatusCounts())
-        return read_summary(self.over_runs, tests, executions, self._spent_nothing)
+        return self._summary(self.over_runs, tests, executions)
 
     @cached_property
     def totals(self) -> Totals:
         """What is told of the run in numbers."""
-        return read_totals(self.over_runs, self.summary, self.missing, self.info.duration_ms)
+        return _totals(self.over_runs, self.summary, self.missing, self.info.duration_ms)
 
     def totals_of(self, suite: SuiteView) -> Totals:
         """Return what is told of one suite in numbers; how long it took is not recorded."""
@@ -117,8 +123,8 @@ class RunView:
         def ask(query: str) -> sqlite3.Cursor:
             return self._over(queries.of_suites(query), suite.parts)
 
-        summary = read_summary(ask, suite.tests, suite.executions, self._spent_nothing)
-        return read_totals(ask, summary, self.missing_of(suite), None)
+        summary = self._summary(ask, suite.tests, suite.executions)
+        return _totals(ask, summary, self.missing_of(suite), None)
 
     @cached_property
     def shard(self) -> Shard | None:
@@ -251,6 +257,11 @@ class RunView:
         row = self._db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
         return None if row is None else execution_of(row)
 
+    def repeats(self, execution: ExecutionView) -> list[Repeat]:
+        """Return the repeats of the test of an execution on its target, itself too."""
+        key = (execution.suite_id, execution.test, execution.target)
+        return [Repeat(*row) for row in self._db.execute(queries.REPEATS, key)]
+
     def attempts(self, execution: ExecutionView) -> list[ExecutionView]:
         """Return the execution as each attempt left it that ended, the last one as it is.
 
@@ -298,7 +309,13 @@ class RunView:
     def calls(self, execution: ExecutionView) -> list[CallView]:
         """Return all model calls of an execution, of every attempt, retries and judges too."""
         return [
-            CallView(**{**dict(row), "messages": self._messages(row["messages"])})
+            CallView(
+                **{
+                    **dict(row),
+                    "messages": self._messages(row["messages"]),
+                    "parameters": json.loads(row["parameters"] or "{}"),
+                }
+            )
             for row in self._db.execute(queries.CALLS, (execution.id,))
         ]
 
@@ -306,10 +323,29 @@ class RunView:
         """Return the messages the conversation began with, their texts filled in."""
         return tuple(self._filled(message) for message in execution.messages)
 
-    @property
-    def _spent_nothing(self) -> float | None:
+    def _summary(self, ask: _Ask, tests: StatusCounts, executions: StatusCounts) -> Summary:
+        spend = {bool(row["judging"]): row for row in ask(queries.SPEND)}
+        cost, judging = spend.get(False), spend.get(True)
+        means = ask(queries.MEANS).fetchone()
+        then = ask(queries.SPENT_THEN).fetchone()
         # Nobody was to be called, or nothing is known.
-        return 0.0 if self.info.mode == "rescored" else None
+        spent_nothing = 0.0 if self.info.mode == "rescored" else None
+        return Summary(
+            tests=tests,
+            executions=executions,
+            judge_average=means["judge"],
+            drift_maximum=means["drift"],
+            cost_usd=cost["cost_usd"] if cost else spent_nothing,
+            judge_cost_usd=judging["cost_usd"] if judging else None,
+            unknown_costs=sum(row["unknown_costs"] or 0 for row in spend.values()),
+            input_tokens=_total(row["input_tokens"] for row in spend.values()),
+            output_tokens=_total(row["output_tokens"] for row in spend.values()),
+            latency_average_ms=means["latency"],
+            cost_then_usd=then["cost_usd"],
+            judge_cost_then_usd=then["judges_usd"],
+            calls=sum(row["calls"] for row in spend.values()),
+            calls_from_history=sum(row["calls_from_history"] for row in spend.values()),
+        )
 
     def _tool_calls(self, execution: ExecutionView, *, all_attempts: bool) -> list[ToolCallView]:
         wanted = {
@@ -398,3 +434,36 @@ class RunView:
 
     def _over(self, query: str, ids: Sequence[str]) -> sqlite3.Cursor:
         return self._db.execute(*queries.among(query, ids))
+
+
+def _totals(ask: _Ask, summary: Summary, missing: int, duration_ms: float | None) -> Totals:
+    unpriced = [row[0] for row in ask(queries.UNPRICED)] if summary.unknown_costs else []
+    reviewed = Reviewed(*ask(queries.REVIEWED).fetchone())
+    return Totals(summary, missing, reviewed, unpriced, duration_ms)
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def read_attempts(view: RunView, execution: ExecutionView) -> list[AttemptView]:
+    """Return the attempts at an execution that ended; the last one is how it stands now.
+
+    Those before it did not pass. Attempts that were cut off when the process ended are not told.
+    """
+    return [
+        AttemptView(attempt, tuple(view.assertions(attempt)), tuple(view.tool_calls(attempt)))
+        for attempt in view.attempts(execution)
+    ]
+
+
+def mask_of_attempts(attempts: Iterable[AttemptView]) -> Mask:
+    """Return the mask for all texts of an execution, in whichever attempt they are.
+
+    What must not be shown of one attempt is not shown of any.
+    """
+    mask = Mask({})
+    for attempt in attempts:
+        mask = mask.joined(mask_of(attempt.execution, attempt.assertions, attempt.tool_calls))
+    return mask

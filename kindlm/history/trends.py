@@ -1,14 +1,15 @@
-"""A test over time: how it did in each of the runs that selected it, and what changed between."""
+"""Tests over time: how one did in the runs that selected it, and which of them fail now."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
+from kindlm.history.run_view import RunView
 from kindlm.history.statistics.repeats import Flakiness, flakiness
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, is_flaky, test_status
@@ -16,7 +17,7 @@ from kindlm.outcome import Status
 from kindlm.projections.views import RUN_LABEL
 from kindlm.suite import ScoreLimits
 
-__all__ = ["TestIdentity", "Trend", "TrendPoint", "find_tests", "read_trend"]
+__all__ = ["TestIdentity", "Trend", "TrendPoint", "failing_tests", "find_tests", "read_trend"]
 
 _SHORT = 8
 
@@ -310,3 +311,38 @@ def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
 
 def _commit(point: TrendPoint) -> str:
     return (point.git_commit or "none")[:_SHORT]
+
+
+_LOOKED_BACK = 100
+"""So many runs of a suite are searched; a test that none of them ran is not known to fail."""
+
+_SUITE_RUNS = """
+SELECT s.run, s.id
+  FROM suites s JOIN runs r ON r.id = s.run
+ WHERE s.name = ? AND s.project = ? AND r.mode = 'live' AND s.error_code IS NULL
+ ORDER BY r.started_at DESC, r.id
+ LIMIT ?
+"""
+
+
+def failing_tests(
+    db: sqlite3.Connection, project: str, suite: str, wanted: Collection[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Return those of `wanted`, tests by name and target, whose last result is no pass.
+
+    Each test is looked up in the last run that ran it, so that running a few tests does not make
+    the others forgotten. Runs that were stopped count as far as they went.
+    """
+    open_questions = set(wanted)
+    failing: set[tuple[str, str]] = set()
+    for run, identity in db.execute(_SUITE_RUNS, (suite, project, _LOOKED_BACK)).fetchall():
+        if not open_questions:
+            break
+        for test in RunView(db, run).tests(identity):
+            key = (test.name, test.target)
+            if key not in open_questions or not test.counts.tested:
+                continue
+            open_questions.discard(key)
+            if test.status in (Status.FAILED, Status.ERRORED):
+                failing.add(key)
+    return failing

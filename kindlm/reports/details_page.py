@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.masking import Mask
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.rows import AssertionView, CallView, ExecutionView, TestView
-from kindlm.history.run_view import RunView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import duration

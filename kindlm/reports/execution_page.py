@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from kindlm.history.attempts import AttemptView, mask_of_attempts, read_attempts
 from kindlm.history.masking import Mask, masked, source_text
 from kindlm.history.rows import (
     AssertionView,
+    AttemptView,
     CallView,
     ExecutionView,
     ReviewView,
     SuiteView,
     ToolCallView,
 )
-from kindlm.history.run_view import RunView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kindlm.history.attempts import AttemptView, mask_of_attempts, read_attempts
 from kindlm.history.masking import Mask, masked
-from kindlm.history.rows import AssertionView, ExecutionView, TestView
-from kindlm.history.run_view import RunView
+from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.outcome import Status
 
 __all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of", "retried_findings_of"]

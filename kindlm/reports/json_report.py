@@ -12,12 +12,12 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.attempts import AttemptView, mask_of_attempts, read_attempts
 from kindlm.history.groups import Group, Shard, ShardRun
 from kindlm.history.masking import Mask, masked
 from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import (
     AssertionView,
+    AttemptView,
     ExecutionView,
     ReviewView,
     SuiteView,
@@ -25,7 +25,7 @@ from kindlm.history.rows import (
     TestView,
     ToolCallView,
 )
-from kindlm.history.run_view import RunView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.two_verdicts import verdicts_of
 from kindlm.history.verdict import StatusCounts

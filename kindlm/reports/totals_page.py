@@ -7,10 +7,9 @@ from dataclasses import replace
 from itertools import islice
 
 from kindlm.history.costs import Paid
-from kindlm.history.rows import SuiteView, Summary, TestView
+from kindlm.history.rows import SuiteView, Summary, TestView, Totals
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.history.summaries import Totals
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.figures import comparison, cost, duration, percent, score, tally

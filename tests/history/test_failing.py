@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.history.failing import failing_tests
+from kindlm.history.trends import failing_tests
 
 WANTED = {("good", "gpt"), ("bad", "gpt"), ("bad", "claude")}
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.samples import SCORED, PlannedSamples, Sample, read_checks
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence.values import CheckEvidence, CheckKey, CheckPair
 from kindlm.history.masking import Mask, masked
 from kindlm.history.rows import AssertionView
-from kindlm.history.run_view import RunView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.calls import Call, CallChange, diff_calls
 from kindlm.history.diff.checks import CheckChange, compare_checks
@@ -24,7 +23,7 @@ from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import WordDiff, diff_words
 from kindlm.history.masking import Mask
 from kindlm.history.rows import ExecutionView
-from kindlm.history.run_view import RunView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 
 __all__ = ["TestDetails", "read_details"]
 

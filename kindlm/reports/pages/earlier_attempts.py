@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kindlm.history.attempts import AttemptView
 from kindlm.history.masking import Mask, masked
-from kindlm.history.rows import AssertionView
+from kindlm.history.rows import AssertionView, AttemptView
 from kindlm.reports.pages.evidence import excerpts_of
 
 __all__ = ["EarlierAttempt", "earlier_attempts"]

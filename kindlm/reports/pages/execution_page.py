@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from markupsafe import Markup
 
-from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.costs import Paid, paid_for_execution
-from kindlm.history.execution_place import Span, read_place, read_requests, read_spans
 from kindlm.history.masking import masked
-from kindlm.history.rows import AssertionView, ExecutionView
-from kindlm.history.run_view import RunView
+from kindlm.history.rows import AssertionView, CallView, ExecutionView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.outcome import Outcome
 from kindlm.reports.assertion_text import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
@@ -36,24 +34,23 @@ _SPANS = 200
 
 def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
     """Return the page of an execution by its id, None if there is no such execution."""
-    place = read_place(db, wanted)
-    if place is None:
-        return None
-    view = RunView(db, place.run)
+    view = RunView(db, wanted.rpartition("-")[0])
     execution = view.execution(wanted)
     if execution is None:
         return None
     attempts = read_attempts(view, execution)
     tools, mask = attempts[-1].tool_calls, mask_of_attempts(attempts)
     shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
-    requests = read_requests(db, execution.id)
+    calls, repeats = view.calls(execution), view.repeats(execution)
     decided = (Outcome.PASSED, Outcome.SKIPPED)
     return Document(
         "execution.html",
-        f"{one_line(place.test)} · {one_line(place.target)} · {place.run}",
+        f"{one_line(execution.test)} · {one_line(execution.target)} · {execution.run}",
         {
-            "place": place,
             "execution": execution,
+            "repeats": repeats,
+            "before": next((r for r in reversed(repeats) if r.repeat < execution.repeat), None),
+            "after": next((r for r in repeats if r.repeat > execution.repeat), None),
             "status": execution.status.value if execution.status else "not finished",
             "error": mask.text(execution.error),
             "trace": mask.text(execution.trace),
@@ -64,31 +61,37 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "advice": [each for each in shown if not each.is_wrong and each.outcome not in decided],
             "attempts": attempts_of(
                 view.first_messages(execution),
-                view.calls(execution),
+                calls,
                 view.all_tool_calls(execution),
                 [attempt.number for attempt in attempts],
                 mask,
             ),
             "earlier": earlier_attempts(attempts, mask),
             "output": execution.output,
-            "waterfall": _waterfall(read_spans(db, execution.id)),
+            "waterfall": _waterfall(calls),
             "reviews": view.reviews(execution),
             "moods": _OUTCOME_MOODS,
             "excerpts": lambda assertion: list(excerpts_of(assertion, execution, tools, mask)),
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
             "marked": lambda text: list(highlighted(text, _ranges(shown))),
             "name": assertion_name,
-            "request": lambda call: _request(call, requests),
+            "request": _request,
         },
         styles=("charts", "execution"),
     )
 
 
-def _request(call: Called, requests: Mapping[tuple[int, int], dict[str, Any]]) -> str:
+def _request(call: Called) -> str:
     """Return a request as JSON for people: the messages are those that it sent anew."""
-    recorded = requests.get((call.view.attempt, call.view.call), {})
-    messages = [{"role": said.role, "text": said.text} for said in call.sent]
-    return pretty({**recorded, "new messages": messages})
+    view = call.view
+    request = {
+        "provider": view.provider,
+        "model": view.model,
+        "parameters": view.parameters,
+        "continues": view.after or None,
+        "new messages": [{"role": said.role, "text": said.text} for said in call.sent],
+    }
+    return pretty(request)
 
 
 def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
@@ -125,24 +128,25 @@ def _ranges(assertions: Sequence[AssertionView]) -> list[tuple[int, int]]:
     ]
 
 
-def _bar_name(span: Span) -> str:
-    who = "" if span.purpose == "test" else f", {span.purpose}"
-    return f"call {span.call}{who}{', failed' if span.failed else ''}"
-
-
-def _waterfall(spans: Sequence[Span]) -> Markup | None:
-    if not spans:
+def _waterfall(calls: Sequence[CallView]) -> Markup | None:
+    """Return a bar for each call of the last attempt, from its first call on."""
+    last = max((call.attempt for call in calls), default=0)
+    of_last = [call for call in calls if call.attempt == last][:_SPANS]
+    if not of_last:
         return None
-    last = max(span.attempt for span in spans)
-    of_last = [span for span in spans if span.attempt == last][:_SPANS]
-    bars = [
-        Bar(
-            _bar_name(span),
-            "failed" if span.failed else span.purpose,
-            span.start_ms,
-            span.took_ms or 0.0,
-            span.wait_ms or 0.0,
+    first = datetime.fromisoformat(of_last[0].requested_at)
+    bars = []
+    for call in of_last:
+        began = (datetime.fromisoformat(call.requested_at) - first).total_seconds() * 1000
+        failed = call.status != "responded"
+        who = "" if call.purpose == "test" else f", {call.purpose}"
+        bars.append(
+            Bar(
+                f"call {call.call}{who}{', failed' if failed else ''}",
+                "failed" if failed else call.purpose,
+                max(began, 0.0),  # a clock that was set back must not draw a bar outside
+                call.latency_ms or 0.0,
+                call.retry_in_ms or 0.0,
+            )
         )
-        for span in of_last
-    ]
     return waterfall(bars, "When each call was made, and how long it took")

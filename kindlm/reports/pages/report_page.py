@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from markupsafe import Markup
 
-from kindlm.history.attempts import mask_of_attempts, read_attempts
 from kindlm.history.costs import paid_for_execution
 from kindlm.history.masking import masked
 from kindlm.history.rows import ExecutionView
-from kindlm.history.run_view import RunView
+from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.pages.conversation import attempts_of
