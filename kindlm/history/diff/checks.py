@@ -37,9 +37,24 @@ SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcom
 """  # noqa: S608 (constants of this package)
 
 
+_Identity = tuple[str, str]
+
+
+class CheckSide(NamedTuple):
+    """A check over the repeats of a side: how often it passed of how often it was decided.
+
+    `failed` is an execution that did not pass it.
+    """
+
+    passed: int = 0
+    of: int = 0
+    score: float | None = None
+    failed: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CheckChange:
-    """A check of a test, over all repeats: how often it passed of how often it was decided.
+    """A check of a test, over all repeats of both sides.
 
     `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
     `score_dropped`: its mean score fell by more than the threshold. `evidence` tells how sure it is
@@ -48,12 +63,8 @@ class CheckChange:
 
     kind: str
     label: str
-    passed_before: int
-    of_before: int
-    passed_after: int
-    of_after: int
-    score_before: float | None
-    score_after: float | None
+    before: CheckSide
+    after: CheckSide
     failure_code: str | None
     message: str | None
     score_dropped: bool = False
@@ -62,28 +73,14 @@ class CheckChange:
     @property
     def flipped(self) -> bool:
         """Whether it passes more, or less often than before."""
-        asked = self.of_before > 0 and self.of_after > 0
-        return asked and self.passed_before * self.of_after != self.passed_after * self.of_before
+        before, after = self.before, self.after
+        asked = before.of > 0 and after.of > 0
+        return asked and before.passed * after.of != after.passed * before.of
 
     @property
     def worse(self) -> bool:
         """Whether it passes less often than before."""
-        return self.passed_after * self.of_before < self.passed_before * self.of_after
-
-
-_Identity = tuple[str, str]
-
-
-class _Check(NamedTuple):
-    """A check over the repeats of a side; `failed` is an execution that did not pass it."""
-
-    passed: int
-    decided: int
-    score: float | None
-    failed: str | None
-
-
-_NOT_ASKED = _Check(0, 0, None, None)
+        return self.after.passed * self.before.of < self.before.passed * self.after.of
 
 
 def pair_checks(
@@ -160,19 +157,15 @@ def compare_checks(
     }
     changes = []
     for key in dict.fromkeys([*new, *old]):
-        was, now = old.get(key, _NOT_ASKED), new.get(key, _NOT_ASKED)
+        was, now = old.get(key, CheckSide()), new.get(key, CheckSide())
         told = wrong_after(now.failed).get(key) or wrong_before(was.failed).get(key)
         kind, label = key
         changes.append(
             CheckChange(
                 kind,
                 mask.text(label),
-                passed_before=was.passed,
-                of_before=was.decided,
-                passed_after=now.passed,
-                of_after=now.decided,
-                score_before=was.score,
-                score_after=now.score,
+                was,
+                now,
                 failure_code=told.failure_code if told else None,
                 message=told.message if told else None,
                 score_dropped=kind in SCORED and label in test.evidence.dropped_scores,
@@ -184,9 +177,9 @@ def compare_checks(
 
 def _checks(
     db: sqlite3.Connection, attempts: Attempts, test: TestDiff, usual: str | None
-) -> dict[_Identity, _Check]:
+) -> dict[_Identity, CheckSide]:
     rows = db.execute(_checked(attempts), (usual, test.key.name, test.key.target)) if usual else ()
-    return {(row[0], row[1]): _Check(*tuple(row)[3:]) for row in rows}
+    return {(row[0], row[1]): CheckSide(*tuple(row)[3:]) for row in rows}
 
 
 def _wrong(

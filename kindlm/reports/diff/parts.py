@@ -98,14 +98,14 @@ def check_text(check: CheckChange) -> str:
 
     Of a check that passes less often: `5/5 → 0/5, p = 0.00049, confirmed`.
     """
-    before = f"{check.passed_before}/{check.of_before}" if check.of_before else "not checked"
-    after = f"{check.passed_after}/{check.of_after}" if check.of_after else "not checked"
+    before = f"{check.before.passed}/{check.before.of}" if check.before.of else "not checked"
+    after = f"{check.after.passed}/{check.after.of}" if check.after.of else "not checked"
     text = before if before == after else f"{before} → {after}"
-    if check.kind in (*SCORED, "drift") and None not in (check.score_before, check.score_after):
-        assert check.score_before is not None
-        assert check.score_after is not None
+    if check.kind in (*SCORED, "drift") and None not in (check.before.score, check.after.score):
+        assert check.before.score is not None
+        assert check.after.score is not None
         form = score if check.kind in ("judge", "drift") else points_of_100
-        text += f", mean score {form(check.score_before)} → {form(check.score_after)}"
+        text += f", mean score {form(check.before.score)} → {form(check.after.score)}"
     found = check.evidence
     if found is None:
         return text
@@ -125,7 +125,7 @@ def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
         check
         for check in checks
         if check.flipped
-        or bool(check.of_before) != bool(check.of_after)
+        or bool(check.before.of) != bool(check.after.of)
         or check.score_dropped
         or check.evidence is not None
     ]

@@ -281,8 +281,8 @@ def test_details_show_the_executions_that_stand_for_both_sides(history: History)
         (("refund",), 0, 2),
     ]
     (check,) = details.checks
-    assert (check.passed_before, check.of_before) == (3, 3)
-    assert (check.passed_after, check.of_after) == (1, 3)
+    assert (check.before.passed, check.before.of) == (3, 3)
+    assert (check.after.passed, check.after.of) == (1, 3)
     assert (check.failure_code, check.message) == ("CONTAINS_FAILED", "No hi.")
     assert details.output is not None
     assert [text for edit, text in details.output.segments if edit != "kept"] == [" 10", " 20"]
