@@ -12,7 +12,7 @@ on one machine is undecided on all. Patterns are the exception, see `kindlm.patt
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
@@ -272,10 +272,14 @@ def _if(validator: Any, rule: Any, value: Any, schema: Mapping[str, Any]) -> Ite
         yield from validator.descend(value, schema[following], schema_path=following)
 
 
-def _enum(_validator: Any, allowed: Iterable[Any], value: Any, _schema: Any) -> Iterator[Any]:
+def _enum(_validator: Any, allowed: Sequence[Any], value: Any, _schema: Any) -> Iterator[Any]:
     budget = _budget.get()
-    wanted = _canonical(budget, value)
-    if not any(_canonical(budget, each) == wanted for each in allowed):
+    if isinstance(value, str):
+        fits = value in allowed
+    else:
+        wanted = _canonical(budget, value)
+        fits = any(_canonical(budget, each) == wanted for each in allowed)
+    if not fits:
         yield _error(f"{value!r} is not one of {allowed!r}")
 
 
