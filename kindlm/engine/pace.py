@@ -408,9 +408,7 @@ class Pace:
         """Return a turn if there is room for one more call, else None."""
         if self._queue.locked() or self._delay() > 0:
             return None
-        turn = self._start(self._clock.monotonic())
-        self._wake()
-        return turn
+        return self._start(self._clock.monotonic())
 
     @property
     def has_room(self) -> bool:
@@ -424,7 +422,8 @@ class Pace:
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
         """Record a good answer."""
-        self._heed(quotas, turn)
+        if quotas:
+            self._heed(quotas, turn)
         self._detector.good += 1
         if self._suspect is not None and turn.number > self._suspect.first:
             self._suspect.good += 1
