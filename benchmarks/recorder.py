@@ -65,7 +65,7 @@ def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
 def _throw_away_executions() -> None:
     """Let the log take no event that is about an execution; a run and its suites are recorded."""
     from kindlm_store import Append, EventLog, Ticket
-    from kindlm_store.tickets import Settling
+    from kindlm_store.writer import Settling
 
     submit, settling = EventLog.submit, Settling()
 

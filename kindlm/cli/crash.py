@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kindlm.cli import console
 from kindlm.errors import ErrorCode, KindlmError
+
+if TYPE_CHECKING:
+    from kindlm_store import ProjectionError
 
 __all__ = ["report_crash", "report_ended"]
 
@@ -24,6 +28,7 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     is a value in a table that kindlm never writes there; what reads it fails in any way.
     """
     from kindlm.recording.secrets import redactor
+    from kindlm_store import ProjectionError
 
     redact = redactor(environ)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
@@ -35,6 +40,9 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
             trace=redact("".join(traceback.format_exception(error))),
         )
         console.show([damaged])
+        return
+    if isinstance(error, ProjectionError):
+        console.show([_newer_tables(error)])
         return
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
     trace = redact("".join(traceback.format_exception(error)))
@@ -48,6 +56,16 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         )
     problem = KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint.rstrip() or None, trace=trace)
     console.show([problem])
+
+
+def _newer_tables(error: ProjectionError) -> KindlmError:
+    """Return the error that a newer version of kindlm keeps the tables, and what to do about it."""
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The tables of {error.projection!r} cannot be computed: {error}.",
+        "No event is lost. Update kindlm. If it is up to date, another program changed the history:"
+        " take the events into a new one with kindlm merge THIS.db --db NEW.db",
+    )
 
 
 def _was_reading(error: BaseException) -> bool:

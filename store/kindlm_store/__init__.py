@@ -27,11 +27,13 @@ from kindlm_store.events import (
     RecordedEvent,
     RecordedRef,
     Text,
+    Upcasters,
     utc_now,
     uuid7,
 )
 from kindlm_store.locks import Holder, StreamLock, holder, is_held
 from kindlm_store.log import EventLog, open_reader, verify_file
+from kindlm_store.merge import Refusal, RefusedError, Taken
 from kindlm_store.project import (
     Fold,
     Projection,
@@ -44,11 +46,8 @@ from kindlm_store.project import (
 )
 from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.salvage import has_tables, is_damaged, salvage, salvage_file
-from kindlm_store.schema_check import SchemaProblem, schema_problems
-from kindlm_store.taking import Refusal, RefusedError, Taken
-from kindlm_store.tickets import Ticket
-from kindlm_store.upcasting import Upcasters
-from kindlm_store.verification import Problem, Verification
+from kindlm_store.verify import Problem, SchemaProblem, Verification, schema_problems
+from kindlm_store.writer import Ticket
 
 __all__ = [
     "REDACTED",

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.bulk import insert_rows
+from kindlm_store.append import insert_rows
 from kindlm_store.database import is_locked, truncate_wal
 from kindlm_store.reading import last_position, select_of_types
 

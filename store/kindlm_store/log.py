@@ -9,33 +9,30 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kindlm_store.appender import Appender
+from kindlm_store.append import Appender, prepared, restored
 from kindlm_store.database import connect_reader, connect_writer, immediate, translated
 from kindlm_store.erasing import Erased, erase, find_erasable, give_back
 from kindlm_store.errors import ConflictError, StoreClosedError
-from kindlm_store.events import Append
-from kindlm_store.preparing import prepared, restored
+from kindlm_store.events import Append, Upcasters
+from kindlm_store.merge import Taking, Terms
 from kindlm_store.project import Projector, projection_errors
 from kindlm_store.reading import Reader
-from kindlm_store.schema_check import SchemaGuard
-from kindlm_store.taking import Taking, Terms
-from kindlm_store.upcasting import Upcasters
-from kindlm_store.verification import Expected, verify
+from kindlm_store.verify import Expected, SchemaGuard, verify
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from kindlm_store.appender import Recorded
+    from kindlm_store.append import Recorded
     from kindlm_store.copies import Source
     from kindlm_store.database import Synchronous
     from kindlm_store.erasing import Erasable, Erasures
     from kindlm_store.events import Head, NewEvent, RecordedEvent, RecordedRef
+    from kindlm_store.merge import Accept, Taken
     from kindlm_store.project import Progress, Projection
-    from kindlm_store.taking import Accept, Taken
-    from kindlm_store.tickets import Ticket
-    from kindlm_store.verification import Claims, Verification
+    from kindlm_store.verify import Claims, Verification
+    from kindlm_store.writer import Ticket
 
 
 class _Forks:

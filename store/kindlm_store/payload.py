@@ -4,12 +4,16 @@ A payload becomes canonical JSON when it is submitted, so that nothing the calle
 stored. Most payloads are encoded once, by the C encoder, and only looked over; one that holds a
 secret, or something a database cannot hold, is copied string by string first. `Text` and `HeadOf`
 leave gaps in the JSON text, since only the writer knows what stands there.
+
+An event that comes from another file is held to the same form before it is taken: nothing can be
+taken back.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 import threading
 from collections.abc import Mapping
@@ -17,10 +21,13 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kindlm_store.canonical import CanonicalEncoder
-from kindlm_store.events import HeadOf, Text
+from kindlm_store.events import HeadOf, Text, is_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from kindlm_store.copies import StoredEvent
+
 
 MAX_DEPTH = 128
 """Levels of nesting a payload may have; SQLite's JSON functions and Python's parser bear more."""
@@ -254,3 +261,64 @@ def _unused(name: str, members: dict[str, Any]) -> str:
         copies += 1
         unused = f"{name} ({copies})"
     return unused
+
+
+_UUID_BYTES = 16
+_TEXT_REF = re.compile(r"[A-Za-z0-9_-]{32}")
+
+
+def require_form(event: StoredEvent, version: int) -> None:
+    """Refuse an event with a value that no append would have stored.
+
+    Raises:
+        ValueError: There is one.
+    """
+    kinds = (type(event.id), type(event.schema), type(event.at), type(event.data), type(event.hash))
+    if (
+        kinds != (bytes, int, str, str, bytes)
+        or event.version != version
+        or len(event.id) != _UUID_BYTES
+        or event.schema < 1
+        or not is_timestamp(event.at)
+        or not is_name(event.type)
+        or not (event.subject is None or is_name(event.subject))
+    ):
+        message = f"event {version:,} is not in the stored form"
+        raise ValueError(message)
+
+
+def is_name(value: object) -> bool:
+    """Whether a value can be the name of a stream, a type or a subject."""
+    return isinstance(value, str) and bool(value) and scrub(value) == value
+
+
+def read_data(event: StoredEvent) -> tuple[dict[str, Any], list[str]]:
+    """Return the data of an event, and what it refers to.
+
+    Raises:
+        ValueError: It is not what an append would have stored.
+    """
+    try:
+        submitted = json.loads(event.data, object_hook=_as_submitted)
+        payload = prepare(submitted, str)
+        refs = [gap.body for gap in payload.gaps if isinstance(gap, Text)]
+        filled = payload.fill(f'{{"$ref":"{ref}"}}' for ref in refs)
+    except (ValueError, RecursionError, TypeError) as error:
+        message = f"event {event.version:,}: {error}"
+        raise ValueError(message) from None
+    if filled != event.data:
+        message = f"event {event.version:,}: data is not in canonical form"
+        raise ValueError(message)
+    data: dict[str, Any] = json.loads(event.data)
+    return data, refs
+
+
+def _as_submitted(members: dict[str, Any]) -> Any:
+    """Put a `Text` in the place of each reference: so a payload is checked as when submitted."""
+    if "$ref" not in members:
+        return members
+    ref = members["$ref"]
+    if len(members) != 1 or not isinstance(ref, str) or not _TEXT_REF.fullmatch(ref):
+        message = "$ref is no reference to a text"
+        raise ValueError(message)
+    return Text(ref)

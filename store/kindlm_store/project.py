@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kindlm_store.bulk import insert_rows
+from kindlm_store.append import insert_rows
 from kindlm_store.database import begin_immediate, immediate, roll_back
 from kindlm_store.errors import ProjectionError
+from kindlm_store.events import Upcasters
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
-from kindlm_store.upcasting import Upcasters
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -132,7 +132,10 @@ class State(NamedTuple):
 
 def read_states(connection: sqlite3.Connection) -> dict[str, State]:
     """What the file says of its projections."""
-    rows = connection.execute("SELECT name, version, checkpoint, error FROM projections")
+    # As integers: whoever changes the file may leave anything there.
+    rows = connection.execute(
+        "SELECT name, CAST(version AS INTEGER), CAST(checkpoint AS INTEGER), error FROM projections"
+    )
     return {name: State(version, checkpoint, error) for name, version, checkpoint, error in rows}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
-    from kindlm_store.upcasting import Upcasters
+    from kindlm_store.events import Upcasters
 
 Answer = TypeVar("Answer")
 

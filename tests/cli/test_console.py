@@ -12,6 +12,7 @@ from kindlm.cli import console
 from kindlm.cli.crash import report_crash
 from kindlm.cli.problems import render_problem
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm_store import ProjectionError
 
 ERROR = KindlmError(
     ErrorCode.CONFIG_VALIDATION_ERROR,
@@ -134,3 +135,13 @@ def test_a_crash_never_shows_a_secret(capsys: pytest.CaptureFixture[str]) -> Non
     assert "kindlm itself failed: RuntimeError: refused" in shown
     assert "RuntimeError: refused" in shown.split("\n", 1)[1]
     assert secret not in shown
+
+
+def test_tables_of_a_newer_version_are_reported_with_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report_crash(ProjectionError("runs", "has version 99 in this file"), {})
+    shown = capsys.readouterr().err
+    assert "itself failed" not in shown
+    assert "Update kindlm" in shown
+    assert "kindlm merge" in shown

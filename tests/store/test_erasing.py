@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kindlm_store import Append, ConflictError, Erasure, EventLog, NewEvent, Text
-from kindlm_store.contents import digest_of
+from kindlm_store.append import digest_of
 
 
 def said(text: str) -> NewEvent:

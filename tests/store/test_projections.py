@@ -113,6 +113,16 @@ def test_a_rebuild_gives_the_tables_of_the_incremental_fold(
             assert log.projection_errors() == {}
 
 
+def test_what_is_no_version_is_folded_anew(path: Path) -> None:
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        log.append("s", [paid("a", 20)])
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE projections SET version = 'x', checkpoint = 'y'")
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        assert log.projection_errors() == {}
+        assert tables(path, "rich")["rich"] == [("a", 20.0)]
+
+
 def test_newest_decides_by_columns_and_not_by_arrival(path: Path) -> None:
     with EventLog.open(path, projections=[ACCOUNTS]) as log:
         log.append("s", [paid("a", 5, at="2")])

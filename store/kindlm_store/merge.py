@@ -18,19 +18,17 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
-from kindlm_store.bulk import insert_rows
+from kindlm_store.append import WITHHELD, digest_of, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
-from kindlm_store.contents import WITHHELD, digest_of, ref_of
 from kindlm_store.copies import StoredEvent, StoredStream, events_after, hash_at
 from kindlm_store.database import immediate
 from kindlm_store.erasing import EMPTY_ROWS, empty_rows, erased_by_log, refs_in
 from kindlm_store.errors import LockHeldError, StoreError
 from kindlm_store.events import RecordedEvent
 from kindlm_store.locks import StreamLock
-from kindlm_store.payload import scrub
+from kindlm_store.payload import is_name, read_data, require_form, scrub
 from kindlm_store.project import read_states
 from kindlm_store.reading import last_position
-from kindlm_store.stored_form import is_name, read_data, require_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from kindlm_store.copies import Source, StoredText
     from kindlm_store.erasing import Erasures
     from kindlm_store.project import Projector
-    from kindlm_store.verification import Claims
+    from kindlm_store.verify import Claims
 
 Accept = Callable[[RecordedEvent], None]
 """Looks at an event before it is taken; raises ValueError, with the reason, to refuse it."""

@@ -3,26 +3,184 @@
 A submission is all or nothing, and one that does not fit leaves the others of its group alone.
 So the group is checked first, against what the streams will be by then, and only what passed is
 written.
+
+Texts are stored by reference: each once, found by its digest, named by a salted hash. The reference
+of a text gives nothing away about it once the row is emptied: without the salt, nobody can try
+whether it was a certain text. A row without its text says why: an erased one is empty and stays so;
+a withheld one has an empty salt: its text never came here, and whoever has it may bring it.
 """
 
 from __future__ import annotations
 
+import os
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.bulk import insert_rows
 from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
-from kindlm_store.contents import ContentWriter
 from kindlm_store.errors import ConflictError, SealedError
-from kindlm_store.events import HeadOf, RecordedRef, Text
+from kindlm_store.events import Append, HeadOf, NewEvent, RecordedRef, Text, is_timestamp
+from kindlm_store.payload import prepare, scrub
 from kindlm_store.reading import last_position
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from uuid import UUID
 
     from kindlm_store.payload import Payload
+
+
+_SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Rows per statement: so few sizes that the connection keeps the statements prepared."""
+
+
+@lru_cache(maxsize=512)
+def _statement(insert: str, width: int, rows: int, ending: str) -> str:
+    row = f"({','.join('?' * width)})"
+    return f"{insert} VALUES {','.join([row] * rows)} {ending}"
+
+
+def insert_rows(
+    connection: sqlite3.Connection, insert: str, rows: Sequence[Sequence[object]], ending: str = ""
+) -> None:
+    """Insert rows in order.
+
+    A statement lets go of Python's global lock while it runs and must get it back afterwards, which
+    takes up to 5 ms beside a busy thread. One statement for many rows meets that once, and SQLite
+    works while the other thread does.
+
+    Args:
+        connection: Where.
+        insert: The statement up to VALUES.
+        rows: As many values each as the statement names columns; at least one row.
+        ending: What follows the values: a conflict clause.
+    """
+    start, width = 0, len(rows[0])
+    for size in _SIZES:
+        text = _statement(insert, width, size, ending)
+        while len(rows) - start >= size:
+            values = chain.from_iterable(rows[start : start + size])
+            connection.execute(text, tuple(values))
+            start += size
+
+
+_REF_TAG = b"kindlm_store:text:1\n"
+"""Keeps the hash of a reference apart from every other use of SHA-256."""
+
+_REF_BYTES = 24
+_SALT_BYTES = 16
+_REMEMBERED = 10_000
+"""Digests kept in memory; a row weighs about 300 bytes."""
+
+_ASKED_AT_ONCE = 500
+
+WITHHELD = b""
+"""The salt of a text that was never sent; no stored text has it."""
+
+
+def digest_of(body: bytes) -> bytes:
+    """What an existing row is found by."""
+    return sha256(body).digest()
+
+
+def ref_of(salt: bytes, body: bytes) -> str:
+    """The reference of a text: 32 characters of base64url."""
+    digest = sha256(b"".join((_REF_TAG, salt, body))).digest()
+    return urlsafe_b64encode(digest[:_REF_BYTES]).decode()
+
+
+class ContentWriter:
+    """Stores texts through the write connection, each once."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._refs: dict[bytes, str] = {}
+
+    def forget(self) -> None:
+        """Drop what is remembered: another connection may have erased texts since."""
+        self._refs.clear()
+
+    def store(self, bodies: Iterable[str]) -> dict[str, str]:
+        """Store texts that are not there yet, inside the open transaction.
+
+        Returns:
+            The reference of each text.
+        """
+        encoded = {body: body.encode() for body in bodies}
+        digests = {body: digest_of(raw) for body, raw in encoded.items()}
+        self._recall([digest for digest in digests.values() if digest not in self._refs])
+        new = []
+        for body, digest in digests.items():
+            if digest not in self._refs:
+                salt = os.urandom(_SALT_BYTES)
+                self._refs[digest] = ref = ref_of(salt, encoded[body])
+                new.append((ref, salt, digest, body))
+        if new:
+            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", new)
+        refs = {body: self._refs[digest] for body, digest in digests.items()}
+        if len(self._refs) > _REMEMBERED:
+            self._refs.clear()
+        return refs
+
+    def _recall(self, digests: list[bytes]) -> None:
+        for start in range(0, len(digests), _ASKED_AT_ONCE):
+            asked = digests[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(asked))
+            self._refs.update(
+                self._connection.execute(
+                    f"SELECT digest, ref FROM contents WHERE digest IN ({marks})",  # noqa: S608
+                    asked,
+                )
+            )
+
+
+def prepared(append: Append, redact: Callable[[str], str]) -> PreparedAppend:
+    """An append whose events are ready to be stored.
+
+    Raises:
+        ValueError: Something in it cannot be stored; the message names it.
+    """
+    _require_name("stream", append.stream)
+    if not append.events:
+        message = f"no event to append to {append.stream}"
+        raise ValueError(message)
+    events = []
+    for event in append.events:
+        _require_name("type", event.type)
+        if event.subject is not None:
+            _require_name("subject", event.subject)
+        if event.schema < 1:
+            message = f"schema {event.schema} of {event.type}: must be 1 or more"
+            raise ValueError(message)
+        if not is_timestamp(event.at):
+            message = f"{event.at!r} is not a time in UTC, ISO 8601, with microseconds"
+            raise ValueError(message)
+        payload = prepare(event.data, redact)
+        events.append(
+            PreparedEvent(event.id, event.type, payload, event.schema, event.subject, event.at)
+        )
+    return PreparedAppend(append.stream, tuple(events), append.expected_version, append.seal)
+
+
+def restored(append: PreparedAppend) -> Append:
+    """An append as it can be submitted again."""
+    events = [
+        NewEvent(e.type, e.payload.restore(), e.schema, e.subject, e.id, e.at)
+        for e in append.events
+    ]
+    return Append(append.stream, events, append.expected_version, append.seal)
+
+
+@lru_cache(maxsize=4_096)
+def _require_name(what: str, name: str) -> None:
+    if not name or scrub(name) != name:
+        message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
+        raise ValueError(message)
+
 
 Recorded = tuple[tuple[RecordedRef, ...], ...]
 """Where the events of one submission were recorded, per append."""
