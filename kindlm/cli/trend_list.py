@@ -84,11 +84,11 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         spread = least if least == most else f"{least} to {most}"
         yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
     yield from _flakiness(trend)
-    counted = {point.run for point in trend.counted}
+    counted = {point.run.id for point in trend.counted}
     others = Counter(
-        "from the history" if point.mode == "live" else point.mode
+        "from the history" if point.run.mode == "live" else point.run.mode
         for point in trend.points
-        if point.run not in counted
+        if point.run.id not in counted
     )
     if told := [f"{number:,} {mode}" for mode, number in sorted(others.items()) if number]:
         yield "others", f"{', '.join(told)}: shown, and not counted above"
@@ -109,15 +109,16 @@ def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
 
 
 def _cells(point: TrendPoint) -> tuple[str, ...]:
-    when = datetime.fromisoformat(point.started_at).astimezone()
-    counts = point.counts
-    ended = point.ended if point.ended in ("interrupted", "aborted") else None
-    remarks = [*((point.mode,) if point.mode != "live" else ()), *((ended,) if ended else ())]
-    if point.mode == "live" and (taken := counts.tested - point.own.n):
+    when = datetime.fromisoformat(point.run.started_at).astimezone()
+    counts, run = point.counts, point.run
+    remarks = [run.mode] if run.mode != "live" else []
+    if run.ended in ("interrupted", "aborted"):
+        remarks.append(run.ended)
+    if run.mode == "live" and (taken := counts.tested - point.own.n):
         remarks.append(f"{taken:,} of {counts.tested:,} from the history")
     return (
-        one_line(point.run),
-        one_line(point.label or ""),
+        one_line(point.run.id),
+        one_line(point.run.label or ""),
         when.strftime("%Y-%m-%d %H:%M"),
         str(point.status),
         _passed(point),
@@ -125,7 +126,7 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         "" if point.latency_ms is None else duration(point.latency_ms),
         "" if point.cost_usd is None else money(point.cost_usd),
         one_line(", ".join(point.models), 40),
-        one_line((point.git_commit or "")[:_COMMIT]),
+        one_line((point.run.git_commit or "")[:_COMMIT]),
         one_line(", ".join([*remarks, *point.changes])),
     )
 
@@ -154,11 +155,11 @@ def _trend(trend: Trend) -> dict[str, Any]:
 
 def _point(point: TrendPoint) -> dict[str, Any]:
     return {
-        "id": point.run,
-        "label": point.label,
-        "mode": point.mode,
-        "startedAt": point.started_at,
-        "ended": point.ended,
+        "id": point.run.id,
+        "label": point.run.label,
+        "mode": point.run.mode,
+        "startedAt": point.run.started_at,
+        "ended": point.run.ended,
         "status": point.status,
         "executions": {
             "passed": point.counts.passed,
@@ -178,7 +179,11 @@ def _point(point: TrendPoint) -> dict[str, Any]:
         "costUsd": point.cost_usd,
         "models": point.models,
         "configHash": point.config_hash,
-        "git": {"branch": point.git_branch, "commit": point.git_commit, "dirty": point.git_dirty},
-        "kindlm": point.kindlm_version,
+        "git": {
+            "branch": point.run.git_branch,
+            "commit": point.run.git_commit,
+            "dirty": point.run.git_dirty,
+        },
+        "kindlm": point.run.kindlm_version,
         "changes": point.changes,
     }

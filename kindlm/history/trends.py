@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.history.statistics.repeats import Flakiness, flakiness
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, is_flaky, test_status
 from kindlm.outcome import Status
-from kindlm.projections.views import RUN_LABEL
 from kindlm.suite import ScoreLimits
 
 __all__ = ["TestIdentity", "Trend", "TrendPoint", "failing_tests", "find_tests", "read_trend"]
@@ -35,18 +35,15 @@ SELECT s.project, s.name AS suite, p.test, p.target
 _NAMES = "SELECT DISTINCT test FROM planned_tests"
 
 # From the newest run on, so that as few runs are looked at as are wanted.
-_RUNS = f"""
-SELECT r.id AS run, {RUN_LABEL} AS label, r.mode,
-       r.started_at, r.ended, r.git_branch, r.git_commit, r.git_dirty, r.kindlm_version,
-       s.id AS suite, s.config_hash, p.pass_rate, p.score_mean_min, p.score_std_dev_max
+_RUNS = """
+SELECT r.id AS run, s.id AS suite, s.config_hash, p.pass_rate, p.score_mean_min, p.score_std_dev_max
   FROM runs r
   CROSS JOIN suites s ON s.run = r.id AND s.name = :suite AND s.project = :project
   CROSS JOIN planned_tests p ON p.suite = s.id AND p.test = :test AND p.target = :target
-  LEFT JOIN run_labels l ON l.run = r.id
  WHERE p.selected AND (:since IS NULL OR r.started_at >= :since)
  ORDER BY r.started_at DESC, r.id
  LIMIT :limit
-"""  # noqa: S608 (constants of this package)
+"""
 
 # What was answered from the history alone is no conversation of the run's own.
 _COUNTS = """
@@ -80,19 +77,12 @@ SELECT avg(mean) FROM (
 
 # `score`: in results of EvalView that were imported.
 _WEIGHTED = """
-SELECT avg(a.score)
+SELECT avg(a.score) AS weighted,
+       json_group_array(a.score) FILTER (WHERE a.kind = 'weighted_score') AS scores
   FROM executions e
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.suite = :suite AND e.test = :test AND e.target = :target
    AND a.kind IN ('weighted_score', 'score') AND a.score IS NOT NULL
-"""
-
-_SCORES = """
-SELECT json_group_array(a.score)
-  FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite = :suite AND e.test = :test AND e.target = :target
-   AND a.kind = 'weighted_score' AND a.score IS NOT NULL
 """
 
 _MODELS = """
@@ -129,15 +119,7 @@ class TrendPoint:
     `changes` says what is another one than in the run before.
     """
 
-    run: str
-    label: str | None
-    mode: str
-    started_at: str
-    ended: str | None
-    git_branch: str | None
-    git_commit: str | None
-    git_dirty: bool | None
-    kindlm_version: str | None
+    run: Run
     config_hash: str | None
     counts: StatusCounts
     pass_rate_min: float
@@ -186,7 +168,7 @@ class Trend:
         return tuple(
             point
             for point in self.points
-            if point.mode not in _NOT_COUNTED and (point.own.n or not point.counts.tested)
+            if point.run.mode not in _NOT_COUNTED and (point.own.n or not point.counts.tested)
         )
 
     @property
@@ -196,7 +178,7 @@ class Trend:
         Runs that were rescored or replayed say nothing new of the tested model, nor does what was
         answered from the history. What passed only when it was run again counts as not passed.
         """
-        live = [point for point in reversed(self.counted) if point.mode == "live"]
+        live = [point for point in reversed(self.counted) if point.run.mode == "live"]
         return flakiness([point.at_once for point in live])
 
     @property
@@ -243,7 +225,9 @@ def read_trend(
         # One more, to say what changed in the oldest of them.
         "limit": limit + 1,
     }
-    points = [_point(db, row, test) for row in db.execute(_RUNS, wanted).fetchall()]
+    rows = db.execute(_RUNS, wanted).fetchall()
+    found = {run.id: run for run in runs(db, RunFilter(ids=[row["run"] for row in rows]))}
+    points = [_point(db, row, test, found[row["run"]]) for row in rows]
     return Trend(test, tuple(_with_changes(points))[:limit], more=len(points) > limit)
 
 
@@ -252,41 +236,27 @@ def _of_name(db: sqlite3.Connection, name: str) -> Iterator[TestIdentity]:
         yield TestIdentity(*row)
 
 
-def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity) -> TrendPoint:
+def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity, run: Run) -> TrendPoint:
     key = {"suite": row["suite"], "test": test.name, "target": test.target}
     counts = db.execute(_COUNTS, key).fetchone()
+    weighted = db.execute(_WEIGHTED, key).fetchone()
     paid = paid_for_test(db, row["suite"], test.name, test.target)
+    limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
+    has_limits = limits != ScoreLimits()
     return TrendPoint(
-        run=row["run"],
-        label=row["label"],
-        mode=row["mode"],
-        started_at=row["started_at"],
-        ended=row["ended"],
-        git_branch=row["git_branch"],
-        git_commit=row["git_commit"],
-        git_dirty=None if row["git_dirty"] is None else bool(row["git_dirty"]),
-        kindlm_version=row["kindlm_version"],
+        run=run,
         config_hash=row["config_hash"],
         counts=StatusCounts(*counts[:5]),
         pass_rate_min=row["pass_rate"],
         judge=db.execute(_JUDGE, key).fetchone()[0],
-        weighted=db.execute(_WEIGHTED, key).fetchone()[0],
+        weighted=weighted["weighted"],
         latency_ms=counts["latency_ms"],
         cost_usd=None if paid.unknown else paid.total_usd,
         models=tuple(found[0] for found in db.execute(_MODELS, key)),
-        scores=_scores(db, row, key),
+        scores=LimitedScores(limits, tuple(json.loads(weighted["scores"]))) if has_limits else None,
         own=Counts(counts["own_passed"], counts["own_tested"]),
         passed_later=counts["passed_later"],
     )
-
-
-def _scores(
-    db: sqlite3.Connection, row: sqlite3.Row, key: Mapping[str, str]
-) -> LimitedScores | None:
-    limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
-    if limits == ScoreLimits():
-        return None
-    return LimitedScores(limits, tuple(json.loads(db.execute(_SCORES, key).fetchone()[0])))
 
 
 def _with_changes(points: Sequence[TrendPoint]) -> Iterator[TrendPoint]:
@@ -301,16 +271,17 @@ def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
     # Nobody answered: that is no other model.
     if before.models and after.models and before.models != after.models:
         yield f"model {', '.join(before.models)} → {', '.join(after.models)}"
-    if before.git_commit != after.git_commit:
-        yield f"git {_commit(before)} → {_commit(after)}"
-    elif after.git_dirty and not before.git_dirty:
+    old, new = before.run, after.run
+    if old.git_commit != new.git_commit:
+        yield f"git {_commit(old)} → {_commit(new)}"
+    elif new.git_dirty and not old.git_dirty:
         yield "uncommitted changes"
-    if before.kindlm_version != after.kindlm_version:
-        yield f"kindlm {before.kindlm_version} → {after.kindlm_version}"
+    if old.kindlm_version != new.kindlm_version:
+        yield f"kindlm {old.kindlm_version} → {new.kindlm_version}"
 
 
-def _commit(point: TrendPoint) -> str:
-    return (point.git_commit or "none")[:_SHORT]
+def _commit(run: Run) -> str:
+    return (run.git_commit or "none")[:_SHORT]
 
 
 _LOOKED_BACK = 100

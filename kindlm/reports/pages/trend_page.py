@@ -52,7 +52,7 @@ def trend_page(db: sqlite3.Connection, test: TestIdentity, links: Links) -> Docu
         {
             "test": test,
             "points": found.points,
-            "counted": {point.run for point in found.counted},
+            "counted": {point.run.id for point in found.counted},
             "charts": list(_charts(found, links)),
             "facts": list(_facts(found)),
             "moods": _MOODS,
@@ -66,7 +66,7 @@ def trend_page(db: sqlite3.Connection, test: TestIdentity, links: Links) -> Docu
 
 
 def _runs(found: Trend) -> list[str]:
-    return [point.run for point in found.points]
+    return [point.run.id for point in found.points]
 
 
 def _facts(found: Trend) -> Iterator[tuple[str, str]]:
@@ -120,9 +120,9 @@ def _chart(
         Point(
             None if each is None else each / high,
             _MOODS[point.status],
-            f"{one_line(point.run)}, {point.started_at[:10]}: {point.status.value}, "
+            f"{one_line(point.run.id)}, {point.run.started_at[:10]}: {point.status.value}, "
             f"{'unknown' if each is None else told(each)}",
-            links.run(point.run),
+            links.run(point.run.id),
         )
         for point, each in zip(points, values, strict=True)
     ]
