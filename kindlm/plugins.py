@@ -19,7 +19,7 @@ import asyncio
 import inspect
 import json
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -76,6 +76,7 @@ __all__ = [
     "find",
     "installed",
     "is_cancelled",
+    "taken",
     "wrong_with",
 ]
 
@@ -272,14 +273,22 @@ def find(base: type[P], name: str) -> Result[type[P]] | None:
     return _load(plugins[0])
 
 
-def all_of(base: type[P]) -> tuple[dict[str, type[P]], list[KindlmError]]:
+def all_of(base: type[P], own: Collection[str]) -> tuple[dict[str, type[P]], list[KindlmError]]:
     """Return the classes that packages register in a group, and what is wrong with the others.
 
-    It loads all of them, for what lists them.
+    It loads all of them, for what lists them. Those with one of kindlm's `own` names are not used.
     """
-    found = {name: find(base, name) for name in installed(base.group)}
+    found: dict[str, Result[type[P]] | None] = {}
+    for name, plugins in installed(base.group).items():
+        found[name] = Err(taken(plugins[0])) if name in own else find(base, name)
     usable = {name: each.value for name, each in found.items() if isinstance(each, Ok)}
     return usable, [each.error for each in found.values() if isinstance(each, Err)]
+
+
+def taken(plugin: Plugin) -> KindlmError:
+    """Return that a package registers a name that is kindlm's own."""
+    hint = f"Its authors have to rename it; until then, uninstall {plugin.package}"
+    return _error(f"{plugin} has a name that is kindlm's own", hint)
 
 
 @cache

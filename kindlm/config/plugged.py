@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic.alias_generators import to_camel
 
@@ -20,11 +20,8 @@ from kindlm.config.provider_rules import PROVIDER_TYPES
 from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.validation import fit
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, KindlmError
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary
-
-if TYPE_CHECKING:
-    from kindlm.plugins import Plugin
 
 __all__ = ["EXPECT_KEYS", "Plugged"]
 
@@ -112,6 +109,7 @@ class Plugged:
     ) -> dict[str, Any] | None:
         """Return options as JSON values with their defaults, None after reporting an error."""
         from kindlm import plugins
+        from kindlm.checks import discover
 
         found = plugins.find(base, name)
         assert found is not None, "only names that packages have are looked up"
@@ -119,8 +117,8 @@ class Plugged:
             self._faulty(path, found.error)
             return None
         plugin = plugins.installed(base.group)[name][0]
-        if base is plugins.Check and (taken := _taken(plugin)) is not None:
-            self._faulty(path, taken)
+        if base is plugins.Check and name in discover():
+            self._faulty(path, plugins.taken(plugin))
             return None
         for place, text in texts(written, path):
             if _is_secret(place, text):
@@ -156,17 +154,6 @@ class Plugged:
             place = place[part]
         found: dict[str, Any] = place
         return found
-
-
-def _taken(plugin: Plugin) -> KindlmError | None:
-    """Return why a check of a package cannot have its name, None if it can."""
-    from kindlm.checks import discover
-
-    if plugin.name not in discover():
-        return None
-    message = f"{plugin} has the name of a check of kindlm"
-    hint = f"Its authors have to rename it; until then, uninstall {plugin.package}"
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
 
 
 def _is_secret(path: Path, text: str) -> bool:

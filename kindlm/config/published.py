@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
+from kindlm.config.provider_rules import PROVIDER_TYPES
 from kindlm.config.schema import KindlmConfig
 from kindlm.errors import KindlmError
 
@@ -49,13 +51,18 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
         common |= {key: {"const": name} for key in ("adapter", "type") if key in common}
         return {**own, "properties": {**common, **own["properties"]}}
 
-    checks, wrong_checks = plugins.all_of(plugins.Check)
+    of_kindlm = {*definitions["ExpectConfig"]["properties"]}
+    if plugins.installed(plugins.Check.group):
+        from kindlm.checks import discover
+
+        of_kindlm |= discover().keys()
+    checks, wrong_checks = plugins.all_of(plugins.Check, of_kindlm)
     for name, check in checks.items():
         one = defined(check, name)
         keys = definitions["ExpectConfig"]["properties"]
-        keys.setdefault(name, {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
-    providers, wrong_providers = plugins.all_of(plugins.Provider)
-    adapters, wrong_adapters = plugins.all_of(plugins.Adapter)
+        keys[name] = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+    providers, wrong_providers = plugins.all_of(plugins.Provider, PROVIDER_TYPES)
+    adapters, wrong_adapters = plugins.all_of(plugins.Adapter, {*OPTIONS, *OTHER_NAMES})
     of_providers = [form(kind, name, "ProviderConfig") for name, kind in providers.items()]
     of_agents = [form(kind, name, "AgentConfig") for name, kind in adapters.items()]
     for section, key, forms in (

@@ -123,10 +123,14 @@ def test_a_faulty_package_costs_only_what_needs_it(
     broken.mkdir()
     try:
         (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-        (broken / "entry_points.txt").write_text("[kindlm.checks]\nbroken = not_there:X\n")
+        (broken / "entry_points.txt").write_text(
+            "[kindlm.checks]\nbroken = not_there:X\n"
+            "[kindlm.agents]\nhttp = example_plugin.clerk:Clerk\n"
+        )
         assert run("test").returncode == 0
         listed = run("schema")
         assert json.loads(listed.stdout)["$defs"]["ExpectConfig"]["properties"]["polite"]
         assert 'The check "broken" of the package broken cannot be loaded' in listed.stderr
+        assert '"http" of the package broken has a name that is kindlm\'s own' in listed.stderr
     finally:
         shutil.rmtree(broken)
