@@ -8,7 +8,17 @@ from typing import Annotated, ClassVar, Literal
 
 from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning, Name
-from kindlm.transcript import CostSource, FinishReason, Message, ToolCall, ToolProblem, ToolUse
+from kindlm.transcript import (
+    Cost,
+    CostSource,
+    FinishReason,
+    Message,
+    Step,
+    ToolCall,
+    ToolProblem,
+    ToolUse,
+    Usage,
+)
 
 __all__ = [
     "AgentFailed",
@@ -48,6 +58,17 @@ class CallAnswered(Payload):
     cost_then_usd: Annotated[float | None, Meaning("what that call cost")] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[str] = ()
+
+    @property
+    def cost(self) -> Cost:
+        """What the answer cost when it was given first."""
+        usd = self.cost_usd if self.recorded_in is None else self.cost_then_usd
+        return Cost(usd, self.cost_source)
+
+    @property
+    def usage(self) -> Usage:
+        """Its tokens."""
+        return Usage(self.input_tokens, self.output_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +122,19 @@ class ProviderResponded(CallAnswered):
     type: ClassVar[str] = "provider.responded"
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
+
+    def step(self, uses: Sequence[ToolUse] = ()) -> Step:
+        """Return the answer as a step of the transcript, once its tool calls have results."""
+        return Step(
+            text=self.text,
+            tool_uses=tuple(uses),
+            usage=self.usage,
+            cost=self.cost,
+            latency_ms=self.latency_ms,
+            finish_reason=self.finish_reason,
+            model=self.model,
+            recorded=self.recorded_in is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +203,25 @@ class AgentReplied(CallAnswered):
             " or its form has a place for them; null in events of earlier versions"
         ),
     ] = None
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether tool calls would be here if there had been any."""
+        return bool(self.tool_calls) if self.reports_tools is None else self.reports_tools
+
+    def step(self) -> Step:
+        """Return the answer as a step of the transcript."""
+        return Step(
+            text=self.text,
+            tool_uses=tuple(placed.use for placed in self.tool_calls),
+            usage=self.usage,
+            cost=self.cost,
+            latency_ms=self.latency_ms,
+            model=self.model,
+            recorded=self.recorded_in is not None,
+            reported=self.reported if isinstance(self.reported, dict) else {},
+            reports_tools=self.shows_tools,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.transcripts import PurgedError, numbers_of, tool_calls_of, tool_use
+from kindlm.events import AgentReplied, CallAnswered, ProviderResponded
+from kindlm.history.transcripts import read_answer
 from kindlm.plan import Execution
 from kindlm.ports import Agent, AgentReply, Asked, ModelReply, Provenance, Purpose
-from kindlm.transcript import Cost, CostSource, FinishReason, Usage
 
 __all__ = [
     "CallKey",
@@ -26,26 +26,6 @@ __all__ = [
     "read_reply",
     "runs_related_to",
 ]
-
-_REPLY = """
-SELECT c.execution, c.attempt, c.call, t.body AS text, c.tool_calls, c.finish_reason,
-       c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.cost_source,
-       c.recorded_in, c.cost_then_usd, c.warnings, c.reported_ref, n.body AS reported,
-       c.reports_tools
-  FROM provider_calls c
-  JOIN contents t ON t.ref = c.text_ref
-  LEFT JOIN contents n ON n.ref = c.reported_ref
- WHERE c.execution = ? AND c.attempt = ? AND c.call = ? AND t.body IS NOT NULL
-"""
-
-_USES = """
-SELECT t.position, a.body AS arguments, t.rule, r.body AS response, t.problems
-  FROM tool_calls t
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
-  LEFT JOIN contents r ON r.ref = t.response_ref
- WHERE t.execution = ? AND t.attempt = ? AND t.call = ?
- ORDER BY t.position
-"""
 
 # The run itself, what it was derived from, and all that was rescored of any of these: they looked
 # at the same conversations. The run's own answers come first, then the older ones.
@@ -87,55 +67,42 @@ class CallKey(NamedTuple):
 
 def read_reply(db: sqlite3.Connection, key: CallKey) -> ModelReply | None:
     """Return what a model answered, and where that was recorded first; None if it was purged."""
-    row = db.execute(_REPLY, key).fetchone()
-    if row is None:
-        return None
-    finish = row["finish_reason"]
-    try:
-        tool_calls = tuple(tool_calls_of(db, row["tool_calls"]))
-    except PurgedError:
+    event = read_answer(db, *key)
+    if not isinstance(event, ProviderResponded):
         return None
     return ModelReply(
         raw="",
-        tool_calls=tool_calls,
-        finish_reason=None if finish is None else FinishReason(finish),
-        **_facts(row),
+        tool_calls=tuple(event.tool_calls),
+        finish_reason=event.finish_reason,
+        **_facts(event, key),
     )
 
 
 def read_agent_reply(db: sqlite3.Connection, key: CallKey) -> AgentReply | None:
     """Return what an agent answered, and the tools it said it used; None if it was purged."""
-    row = db.execute(_REPLY, key).fetchone()
-    if row is None:
+    event = read_answer(db, *key)
+    if not isinstance(event, AgentReplied):
         return None
-    told = {use["index"]: use for use in json.loads(row["tool_calls"] or "[]")}
-    try:
-        uses = tuple(tool_use(db, told[used["position"]], used) for used in db.execute(_USES, key))
-        numbers = numbers_of(row)
-    except PurgedError:
-        return None
-    shows = bool(row["reports_tools"])
+    step = event.step()
     return AgentReply(
-        raw=None, tool_uses=uses, reported=numbers, reports_tools=shows, **_facts(row)
+        raw=None,
+        tool_uses=step.tool_uses,
+        reported=step.reported,
+        reports_tools=step.reports_tools,
+        **_facts(event, key),
     )
 
 
-def _facts(row: sqlite3.Row) -> dict[str, Any]:
+def _facts(event: CallAnswered, key: CallKey) -> dict[str, Any]:
+    call = event.recorded_in or f"{key.execution}.{key.attempt}/{key.call}"
     return {
-        "text": row["text"],
-        "latency_ms": row["latency_ms"],
-        "usage": Usage(row["input_tokens"], row["output_tokens"]),
-        "model": row["reported_model"],
-        "warnings": tuple(json.loads(row["warnings"] or "[]")),
-        "recorded": _provenance(row),
+        "text": event.text,
+        "latency_ms": event.latency_ms,
+        "usage": event.usage,
+        "model": event.model,
+        "warnings": tuple(event.warnings),
+        "recorded": Provenance(call, event.cost),
     }
-
-
-def _provenance(row: sqlite3.Row) -> Provenance:
-    again = row["recorded_in"] is not None
-    usd = row["cost_then_usd"] if again else row["cost_usd"]
-    call = row["recorded_in"] or f"{row['execution']}.{row['attempt']}/{row['call']}"
-    return Provenance(call, Cost(usd, CostSource(row["cost_source"])))
 
 
 def _never_asked() -> KindlmError:

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from kindlm.history.as_written import is_as_recorded
-from kindlm.history.transcripts import PurgedError, read_messages, tool_calls_of
+from kindlm.history.transcripts import PurgedError, read_messages, read_tool_calls
 from kindlm.ports import Asked
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import shown
@@ -68,7 +68,7 @@ def read_request(
         before = db.execute(_ANSWERED, (execution, attempt, after)).fetchone()
         if before["text"] is None:
             raise PurgedError
-        calls = tuple(tool_calls_of(db, before["tool_calls"]))
+        calls = tuple(read_tool_calls(db, before["tool_calls"]))
         messages.insert(0, Message(Role.ASSISTANT, before["text"], tool_calls=calls))
         new, after = before["messages"], before["after"]
     if after is not None:

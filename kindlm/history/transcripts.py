@@ -1,45 +1,43 @@
-"""Conversations of recorded runs, rebuilt as the values that checks look at.
+"""Conversations of recorded runs, read back from the events of their executions.
 
-What was said stands in the tables of calls and tool calls, one row for each, texts by reference. A
-transcript is rebuilt from them step by step, as the engine made it: so whatever was checked when
-the run went on can be checked again, and comes out the same.
+A transcript is folded from the events that the engine recorded: so whatever was checked when the
+run went on can be checked again, and comes out the same.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import (
+    AgentReplied,
+    AgentSent,
+    ExecutionStarted,
+    Payload,
+    ProviderRequested,
+    ProviderResponded,
+    ToolSimulated,
+    load_event,
+    read,
+)
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, NothingHeld
-from kindlm.transcript import (
-    Cost,
-    CostSource,
-    FinishReason,
-    Message,
-    Role,
-    Step,
-    ToolCall,
-    ToolProblem,
-    ToolProblemKind,
-    ToolUse,
-    Transcript,
-    Usage,
-)
+from kindlm.transcript import Message, Role, ToolCall, ToolUse, Transcript
 
 __all__ = [
     "PurgedError",
     "RecordedTranscripts",
     "body_of",
-    "numbers_of",
+    "read_answer",
     "read_conversation",
     "read_messages",
-    "tool_call",
-    "tool_calls_of",
-    "tool_use",
+    "read_tool_calls",
+    "transcript_of",
 ]
 
 _SUITE = """
@@ -53,7 +51,7 @@ SELECT e.id, e.attempt, e.status
 """
 
 _HOW_IT_ENDED = """
-SELECT e.source, e.source_attempt, e.messages, e.warnings, e.error_code, x.body AS error, e.hint,
+SELECT e.source, e.source_attempt, e.warnings, e.error_code, x.body AS error, e.hint,
        t.body AS trace
   FROM executions e
   LEFT JOIN contents x ON x.ref = e.error_ref
@@ -61,32 +59,32 @@ SELECT e.source, e.source_attempt, e.messages, e.warnings, e.error_code, x.body 
  WHERE e.id = ?
 """
 
-_CALLS = """
-SELECT c.call, c.try, c.purpose, c.status, c.messages, t.body AS text, c.tool_calls,
-       c.finish_reason, c.reported_model, c.input_tokens, c.output_tokens, c.latency_ms,
-       c.cost_usd, c.cost_source, c.recorded_in, c.cost_then_usd, c.reported_ref,
-       n.body AS reported, c.reports_tools
-  FROM provider_calls c
-  LEFT JOIN contents t ON t.ref = c.text_ref
-  LEFT JOIN contents n ON n.ref = c.reported_ref
- WHERE c.execution = ? AND c.attempt = ?
- ORDER BY c.call
-"""
+_FIRST = "SELECT seq FROM event_log WHERE stream = ? ORDER BY version LIMIT 1"
 
-_TOOL_CALLS = """
-SELECT t.call, a.body AS arguments, t.rule, t.response_ref, r.body AS response, t.problems
-  FROM tool_calls t
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
-  LEFT JOIN contents r ON r.ref = t.response_ref
- WHERE t.execution = ? AND t.attempt = ?
- ORDER BY t.position
-"""
+_LAST = "SELECT seq FROM event_log WHERE stream = ? ORDER BY version DESC LIMIT 1"
 
+# The events of one attempt, by the index over subjects; every run has one of that subject.
+_EVENTS = """
+SELECT type, data FROM event_log
+ WHERE subject = ? AND +stream = ? AND seq BETWEEN ? AND ?
+   AND type IN (SELECT value FROM json_each(?))
+ ORDER BY version
+"""
 
 _BODY = """
 SELECT b.body FROM provider_calls c JOIN contents b ON b.ref = c.raw_ref
  WHERE c.execution = ? AND c.attempt = ? AND c.call = ?
 """
+
+_TALK = (
+    ExecutionStarted,
+    ProviderRequested,
+    ProviderResponded,
+    ToolSimulated,
+    AgentSent,
+    AgentReplied,
+)
+"""The events that a conversation is made of."""
 
 
 class PurgedError(LookupError):
@@ -133,18 +131,101 @@ def read_conversation(
     If texts of it were purged, that is its error.
     """
     row = db.execute(_HOW_IT_ENDED, (execution,)).fetchone()
-    place = (row["source"], row["source_attempt"])
     source = f"{row['source']}.{row['source_attempt']}"
-    calls = db.execute(_CALLS, place).fetchall()
-    last = calls[-1]["call"] if calls else 0
+    recorded = _recorded(db, row["source"], row["source_attempt"])
+    last = max((data.get("call", 0) for _, data in recorded), default=0)
     try:
-        messages = tuple(read_messages(db, row["messages"]))
-        transcript = _rebuild(db, messages, calls, db.execute(_TOOL_CALLS, place).fetchall())
+        events = list(_of_the_target(db, recorded))
     except PurgedError:
         return HeldConversation(source, Transcript(), (), _purged(source), (), last)
-    warnings = tuple(json.loads(row["warnings"] or "[]"))
-    bodies = tuple(_bodies(db, source, calls)) if with_bodies else ()
-    return HeldConversation(source, transcript, messages, _error(row), warnings, last, bodies)
+    started = next(event for event in events if isinstance(event, ExecutionStarted))
+    bodies = tuple(_bodies(db, source, events)) if with_bodies else ()
+    return HeldConversation(
+        source,
+        transcript_of(events),
+        tuple(started.messages),
+        _error(row),
+        tuple(json.loads(row["warnings"] or "[]")),
+        last,
+        bodies,
+    )
+
+
+def transcript_of(events: Iterable[Payload]) -> Transcript:
+    """Return the transcript that the events of a conversation with the target add up to."""
+    transcript = Transcript()
+    waiting: ProviderResponded | None = None
+    uses: list[ToolUse] = []
+    for event in events:
+        match event:
+            case ExecutionStarted(messages=messages):
+                system = next((m.text for m in messages if m.role is Role.SYSTEM), None)
+                # The first message of a scenario comes with its first call.
+                transcript = _with_turns(Transcript(system), messages)
+            # What is tried again is not said again.
+            case ProviderRequested(attempt=1) | AgentSent(attempt=1):
+                transcript = _with_turns(transcript, event.messages)
+            case ProviderResponded(tool_calls=calls):
+                waiting, uses = event if calls else None, []
+                if not calls and event.text:
+                    transcript = transcript.with_step(event.step())
+            case ToolSimulated() if waiting is not None:
+                call = waiting.tool_calls[len(uses)]
+                uses.append(ToolUse(call, event.response, event.rule, tuple(event.problems)))
+                if len(uses) == len(waiting.tool_calls):
+                    transcript = transcript.with_step(waiting.step(uses))
+                    waiting = None
+            case AgentReplied(tool_calls=calls) if calls or event.text:
+                transcript = transcript.with_step(event.step())
+    return transcript
+
+
+def _with_turns(transcript: Transcript, messages: Iterable[Message]) -> Transcript:
+    for message in messages:
+        if message.role is Role.USER:
+            transcript = transcript.with_turn(message.text)
+    return transcript
+
+
+def read_answer(
+    db: sqlite3.Connection, execution: str, attempt: int, call: int
+) -> ProviderResponded | AgentReplied | None:
+    """Return what a call was answered; None if it was not, or if texts of it were purged."""
+    answers = (ProviderResponded.type, AgentReplied.type)
+    for name, data in _recorded(db, execution, attempt):
+        if name in answers and data["call"] == call:
+            with suppress(PurgedError):
+                event = load_event(name, data, partial(_text, db))
+                assert isinstance(event, ProviderResponded | AgentReplied)
+                return event
+    return None
+
+
+def _recorded(
+    db: sqlite3.Connection, execution: str, attempt: int
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the types and the data of the events of a conversation, judges included."""
+    run, _, number = execution.rpartition("-")
+    stream, types = f"run/{run}", json.dumps([event.type for event in _TALK])
+    (first,), (last,) = (db.execute(end, (stream,)).fetchone() for end in (_FIRST, _LAST))
+    rows = db.execute(_EVENTS, (f"{number}.{attempt}", stream, first, last, types))
+    found = [(name, json.loads(data)) for name, data in rows]
+    for _, data in found:
+        # Who needs the body as it was received asks for it: it may be kept for a shorter time.
+        data.pop("raw", None)
+    return found
+
+
+def _of_the_target(
+    db: sqlite3.Connection, recorded: Iterable[tuple[str, dict[str, Any]]]
+) -> Iterator[Payload]:
+    """Yield the events of the conversation with the target under test, without those of judges."""
+    others: set[int] = set()
+    for name, data in recorded:
+        if data.get("purpose", "test") != "test":
+            others.add(data["call"])
+        if data.get("call") not in others:
+            yield load_event(name, data, partial(_text, db))
 
 
 def body_of(db: sqlite3.Connection, call: str) -> str | None:
@@ -158,146 +239,23 @@ def body_of(db: sqlite3.Connection, call: str) -> str | None:
     return None if row is None else row[0]
 
 
-def _bodies(
-    db: sqlite3.Connection, source: str, calls: Sequence[sqlite3.Row]
-) -> Iterator[str | None]:
+def _bodies(db: sqlite3.Connection, source: str, events: Iterable[Payload]) -> Iterator[str | None]:
     """Yield the bodies of what was answered to the messages of the user, one after the other."""
-    for call in calls:
-        is_answer = call["purpose"] == "test" and call["status"] == "responded"
-        if is_answer and (call["text"] or json.loads(call["tool_calls"] or "[]")):
-            yield body_of(db, call["recorded_in"] or f"{source}/{call['call']}")
-
-
-def tool_calls_of(db: sqlite3.Connection, column: str | None) -> Iterator[ToolCall]:
-    """Yield the tool calls of an answer; `column` is the one of the table of calls.
-
-    Raises `PurgedError` if what was written in them is not there any more.
-    """
-    for call in json.loads(column or "[]"):
-        written = _text(db, call["arguments"]["$ref"])
-        yield tool_call(call, written)
-
-
-def _rebuild(
-    db: sqlite3.Connection,
-    messages: Sequence[Message],
-    calls: Sequence[sqlite3.Row],
-    tool_rows: Sequence[sqlite3.Row],
-) -> Transcript:
-    system = next((m.text for m in messages if m.role is Role.SYSTEM), None)
-    users = (m.text for m in messages if m.role is Role.USER)
-    transcript = Transcript(system)
-    if (user := next(users, None)) is not None:
-        # That of a scenario comes with its first call.
-        transcript = transcript.with_turn(user)
-    used: dict[int, list[sqlite3.Row]] = {}
-    for row in tool_rows:
-        used.setdefault(row["call"], []).append(row)
-    for call in calls:
-        if call["purpose"] != "test":
-            continue
-        if call["try"] == 1:  # What is tried again is not said again.
-            for message in read_messages(db, call["messages"]):
-                if message.role is Role.USER:
-                    transcript = transcript.with_turn(message.text)
-        step = _step(db, call, used.get(call["call"], []))
-        if step is not None:
-            transcript = transcript.with_step(step)
-    return transcript
-
-
-def _step(
-    db: sqlite3.Connection, call: sqlite3.Row, tool_rows: Sequence[sqlite3.Row]
-) -> Step | None:
-    """Return the step that an answer was; None without an answer, and while tools had to answer."""
-    if call["status"] != "responded":
-        return None
-    if call["text"] is None:
-        raise PurgedError
-    asked = json.loads(call["tool_calls"] or "[]")
-    answered = [row for row in tool_rows if row["response_ref"] is not None]
-    if len(answered) < len(asked) or not (call["text"] or asked):
-        return None
-    finish = call["finish_reason"]
-    return Step(
-        text=call["text"],
-        tool_uses=tuple(
-            tool_use(db, each, row) for each, row in zip(asked, answered, strict=False)
-        ),
-        usage=Usage(call["input_tokens"], call["output_tokens"]),
-        cost=_cost(call),
-        latency_ms=call["latency_ms"],
-        finish_reason=None if finish is None else FinishReason(finish),
-        model=call["reported_model"],
-        recorded=call["recorded_in"] is not None,
-        reported=numbers_of(call),
-        reports_tools=bool(call["reports_tools"]),
-    )
-
-
-def numbers_of(call: sqlite3.Row) -> dict[str, float]:
-    """Return what an agent told of an answer; raise `PurgedError` if it is not there any more."""
-    if call["reported_ref"] is None:
-        return {}
-    if call["reported"] is None:
-        raise PurgedError
-    numbers = _parsed(call["reported"])
-    return numbers if isinstance(numbers, dict) else {}
-
-
-def tool_use(db: sqlite3.Connection, call: Mapping[str, Any], row: sqlite3.Row) -> ToolUse:
-    """Return a tool call of an answer, with what was answered to it as its row tells.
-
-    Raises `PurgedError` if what was written in them is not there any more.
-    """
-    if row["arguments"] is None or row["response"] is None:
-        raise PurgedError
-    return ToolUse(
-        tool_call(call, row["arguments"]),
-        _parsed(row["response"]),
-        row["rule"],
-        tuple(
-            ToolProblem(ToolProblemKind(found["kind"]), _text(db, found["message"]["$ref"]))
-            for found in json.loads(row["problems"] or "[]")
-        ),
-    )
-
-
-def tool_call(call: Mapping[str, Any], written: str) -> ToolCall:
-    """Return a recorded tool call, with its arguments as they were written."""
-    arguments = None if call.get("malformed") else _parsed(written)
-    if not isinstance(arguments, dict):
-        # No JSON object as it was written, or none any more since something in it was taken out.
-        return ToolCall(call["id"], call["name"], {}, malformed=written)
-    return ToolCall(call["id"], call["name"], arguments)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _cost(call: sqlite3.Row) -> Cost:
-    recorded = call["recorded_in"] is not None
-    usd = call["cost_then_usd"] if recorded else call["cost_usd"]
-    return Cost(usd, CostSource(call["cost_source"]))
+    for event in events:
+        if isinstance(event, ProviderResponded | AgentReplied) and (event.text or event.tool_calls):
+            yield body_of(db, event.recorded_in or f"{source}/{event.call}")
 
 
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
     """Yield the messages of a column that holds them; raise `PurgedError` without their texts."""
     for message in json.loads(column):
-        yield Message(
-            Role(message["role"]),
-            _text(db, message["text"]["$ref"]),
-            tuple(
-                tool_call(call, _text(db, call["arguments"]["$ref"]))
-                for call in message.get("tool_calls", ())
-            ),
-            message.get("tool_call_id"),
-            prefill=bool(message.get("prefill")),
-        )
+        yield read(Message, message, partial(_text, db))
+
+
+def read_tool_calls(db: sqlite3.Connection, column: str | None) -> Iterator[ToolCall]:
+    """Yield the tool calls of a column that holds them; raise `PurgedError` without their texts."""
+    for call in json.loads(column or "[]"):
+        yield read(ToolCall, call, partial(_text, db))
 
 
 def _text(db: sqlite3.Connection, ref: str) -> str:
