@@ -99,6 +99,10 @@ class Execution:
     repeat: int
     repeats: int
 
+    def subject(self, attempt: int) -> str:
+        """Return what the events of one attempt are about, such as `17.1`."""
+        return f"{self.id}.{attempt}"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -23,6 +23,7 @@ __all__ = [
     "OmittedIfEmpty",
     "Pattern",
     "Unstored",
+    "bounded",
 ]
 
 
@@ -49,6 +50,14 @@ Name = Annotated[str, Form.NAME]
 
 It stands in the event itself, so that it can be filtered by; the raw body keeps it whole.
 """
+
+_LONGEST_NAME = 200
+
+
+def bounded(name: str) -> str:
+    """Return the beginning of a name, as it is stored."""
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
 
 Flag = Form.FLAG
 """Whether the field is set is stored, not what it holds."""

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Self
 from kindlm.stored_form import Authored, AuthoredJson, Flag, Flat, Form, Meaning, Name, Unstored
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED
+from kindlm_store.payload import scrub
 
 __all__ = [
     "UNNAMED",
@@ -38,6 +39,7 @@ __all__ = [
     "calls_lack_a_secret",
     "cost_of",
     "json_or_text",
+    "storable_json",
     "text_lacks_a_secret",
 ]
 
@@ -119,6 +121,16 @@ class ToolCall:
         if self.malformed is not None:
             return self.malformed
         return json.dumps(self.arguments, ensure_ascii=False)
+
+    def storable(self) -> ToolCall:
+        """Return the call without the characters that cannot be stored."""
+        return replace(
+            self,
+            id=scrub(self.id),
+            name=scrub(self.name),
+            arguments=storable_json(self.arguments),
+            malformed=None if self.malformed is None else scrub(self.malformed),
+        )
 
     @classmethod
     def told(cls, call_id: str, name: str, arguments: Any) -> Self:
@@ -331,6 +343,13 @@ def cost_of(steps: Iterable[Step]) -> Cost:
         return Cost()
     reported = all(cost.source is CostSource.REPORTED for cost in costs)
     return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
+
+
+def storable_json(value: Any) -> Any:
+    """Return a JSON value without the characters that cannot be stored."""
+    written = json.dumps(value, ensure_ascii=False)
+    stored = scrub(written)
+    return value if stored == written else json.loads(stored)
 
 
 def json_or_text(text: str) -> Any:

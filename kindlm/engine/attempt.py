@@ -12,16 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from kindlm.engine.calls import Calls
+from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.log import FieldLog, about_execution
 from kindlm.engine.pace import Callee
-from kindlm.engine.recording import (
-    assertion_event,
-    definitions_of,
-    execution_facts,
-    subject,
-)
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, Talk, first_messages
@@ -29,13 +23,20 @@ from kindlm.engine.tools import AgentTools, Tools
 from kindlm.engine.trial import ScriptedTrial
 from kindlm.engine.turns import Reservation
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import ExecutionFinished, ExecutionStarted
+from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import CheckContext, Embedding, HeldConversation, NothingHeld, Recorder
-from kindlm.suite import AgentTarget, Case, Command, Script
-from kindlm.transcript import Step, Transcript, calls_lack_a_secret, cost_of, text_lacks_a_secret
+from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool
+from kindlm.transcript import (
+    Message,
+    Step,
+    Transcript,
+    calls_lack_a_secret,
+    cost_of,
+    text_lacks_a_secret,
+)
 
 __all__ = ["Finished", "callee", "end_lost", "run_execution", "skip_execution"]
 
@@ -63,6 +64,29 @@ class Finished:
     retried: bool = False
 
 
+def _started(
+    execution: Execution,
+    attempt: int,
+    *,
+    messages: Sequence[Message] = (),
+    tools: Sequence[SimulatedTool] = (),
+    source: str | None = None,
+) -> ExecutionStarted:
+    """Return the event that an attempt began."""
+    suite = execution.suite.suite
+    return ExecutionStarted(
+        suite=execution.suite.ordinal,
+        test=execution.case.name,
+        target=execution.target,
+        repeat=execution.repeat,
+        attempt=attempt,
+        tags=list(dict.fromkeys((*suite.tags, *execution.case.tags))),
+        messages=messages,
+        tools=[definition_of(tool) for tool in tools] or None,
+        source=source,
+    )
+
+
 async def skip_execution(
     execution: Execution,
     run: Recorder,
@@ -75,8 +99,8 @@ async def skip_execution(
 
     One that was to be run again stays as it was: that is its `status`.
     """
-    recorder = run.about(subject(execution, attempt))
-    recorder.record(ExecutionStarted(**execution_facts(execution), attempt=attempt, messages=[]))
+    recorder = run.about(execution.subject(attempt))
+    recorder.record(_started(execution, attempt))
     warnings = [] if reason is None else [reason]
     recorder.record(ExecutionFinished(status=status, warnings=warnings))
     await recorder.durable()
@@ -90,9 +114,9 @@ async def end_lost(
 
     `attempt` is the one that was recorded as started by then, if any.
     """
-    recorder = run.about(subject(execution, attempt or 1))
+    recorder = run.about(execution.subject(attempt or 1))
     if attempt is None:
-        recorder.record(ExecutionStarted(**execution_facts(execution), attempt=1, messages=[]))
+        recorder.record(_started(execution, 1))
     recorder.record(
         ExecutionFinished(
             status=Status.ERRORED,
@@ -132,7 +156,7 @@ async def run_execution(
             past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
         held = replace(held, transcript=past)
     name = execution.case.name
-    with about_execution(subject(execution, attempt), name, execution.target), _guarded(execution):
+    with about_execution(execution.subject(attempt), name, execution.target), _guarded(execution):
         finished = await _Attempt(execution, run, attempt, reserved, held).run(may_rerun)
         if finished is None:
             _log.info("The execution was cut off")
@@ -189,7 +213,7 @@ class _Attempt:
         self._ports = run.ports
         self._number = number
         self._held = held
-        self._recorder = run.ports.recorder.about(subject(execution, number))
+        self._recorder = run.ports.recorder.about(execution.subject(number))
         self._answers = None if run.ports.answers is None else run.ports.answers(execution)
         self._timeout_ms = execution.case.timeout_ms or self._suite.execution_timeout_ms
         self._deadline = Deadline(self._timeout_ms / 1000, run.ports.clock)
@@ -211,11 +235,11 @@ class _Attempt:
         """Converse and check, and record how it ended; None if it was cut off."""
         held, case = self._held, self._case
         self._recorder.record(
-            ExecutionStarted(
-                **execution_facts(self._execution),
-                attempt=self._number,
+            _started(
+                self._execution,
+                self._number,
                 messages=held.messages if held else first_messages(case),
-                tools=None if held else definitions_of(case.tools),
+                tools=() if held else case.tools,
                 source=held.source if held else None,
             )
         )
@@ -322,7 +346,7 @@ class _Attempt:
             found = await self._ports.checker.evaluate(expectation, transcript, seen)
             duration_ms = (clock.monotonic() - started) * 1000 / max(len(found), 1)
             for result in found:
-                event = assertion_event(
+                event = AssertionEvaluated.of(
                     result, len(self._results), expectation, duration_ms=duration_ms
                 )
                 self._recorder.record(event)

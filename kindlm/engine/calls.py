@@ -6,18 +6,14 @@ whole call cost.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from kindlm.engine.log import FieldLog
-from kindlm.engine.recording import (
-    answer_facts,
-    as_recorded,
-    failure_facts,
-    fingerprint,
-)
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline, Permit
 from kindlm.engine.turns import Reservation, Turns
@@ -25,6 +21,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.plan import PlannedSuite
 from kindlm.ports import (
+    AgentReply,
     Ask,
     Asked,
     Embedder,
@@ -35,22 +32,22 @@ from kindlm.ports import (
     Question,
     RecordedAnswers,
     Recorder,
+    ToolDefinition,
 )
-from kindlm.suite import ModelParams, ModelTarget, ProviderSettings, Suite
-from kindlm.transcript import Cost, Message, Role, Usage
+from kindlm.suite import ModelParams, ModelTarget, ProviderSettings, SimulatedTool, Suite
+from kindlm.transcript import Cost, Message, Role, ToolCall, Usage
 
-__all__ = ["Answered", "Calls"]
+__all__ = ["Answered", "Calls", "answer_facts", "definition_of", "fingerprint"]
 
 _log = FieldLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A reply, the number of the call that it answers, and what it cost."""
+    """A reply, and the event that it is recorded as."""
 
     reply: ModelReply
-    call: int
-    cost: Cost
+    event: ProviderResponded
 
 
 class Calls:
@@ -161,7 +158,7 @@ class Calls:
         if isinstance(result, Err):
             return result
         number, answer = result.value
-        reply = as_recorded(answer)
+        reply = answer.storable()
         if reply.recorded is not None:
             cost = reply.recorded.cost
         else:
@@ -187,7 +184,7 @@ class Calls:
             call=number,
             latency_ms=payload.latency_ms,
         )
-        return Ok(Answered(reply, number, cost))
+        return Ok(Answered(reply, payload))
 
     def asking(self, assertion: int | None) -> Ask:
         """Return what puts questions of one assertion, beside those of others, or of none."""
@@ -289,9 +286,7 @@ class Calls:
         delay_s: float | None,
     ) -> None:
         keep_raw = self.suite.record_raw_bodies
-        payload = ProviderFailed(
-            **failure_facts(number, error, latency_ms, delay_s, keep_raw=keep_raw)
-        )
+        payload = ProviderFailed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
         self.recorder.record(payload)
         _log.warning(
             "The call failed",
@@ -303,6 +298,80 @@ class Calls:
             latency_ms=payload.latency_ms,
             retry_in_ms=payload.retry_in_ms,
         )
+
+
+def answer_facts(
+    number: int, reply: ModelReply | AgentReply, cost: Cost, *, keep_raw: bool
+) -> dict[str, Any]:
+    """Return what is recorded of an answer, of a model or of an agent alike.
+
+    One of an earlier run costs nothing now; `cost` is what it cost then.
+    """
+    recorded = reply.recorded
+    return {
+        "call": number,
+        "text": reply.text,
+        "model": reply.model,
+        "input_tokens": reply.usage.input_tokens,
+        "output_tokens": reply.usage.output_tokens,
+        "latency_ms": reply.latency_ms,
+        "cost_usd": cost.usd if recorded is None else 0.0,
+        "cost_source": cost.source,
+        "recorded_in": recorded.call if recorded else None,
+        "cost_then_usd": cost.usd if recorded else None,
+        # The body stands with the call that was really made.
+        "raw": reply.raw if keep_raw and recorded is None else None,
+        "warnings": reply.warnings,
+    }
+
+
+def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
+    """Return the identity of a request: equal for equal questions, without any secret.
+
+    `boundary` is the random part of a judge's question and is left out; values of the environment
+    that were put into the user's messages count as what is written there.
+    """
+    schema = request.response_schema
+    parts = {
+        "provider": provider,
+        "model": request.model,
+        "messages": [
+            [
+                message.role,
+                message.text if message.written is None else message.written,
+                [_call(call) for call in message.tool_calls],
+                message.tool_call_id,
+                message.prefill,
+            ]
+            for message in request.messages
+        ],
+        "params": [
+            request.params.temperature,
+            request.params.max_tokens,
+            request.params.top_p,
+            request.params.stop_sequences,
+            request.params.seed,
+        ],
+        "tools": [definition_of(tool) for tool in request.tools],
+        "schema": [schema.name, schema.schema] if schema else None,
+    }
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    if boundary:
+        text = text.replace(boundary, "")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _call(call: ToolCall) -> list[Any]:
+    return [call.id, call.name, call.arguments if call.malformed is None else call.malformed]
+
+
+def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
+    """Return the definition of a tool as a model gets it."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
 
 
 async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from kindlm.engine.pace import Callee, Pace, PaceChange, Paces
-from kindlm.engine.recording import paced_event
 from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import ProviderPaced
 from kindlm.plan import Earlier, Plan
 from kindlm.ports import (
     AgentFactory,
@@ -186,7 +186,15 @@ class Run:
         name = callee.id if isinstance(callee, AgentTarget) else callee.name
 
         def changed(change: PaceChange) -> None:
-            self.ports.recorder.record(paced_event(name, change))
+            rate = change.calls_per_minute
+            paced = ProviderPaced(
+                callee=name,
+                reason=change.reason,
+                calls_per_minute=None if rate is None else round(rate, 1),
+                in_flight=change.in_flight,
+                pause_s=round(change.pause_s, 3),
+            )
+            self.ports.recorder.record(paced)
             if change.pause_s >= _LONG_PAUSE_S:
                 self._held_up(name, change.pause_s)
 

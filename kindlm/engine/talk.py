@@ -15,14 +15,9 @@ from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
-from kindlm.engine.calls import Answered, Calls
+from kindlm.engine.calls import Answered, Calls, answer_facts
 from kindlm.engine.log import FieldLog
 from kindlm.engine.pace import Callee
-from kindlm.engine.recording import (
-    answer_facts,
-    as_recorded,
-    failure_facts,
-)
 from kindlm.engine.tools import AgentTools, Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolUse
@@ -39,7 +34,7 @@ from kindlm.ports import (
     Purpose,
 )
 from kindlm.suite import AgentTarget, Case, Command, ModelTarget, Suite
-from kindlm.transcript import Cost, CostSource, FinishReason, Message, Role, Step, Transcript
+from kindlm.transcript import Cost, CostSource, FinishReason, Message, Role, Transcript
 from kindlm.wording import shown
 from kindlm_store.payload import scrub
 
@@ -228,7 +223,7 @@ class ModelTalk(_LiveTalk):
                 self._warnings[_FINISH_WARNINGS[reply.finish_reason]] = None
             if not reply.text.strip() and not reply.tool_calls:
                 return self._ended(_empty_model_response(reply))
-            used = await self._tools.answer(reply.tool_calls, result.value.call)
+            used = await self._tools.answer(reply.tool_calls, result.value.event.call)
             self._take(result.value, used)
             if not used:
                 return Ok(reply)
@@ -237,18 +232,9 @@ class ModelTalk(_LiveTalk):
     def _take(self, answered: Answered, used: Sequence[AnsweredCall]) -> None:
         """Add an answer, and the results of its tool calls, to the conversation."""
         reply = answered.reply
-        step = Step(
-            text=reply.text,
-            tool_uses=tuple([one.use for one in used]),
-            usage=reply.usage,
-            cost=answered.cost,
-            latency_ms=reply.latency_ms,
-            finish_reason=reply.finish_reason,
-            model=reply.model,
-            recorded=reply.recorded is not None,
-        )
-        self.transcript = self.transcript.with_step(step)
-        self._after = answered.call
+        event = answered.event
+        self.transcript = self.transcript.with_step(event.step([one.use for one in used]))
+        self._after = event.call
         # The reply begins with the prefill, so that the assistant's message replaces it.
         before = self._messages[:-1] if self._messages[-1].prefill else self._messages
         said = Message(Role.ASSISTANT, reply.text, tool_calls=reply.tool_calls)
@@ -327,27 +313,16 @@ class AgentTalk(_LiveTalk):
             self.error = result.error
             return result
         number, answer = result.value
-        reply = as_recorded(answer)
+        reply = answer.storable()
         uses = self._tools.place(reply.tool_uses)
         reply = replace(reply, tool_uses=tuple(placed.use for placed in uses))
         cost = self._cost(reply)
-        self._record_replied(number, reply, cost, uses)
+        event = self._record_replied(number, reply, cost, uses)
         self._warnings.update(dict.fromkeys(reply.warnings))
         if not reply.text.strip() and not reply.tool_uses:
             self.error = _empty_agent_response(self._name)
             return Err(self.error)
-        step = Step(
-            text=reply.text,
-            tool_uses=reply.tool_uses,
-            usage=reply.usage,
-            cost=cost,
-            latency_ms=reply.latency_ms,
-            model=reply.model,
-            recorded=reply.recorded is not None,
-            reported=reply.reported,
-            reports_tools=bool(reply.reports_tools),
-        )
-        self.transcript = self.transcript.with_step(step)
+        self.transcript = self.transcript.with_step(event.step())
         self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))
         self._new, self._after = (), number
         return Ok(reply)
@@ -393,18 +368,17 @@ class AgentTalk(_LiveTalk):
 
     def _record_replied(
         self, number: int, reply: AgentReply, cost: Cost, uses: Sequence[AgentToolUse]
-    ) -> None:
+    ) -> AgentReplied:
         calls = self._calls
         facts = answer_facts(number, reply, cost, keep_raw=calls.suite.record_raw_bodies)
         calls.spend(reply.model or self._name, Cost(facts["cost_usd"]))
-        calls.recorder.record(
-            AgentReplied(
-                **facts,
-                tool_calls=uses,
-                reported=reply.reported,
-                reports_tools=reply.reports_tools,
-            )
+        event = AgentReplied(
+            **facts,
+            tool_calls=uses,
+            reported=reply.reported,
+            reports_tools=reply.reports_tools,
         )
+        calls.recorder.record(event)
         _log.debug(
             "The agent answered",
             agent=self._name,
@@ -412,14 +386,13 @@ class AgentTalk(_LiveTalk):
             latency_ms=round(reply.latency_ms, 3),
         )
         self._log_body("The agent sent", number, reply.raw or reply.text)
+        return event
 
     def _record_failed(
         self, number: int, error: KindlmError, latency_ms: float, delay_s: float | None
     ) -> None:
         keep_raw = self._calls.suite.record_raw_bodies
-        payload = AgentFailed(
-            **failure_facts(number, error, latency_ms, delay_s, keep_raw=keep_raw)
-        )
+        payload = AgentFailed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
         self._calls.recorder.record(payload)
         _log.warning(
             "The call failed",

@@ -6,10 +6,9 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 
-from kindlm.engine.recording import call_as_recorded, json_as_recorded
 from kindlm.events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.ports import AnsweredCall, AnswerTool, Clock, Recorder, ToolSimulator
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import ToolCall, ToolUse, storable_json
 
 __all__ = ["AgentTools", "Tools"]
 
@@ -64,7 +63,7 @@ class Tools:
             )
         )
         answer = await self._simulator.answer(call)
-        response = json_as_recorded(answer.response)
+        response = storable_json(answer.response)
         self._recorder.record(
             ToolSimulated(
                 index=index,
@@ -144,9 +143,7 @@ class AgentTools:
         async with self._one_by_one:
             index = max(self._next, self._first + len(self._simulated) + own)
             self._next = index + 1
-            answered, delay_s = await self._tools.answer_one(
-                call_as_recorded(call), self._call, index
-            )
+            answered, delay_s = await self._tools.answer_one(call.storable(), self._call, index)
             self._simulated[index] = answered.use
         await self._tools.wait(delay_s)
         return answered

@@ -13,11 +13,10 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 from kindlm.engine.calls import Calls
-from kindlm.engine.recording import assertion_event
 from kindlm.engine.stop import cut_off
 from kindlm.engine.talk import Talk
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
-from kindlm.events import Payload
+from kindlm.events import AssertionEvaluated, Payload
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import AgentReply, CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script
@@ -199,7 +198,7 @@ class ScriptedTrial:
     ) -> None:
         duration_ms = (self._clock.monotonic() - started) * 1000
         result = replace(result, label=expectation.label)
-        event = assertion_event(result, index, expectation, duration_ms=duration_ms)
+        event = AssertionEvaluated.of(result, index, expectation, duration_ms=duration_ms)
         self._calls.recorder.record(event)
         self._decided[index] = (expectation, result)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
+from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning, Name
 from kindlm.transcript import (
@@ -83,6 +84,29 @@ class CallFailed(Payload):
     raw: Annotated[Authored | None, Meaning("the body as received, if any")] = None
     latency_ms: float
     retry_in_ms: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        call: int,
+        error: KindlmError,
+        latency_ms: float,
+        delay_s: float | None,
+        *,
+        keep_raw: bool,
+    ) -> Self:
+        """Return the event of a call that ended with an error and is made again after a delay."""
+        body = error.details.get("body")
+        return cls(
+            call=call,
+            error_code=error.code.name,
+            error_number=error.code.value,
+            status=error.details.get("status"),
+            message=error.message,
+            raw=body if body and keep_raw else None,
+            latency_ms=round(latency_ms, 3),
+            retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from kindlm.stored_form import Form, Key, Pattern
+from kindlm.stored_form import Form, Key, Pattern, bounded
 from kindlm.transcript import ToolCall, json_or_text
 from kindlm_store import HeadOf, NewEvent, Text
 
@@ -37,8 +37,6 @@ TextOf: TypeAlias = Callable[[str], str]
 """Returns the text of a reference; raises what it likes if that is not there any more."""
 
 _Decode: TypeAlias = Callable[[Any, TextOf], Any]
-
-_LONGEST_NAME = 200
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -230,7 +228,7 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
     if Form.FLAG in marks:
         return (lambda value: value is not None), partial(_instance, bool, "a valid boolean")
     if Form.NAME in marks:
-        return _bounded, partial(_instance, str, "a valid string")
+        return bounded, partial(_instance, str, "a valid string")
     pattern = next((mark.regex for mark in marks if isinstance(mark, Pattern)), None)
     if pattern is not None:
         return None, partial(_matching, re.compile(pattern))
@@ -254,10 +252,6 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         return float, _number
     named = {str: "a valid string", int: "a valid integer", bool: "a valid boolean"}
     return None, partial(_instance, hint, named[hint])
-
-
-def _bounded(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:

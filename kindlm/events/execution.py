@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Status
 from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning
+from kindlm.suite import Expectation
 from kindlm.transcript import CostSource, FinishReason, Message
 
 __all__ = ["AssertionEvaluated", "ExecutionFinished", "ExecutionStarted"]
@@ -52,6 +53,20 @@ class AssertionEvaluated(Payload):
         int | None, Meaning("it looked at the conversation up to this message of the user")
     ] = None
     advisory: Annotated[bool, Meaning("it decides nothing")] = False
+
+    @classmethod
+    def of(
+        cls, result: CheckResult, index: int, expectation: Expectation, *, duration_ms: float
+    ) -> Self:
+        """Return the event of what came of an expectation."""
+        return cls(
+            index=index,
+            result=result,
+            duration_ms=round(duration_ms, 3),
+            line=expectation.where.line if expectation.where else None,
+            turn=expectation.turn,
+            advisory=expectation.advisory,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

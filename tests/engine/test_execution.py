@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kindlm.engine.recording import fingerprint
+from kindlm.engine.calls import fingerprint
 from kindlm.engine.turns import MAX_RESENDS
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
