@@ -44,8 +44,8 @@ _DISK_TROUBLE = {
     sqlite3.SQLITE_READONLY,
 }
 
-MISREADS_NUMBERS = sqlite3.sqlite_version_info >= (3, 43)
-"""SQLite 3.43 to 3.46 at least read some decimal numbers with the last digit off."""
+MISREADS_NUMBERS = (3, 43) <= sqlite3.sqlite_version_info < (3, 51)
+"""SQLite 3.43 and 3.46 read some decimal numbers with the last digit off; 3.40 and 3.51 do not."""
 
 
 @dataclass(frozen=True, slots=True)

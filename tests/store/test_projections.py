@@ -22,6 +22,7 @@ from kindlm_store import (
     on,
     open_reader,
 )
+from kindlm_store.project import MISREADS_NUMBERS
 
 ACCOUNTS = Projection(
     "accounts",
@@ -325,8 +326,19 @@ def test_numbers_are_read_as_python_reads_them(path: Path, monkeypatch: pytest.M
     fold = on(
         "t", "INSERT INTO n SELECT seq, real(data ->> 'x'), real(data ->> '$.of.y') FROM new_events"
     )
-    values = [0.1, 1e300, 5e-324, -12345.6789, 0.1 + 0.2, 3, 2**53 - 1, None]
-    for misreads in (False, True):
+    values = [
+        0.1,
+        1e300,
+        5e-324,
+        -12345.6789,
+        0.965784323,
+        3744.565835397,
+        0.1 + 0.2,
+        3,
+        2**53 - 1,
+        None,
+    ]
+    for misreads in {True, MISREADS_NUMBERS}:
         monkeypatch.setattr("kindlm_store.project.MISREADS_NUMBERS", misreads)
         file = path.with_name(f"{misreads}.db")
         with EventLog.open(file, projections=[Projection("n", 1, create, (fold,))]) as log:
