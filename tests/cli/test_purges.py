@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from kindlm.cli.purging import has_news, streams_to_purge
 from kindlm.events import ContentsPurged, ReviewRecorded, new_event
-from kindlm.history.purges import has_news, streams_to_purge
 
 
 def record(history: Any, make: Any, *runs: str) -> None:
