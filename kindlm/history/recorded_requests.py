@@ -7,19 +7,41 @@ Here it is put together, to say why a request of today was never recorded.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from kindlm.history.as_written import is_as_recorded
 from kindlm.history.transcripts import PurgedError, read_messages, read_tool_calls
 from kindlm.ports import Asked
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import shown
 
-__all__ = ["RecordedRequest", "differences", "read_request", "text_difference"]
+__all__ = ["RecordedRequest", "differences", "is_as_recorded", "read_request", "text_difference"]
+
+# What stands in a suite until values of the environment are put in. They are not recorded as such.
+_DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
+
+
+def is_as_recorded(message: Message, then: str) -> bool:
+    """Tell whether a message of now is a recorded text, whatever the environment put into it."""
+    if message.text == then:
+        return True
+    if message.written is None:
+        return False
+    first, *rest = _DEFERRED.split(message.written)
+    if not rest or not then.startswith(first):
+        return False
+    position = len(first)
+    for piece in rest[:-1]:
+        found = then.find(piece, position)
+        if found < 0:
+            return False
+        position = found + len(piece)
+    return then.endswith(rest[-1]) and len(then) - len(rest[-1]) >= position
+
 
 _REQUEST = """
 SELECT c.provider, c.model, c.parameters, c.after, c.messages, e.messages AS first,

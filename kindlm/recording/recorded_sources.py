@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
-from kindlm.history.earlier_answers import EarlierRuns
-from kindlm.history.recorded_answers import RecordedJudgements, runs_related_to
+from kindlm.history.recorded_answers import EarlierRuns, RecordedJudgements, runs_related_to
 from kindlm.history.replayed_answers import RecordedRun
 from kindlm.history.transcripts import RecordedTranscripts
 from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
