@@ -69,8 +69,9 @@ def read(folder: str, runs: int) -> dict[str, list[float]]:
 
 def _questions() -> dict[str, Callable[[sqlite3.Connection], object]]:
     from kindlm.errors import Ok
+    from kindlm.history.run_names import find_run, latest_finished
     from kindlm.history.run_view import RunView
-    from kindlm.history.runs import find_run, latest_finished, list_runs
+    from kindlm.history.runs import RunFilter, runs
     from kindlm.reports.execution_page import render_execution
     from kindlm.reports.registry import ReportOptions
 
@@ -91,7 +92,7 @@ def _questions() -> dict[str, Callable[[sqlite3.Connection], object]]:
         assert view.passed in (True, False)
 
     return {
-        "list of runs": lambda reader: list_runs(reader, limit=100),
+        "list of runs": lambda reader: list(runs(reader, RunFilter(limit=100))),
         "newest run of a suite": lambda reader: latest_finished(reader, "support 1"),
         "totals and verdict of a run": totals,
         "page of an execution": execution_page,
