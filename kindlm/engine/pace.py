@@ -371,6 +371,7 @@ class Pace:
         self._max_rate = math.inf if max_rpm is None else max_rpm / 60
         self._most = most
         self._queue = asyncio.Lock()
+        self._in_line = 0  # tasks inside `turn`: a released lock looks free before the next wakes
         self._waiters: set[asyncio.Future[None]] = set()
         self._sent = 0
         self._in_flight: set[int] = set()
@@ -396,28 +397,25 @@ class Pace:
         closed, nobody waits, and no call may be made.
         """
         arrived = self._clock.monotonic()
+        self._in_line += 1
         try:
             async with self._queue:
                 while (delay := self._delay()) > 0:
                     await self._wait(delay)
                 return self._start(arrived)
         finally:
+            self._in_line -= 1
             self._wake()
 
     def turn_now(self) -> Turn | None:
-        """Return a turn if there is room for one more call, else None."""
-        if self._queue.locked() or self._delay() > 0:
+        """Return a turn if there is room for one more call and nobody waits for it, else None."""
+        if self._in_line or self._delay() > 0:
             return None
         return self._start(self._clock.monotonic())
 
-    @property
-    def has_room(self) -> bool:
-        """Whether `turn` would return at once."""
-        return not self._queue.locked() and self._delay() <= 0
-
     async def room(self) -> None:
         """Wait until there is room, without reserving it."""
-        while (delay := math.inf if self._queue.locked() else self._delay()) > 0:
+        while (delay := math.inf if self._in_line else self._delay()) > 0:
             await self._wait(delay)
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:

@@ -483,7 +483,7 @@ def test_nothing_starts_before_retry_after_and_then_not_all_at_once():
                 pace.answered(turn)
             else:
                 pace.refused(turn, 9.0)
-        assert not pace.has_room
+        assert pace.turn_now() is None
         return [(await pace.turn()).started_at for _ in range(3)]
 
     starts = run_at_once(main())
@@ -499,8 +499,7 @@ def test_a_call_that_failed_otherwise_changes_nothing():
         for _ in range(100):
             pace.ended(await pace.turn())
         turns = 0
-        while pace.has_room:
-            await pace.turn()
+        while pace.turn_now() is not None:
             turns += 1
         return turns
 
@@ -572,8 +571,44 @@ def test_turns_are_taken_in_order_whoever_gives_up():
     assert run_at_once(main()) == [0, 1, 3, 5]
 
 
+def test_a_turn_at_once_overtakes_nobody_who_waits():
+    """Two calls end together, three wait: when the first of them has started, one place is free."""
+
+    async def main() -> list[str]:
+        pace = Pace(LoopClock(), lambda _: None, most=2)
+        running = [await pace.turn(), await pace.turn()]
+        order: list[str] = []
+
+        async def wait(name: int) -> None:
+            await pace.turn()
+            order.append(f"waited {name}")
+
+        async def try_at_once() -> None:
+            for _ in range(50):
+                if pace.turn_now() is not None:
+                    order.append("at once")
+                await asyncio.sleep(0)
+
+        async def wait_for_room() -> None:
+            await pace.room()
+            order.append("room")
+
+        waiting = [asyncio.create_task(wait(name)) for name in range(3)]
+        await asyncio.sleep(0)
+        newcomers = [asyncio.create_task(try_at_once()), asyncio.create_task(wait_for_room())]
+        await asyncio.sleep(0)
+        for turn in running:
+            pace.ended(turn)
+        await asyncio.sleep(1)
+        for task in (*waiting, *newcomers):
+            task.cancel()
+        return order
+
+    assert run_at_once(main()) == ["waited 0", "waited 1"]
+
+
 def test_room_reserves_nothing():
-    async def main() -> tuple[bool, float]:
+    async def main() -> float:
         pace = Pace(LoopClock(), lambda _: None, most=1)
         turn = await pace.turn()
         room = asyncio.create_task(pace.room())
@@ -581,9 +616,11 @@ def test_room_reserves_nothing():
         assert not room.done()
         pace.answered(turn)
         await room
-        return pace.has_room, (await pace.turn()).waited_s
+        at_once = pace.turn_now()
+        assert at_once is not None
+        return at_once.waited_s
 
-    assert run_at_once(main()) == (True, 0.0)
+    assert run_at_once(main()) == 0.0
 
 
 OUTCOMES = st.one_of(
