@@ -180,7 +180,9 @@ def repeated(history: History, vector: Vector) -> RunView:
     }
     run = history.run()
     planned = Make.planned(
-        repeat=len(given["runs"]), pass_rate=variance["pass_rate"], score_limits=limits or None
+        repeat=len(given["runs"]),
+        pass_rate=variance["pass_rate"],
+        score_limits=ScoreLimits(**limits) if limits else None,
     )
     run.suite(tests=[planned], defaults={})
     for repeat, one in enumerate(given["runs"], start=1):
