@@ -106,7 +106,7 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
 
 def is_locked(error: sqlite3.OperationalError) -> bool:
     """Whether a statement failed only since another connection held a lock."""
-    return error.sqlite_errorcode & 0xFF in _LOCKED
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
@@ -159,7 +159,8 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         connection.close()
         wal = path.with_name(path.name + "-wal")
-        if error.sqlite_errorcode & 0xFF not in _NO_WAL_INDEX or wal.exists():
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code not in _NO_WAL_INDEX or wal.exists():
             raise
         # A read-only folder takes no WAL index; without a WAL there is no writer to miss.
         connection = _query_only(f"{uri}?mode=ro&immutable=1")

@@ -89,13 +89,17 @@ class StreamLock:
             if attempt:
                 time.sleep(_PAUSE)
             descriptor = _open(self._file)
-            if _try(descriptor, fcntl.LOCK_EX) and _is_there(descriptor, self._file):
-                note = asdict(Holder(os.getpid(), socket.gethostname(), utc_now()))
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(note).encode(), 0)
-                self._descriptor = descriptor
-                return
-            os.close(descriptor)
+            try:
+                if _try(descriptor, fcntl.LOCK_EX) and _is_there(descriptor, self._file):
+                    note = asdict(Holder(os.getpid(), socket.gethostname(), utc_now()))
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, json.dumps(note).encode(), 0)
+                    self._descriptor = descriptor
+                    return
+            finally:
+                # Also if the note cannot be written: an open descriptor would keep the lock.
+                if self._descriptor != descriptor:
+                    os.close(descriptor)
         raise LockHeldError(self._stream, _read_holder(self._file))
 
     def release(self) -> None:
@@ -143,31 +147,14 @@ def _read_holder(file: Path) -> Holder | None:
 @contextmanager
 def setup_lock(database: Path) -> Iterator[None]:
     """Wait for and hold the lock under which a file is created, migrated or refolded."""
-    with _setup_lock(database, fcntl.LOCK_EX):
-        yield
-
-
-@contextmanager
-def setup_lock_if_free(database: Path) -> Iterator[bool]:
-    """Hold the same lock, unless another process holds it now; says which."""
-    with _setup_lock(database, fcntl.LOCK_EX | fcntl.LOCK_NB) as held:
-        yield held
-
-
-@contextmanager
-def _setup_lock(database: Path, operation: int) -> Iterator[bool]:
     # No stream has this name: names are not empty.
     file = _lock_file(database, "")
     while True:
         descriptor = _open(file)
         try:
-            try:
-                fcntl.flock(descriptor, operation)
-            except BlockingIOError:
-                yield False
-                return
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             if _is_there(descriptor, file):
-                yield True
+                yield
                 with suppress(OSError):
                     file.unlink()
                 return

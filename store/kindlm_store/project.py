@@ -342,7 +342,9 @@ class Projector:
                         db.execute(self._built.get(fold) or self._build(fold))
         # Also a value that SQLite does not take, or a key that is there twice.
         except sqlite3.Error as error:
-            if error.sqlite_errorcode & 0xFF in _DISK_TROUBLE or not db.in_transaction:
+            # What Python's module raises by itself has no code.
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DISK_TROUBLE or not db.in_transaction:
                 raise
             db.execute("ROLLBACK TO fold")
             db.execute("RELEASE fold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -58,6 +59,22 @@ def test_a_lock_ends_with_its_process(path: Path, how: signal.Signals) -> None:
     assert not is_held(path, "run/1")
     with StreamLock(path, "run/1"):
         pass
+
+
+def test_a_lock_whose_note_cannot_be_written_is_given_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    lock = StreamLock(path, "run/1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left"):
+            lock.acquire()
+    assert not is_held(path, "run/1")
+    with lock:
+        assert is_held(path, "run/1")
 
 
 def test_asking_does_not_take_the_lock_away_from_anyone(path: Path) -> None:
