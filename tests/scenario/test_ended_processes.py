@@ -164,10 +164,9 @@ MEETING = (
 REST = {"test_passes": "passed", "test_passes_in_a_thread": "passed", "test_fails": "failed"}
 
 
-@pytest.mark.parametrize("parallelism", [1, 4])
 @pytest.mark.parametrize(
-    ("form", "ways"),
-    [(ASYNC, {**ENDING, **ENDING_THE_LOOP, **RAISING}), (SYNC, ENDING)],
+    ("form", "ways", "parallelism"),
+    [(ASYNC, {**ENDING, **ENDING_THE_LOOP, **RAISING}, 4), (SYNC, ENDING, 1)],
     ids=["async", "sync"],
 )
 def test_what_ends_the_process_is_an_error_of_its_scenario_alone(
