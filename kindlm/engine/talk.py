@@ -110,6 +110,15 @@ class HeldTalk(Talk):
         super().__init__(replace(held.transcript, turns=()), warnings=held.warnings)
         self._held = held
 
+    async def __aexit__(self, *exception: object) -> None:
+        """Close it; an agent that spoilt its answers after the last one has spoilt them still."""
+        turns, error = self._held.transcript.turns, self._held.error
+        if self.error is not None or error is None or error.code not in _OF_CONVERSATIONS:
+            return
+        # What ended it at one of its messages comes with that message.
+        if self.transcript.turns and all(turn.steps for turn in turns):
+            self.error = error
+
     async def hold(self) -> None:
         """Take the conversation as it was."""
         self.transcript, self.error = self._held.transcript, self._held.error
@@ -147,6 +156,17 @@ class HeldTalk(Talk):
     def _ended(self, error: KindlmError) -> Err:
         self.error = error
         return Err(error)
+
+
+_OF_CONVERSATIONS = {
+    ErrorCode.PROVIDER_AUTH_ERROR,
+    ErrorCode.PROVIDER_RATE_LIMIT,
+    ErrorCode.PROVIDER_TIMEOUT,
+    ErrorCode.PROVIDER_API_ERROR,
+    ErrorCode.PROVIDER_NETWORK_ERROR,
+    ErrorCode.ENGINE_EMPTY_RESPONSE,
+}
+"""Errors of a conversation; what a script did wrong, the script of now may do right."""
 
 
 def _diverged(held: HeldConversation, why: str) -> KindlmError:

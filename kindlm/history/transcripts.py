@@ -167,7 +167,8 @@ def transcript_of(events: Iterable[Payload]) -> Transcript:
                 transcript = _with_turns(transcript, event.messages)
             case ProviderResponded(tool_calls=calls):
                 waiting, uses = event if calls else None, []
-                if not calls and event.text:
+                # An answer of blanks was an error when it came, and no step.
+                if not calls and event.text.strip():
                     transcript = transcript.with_step(event.step())
             case ToolSimulated() if waiting is not None:
                 call = waiting.tool_calls[len(uses)]
@@ -175,7 +176,7 @@ def transcript_of(events: Iterable[Payload]) -> Transcript:
                 if len(uses) == len(waiting.tool_calls):
                     transcript = transcript.with_step(waiting.step(uses))
                     waiting = None
-            case AgentReplied(tool_calls=calls) if calls or event.text:
+            case AgentReplied(tool_calls=calls) if calls or event.text.strip():
                 transcript = transcript.with_step(event.step())
     return transcript
 
@@ -242,8 +243,9 @@ def body_of(db: sqlite3.Connection, call: str) -> str | None:
 def _bodies(db: sqlite3.Connection, source: str, events: Iterable[Payload]) -> Iterator[str | None]:
     """Yield the bodies of what was answered to the messages of the user, one after the other."""
     for event in events:
-        if isinstance(event, ProviderResponded | AgentReplied) and (event.text or event.tool_calls):
-            yield body_of(db, event.recorded_in or f"{source}/{event.call}")
+        match event:
+            case ProviderResponded() | AgentReplied() if event.text.strip() or event.tool_calls:
+                yield body_of(db, event.recorded_in or f"{source}/{event.call}")
 
 
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
