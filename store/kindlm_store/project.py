@@ -294,7 +294,7 @@ class Projector:
         The first event to the last are folded in pieces into temporary tables, while other
         processes go on appending. Only the last piece and the exchange of the tables are a
         transaction: readers see the old tables or the complete new ones, and a crash leaves
-        nothing behind.
+        nothing behind. A projection that fails keeps its old tables.
 
         Raises:
             ProjectionError: The file has one in a newer version.
@@ -434,8 +434,19 @@ class Projector:
             self._create_batch()
 
     def _exchange(self, projection: Projection, checkpoint: int, error: str | None) -> None:
-        """Put the temporary tables of a projection in the place of what the file has of it."""
+        """Put the temporary tables of a projection in the place of what the file has of it.
+
+        One that failed keeps the tables that it has, unless they are of another version, which
+        this code could not read anyway.
+        """
         db = self._connection
+        if error is not None:
+            kept = db.execute(
+                "UPDATE projections SET error = ? WHERE name = ? AND version = ?",
+                (error, projection.name, projection.version),
+            )
+            if kept.rowcount:
+                return
         row = db.execute(
             "SELECT tables, views FROM projections WHERE name = ?", (projection.name,)
         ).fetchone()

@@ -321,6 +321,28 @@ def test_what_fails_in_a_rebuild_stays_where_it_failed(path: Path) -> None:
         assert list(log.projection_errors()) == ["accounts"]
 
 
+def test_what_fails_in_a_rebuild_keeps_its_tables(path: Path) -> None:
+    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 7000")
+    faulty = replace(ACCOUNTS, folds=(*ACCOUNTS.folds, fault))
+    with EventLog.open(path, projections=[COUNTS, ACCOUNTS]) as log:
+        log.append("s", [NewEvent("opened", {}, subject="a")])
+        log.append("s", [paid("a", 1) for _ in range(8_000)])
+        before = tables(path)
+    with EventLog.open(path, projections=[COUNTS, faulty]) as log:
+        log.rebuild()
+        assert list(log.projection_errors()) == ["accounts"]
+        assert tables(path) == before
+        log.append("s", [paid("a", 1)])
+        assert tables(path) == before
+        assert tables(path, "counts") == {"counts": [(1, 8_001)]}
+        assert log.verify().ok
+    with EventLog.open(path, projections=[COUNTS, ACCOUNTS]) as log:
+        assert list(log.projection_errors()) == ["accounts"]
+        log.rebuild()
+        assert log.projection_errors() == {}
+        assert tables(path, "rich")["rich"] == [("a", 8_001.0)]
+
+
 def test_numbers_are_read_as_python_reads_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where SQLite misreads some: then Python reads them."""
     create = "CREATE TABLE n (id INTEGER PRIMARY KEY, x REAL, y REAL)"
