@@ -34,6 +34,7 @@ from kindlm.ports import (
     Recorder,
     ToolDefinition,
 )
+from kindlm.stored_form import bounded
 from kindlm.suite import ModelParams, ModelTarget, ProviderSettings, SimulatedTool, Suite
 from kindlm.transcript import Cost, Message, Role, ToolCall, Usage
 
@@ -340,7 +341,7 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
                 message.role,
                 message.text if message.written is None else message.written,
                 [_call(call) for call in message.tool_calls],
-                message.tool_call_id,
+                None if message.tool_call_id is None else bounded(message.tool_call_id),
                 message.prefill,
             ]
             for message in request.messages
@@ -362,7 +363,9 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
 
 
 def _call(call: ToolCall) -> list[Any]:
-    return [call.id, call.name, call.arguments if call.malformed is None else call.malformed]
+    # As the record keeps ids and names: an answer that is given again has no more of them.
+    written = call.arguments if call.malformed is None else call.malformed
+    return [bounded(call.id), bounded(call.name), written]
 
 
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:

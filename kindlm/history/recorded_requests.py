@@ -16,6 +16,7 @@ from typing import Any
 
 from kindlm.history.transcripts import PurgedError, read_messages, read_tool_calls
 from kindlm.ports import Asked
+from kindlm.stored_form import bounded
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import shown
 
@@ -173,7 +174,7 @@ def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
             yield f"message {number}, {_who(new)}, is {text_difference(new.text, old.text)}"
         elif list(map(_call, new.tool_calls)) != list(map(_call, old.tool_calls)):
             yield f"message {number}, {_who(new)}, asks for other tool calls"
-        elif new.prefill != old.prefill or new.tool_call_id != old.tool_call_id:
+        elif new.prefill != old.prefill or _answers(new) != _answers(old):
             yield f"message {number}, {_who(new)}, is marked in another way"
         else:
             continue
@@ -192,5 +193,10 @@ def _who(message: Message) -> str:
             return "the prefill" if message.prefill else "of the model"
 
 
+def _answers(message: Message) -> str:
+    """Return the id of the call that a message answers, as far as the record keeps ids."""
+    return bounded(message.tool_call_id or "")
+
+
 def _call(call: ToolCall) -> tuple[Any, ...]:
-    return (call.id, call.name, call.arguments, call.malformed)
+    return (bounded(call.id), bounded(call.name), call.arguments, call.malformed)

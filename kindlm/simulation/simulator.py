@@ -14,6 +14,7 @@ from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import equal, matches
 from kindlm.ports import SimulatedAnswer, ToolDefinition
 from kindlm.simulation.placeholders import MissingValueError, fill
+from kindlm.stored_form import bounded
 from kindlm.suite import Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
 from kindlm.wording import listed, shown
@@ -77,7 +78,9 @@ class SimulatedTools:
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            return _unmatched(call, "unknown tool", f"There is no tool named {call.name!r}.")
+            # As the record keeps it, so that a replay says the same.
+            problem = f"There is no tool named {bounded(call.name)!r}."
+            return _unmatched(call, "unknown tool", problem)
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
             return _unmatched(call, "malformed arguments", message)
@@ -264,7 +267,7 @@ def _unmatched(
 ) -> SimulatedAnswer:
     """Return the answer to a call that no answer was meant for: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
-    response = _error_object(call.name, message)
+    response = _error_object(bounded(call.name), message)
     return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))
 
 

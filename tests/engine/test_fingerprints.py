@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from kindlm.config import bind_suite
 from kindlm.config.interpolation import render
+from kindlm.engine.calls import fingerprint
 from kindlm.errors import Ok
+from kindlm.simulation import SimulatedTools
 from kindlm.suite import Prompt, Suite
 
 
@@ -52,3 +55,26 @@ def test_the_environment_does_not_change_what_a_request_is_known_by(fingerprints
 def test_another_question_is_known_by_something_else(fingerprints, suite_in):
     (first, second), _ = fingerprints(suite_in("north", "Hello"), suite_in("north", "Hello?"))
     assert first != second
+
+
+def test_a_long_id_and_name_of_a_call_count_as_far_as_they_are_recorded(bench, make):
+    """An answer that is given again has only their beginning; the provider gets them whole."""
+    call = make.call("refund" * 50, "call_" * 60)
+    bench.queue(make.reply("", call), make.reply("Found"))
+    asyncio.run(bench.run([make.suite(make.case(tools=(make.tool(default="none"),)))]))
+    live = bench.client.requests[1]
+    *before, asked, answered = live.messages
+    assert asked.tool_calls[0].id == answered.tool_call_id == call.id
+
+    responded, _ = bench.events("provider.responded")
+    (kept,) = responded.data["tool_calls"]
+    again = replace(call, id=kept["id"], name=kept["name"])
+    assert len(again.id) == len(again.name) == 200
+    tools = SimulatedTools((make.tool(default="none"),))
+    assert asyncio.run(tools.answer(again)) == asyncio.run(tools.answer(call))
+    replayed = replace(asked, tool_calls=(again,)), replace(answered, tool_call_id=again.id)
+    _, recorded = bench.events("provider.requested")
+    request = replace(live, messages=(*before, *replayed))
+    assert fingerprint("p", request) == recorded.data["fingerprint"]
+    other = replace(live, messages=(*before, replace(asked, tool_calls=()), answered))
+    assert fingerprint("p", other) != recorded.data["fingerprint"]
