@@ -27,7 +27,14 @@ from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarte
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
-from kindlm.ports import CheckContext, Embedding, HeldConversation, NothingHeld, Recorder
+from kindlm.ports import (
+    CheckContext,
+    Embedding,
+    HeldConversation,
+    NothingHeld,
+    RecordedAnswers,
+    Recorder,
+)
 from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool
 from kindlm.transcript import (
     Message,
@@ -114,9 +121,13 @@ async def end_lost(
 
     `attempt` is the one that was recorded as started by then, if any.
     """
-    recorder = run.about(execution.subject(attempt or 1))
     if attempt is None:
-        recorder.record(_started(execution, 1))
+        run.about(execution.subject(1)).record(_started(execution, 1))
+    return await _end_errored(execution, run.about(execution.subject(attempt or 1)), error)
+
+
+async def _end_errored(execution: Execution, recorder: Recorder, error: KindlmError) -> Finished:
+    """Record the end of an attempt that was recorded as started, and found nothing out."""
     recorder.record(
         ExecutionFinished(
             status=Status.ERRORED,
@@ -124,6 +135,7 @@ async def end_lost(
             error_number=error.code.value,
             error=error.message,
             hint=error.hint,
+            trace=error.trace or None,
         )
     )
     await recorder.durable()
@@ -144,8 +156,14 @@ async def run_execution(
     earlier run, it is skipped if none was held for it. `may_rerun` tells whether it can be run
     again if it did not pass; then it has not ended, and what is returned is `retried`.
     """
-    transcripts = run.ports.transcripts
-    held = None if transcripts is None else transcripts.find(execution)
+    transcripts, source = run.ports.transcripts, run.ports.answers
+    try:
+        held = None if transcripts is None else transcripts.find(execution)
+        answers = None if source is None else source(execution)
+    except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
+        recorder = run.ports.recorder.about(execution.subject(attempt))
+        recorder.record(_started(execution, attempt))
+        return await _end_errored(execution, recorder, _crashed(crash))
     if isinstance(held, NothingHeld):
         recorder = run.ports.recorder
         return await skip_execution(execution, recorder, attempt=attempt, reason=held.reason)
@@ -157,7 +175,7 @@ async def run_execution(
         held = replace(held, transcript=past)
     name = execution.case.name
     with about_execution(execution.subject(attempt), name, execution.target), _guarded(execution):
-        finished = await _Attempt(execution, run, attempt, reserved, held).run(may_rerun)
+        finished = await _Attempt(execution, run, attempt, reserved, held, answers).run(may_rerun)
         if finished is None:
             _log.info("The execution was cut off")
         else:
@@ -206,6 +224,7 @@ class _Attempt:
         number: int,
         reserved: Reservation | None,
         held: HeldConversation | None,
+        answers: RecordedAnswers | None,
     ) -> None:
         self._execution = execution
         self._suite = execution.suite.suite
@@ -214,7 +233,7 @@ class _Attempt:
         self._number = number
         self._held = held
         self._recorder = run.ports.recorder.about(execution.subject(number))
-        self._answers = None if run.ports.answers is None else run.ports.answers(execution)
+        self._answers = answers
         self._timeout_ms = execution.case.timeout_ms or self._suite.execution_timeout_ms
         self._deadline = Deadline(self._timeout_ms / 1000, run.ports.clock)
         self._calls = Calls(

@@ -86,6 +86,10 @@ _TALK = (
 )
 """The events that a conversation is made of."""
 
+# A transcript has none of it, so that it may be purged. Who needs the body as it was received asks
+# for it: it may be kept for a shorter time.
+_UNSEEN = ("raw", "tools", "context", "stop_sequences", "response_schema")
+
 
 class PurgedError(LookupError):
     """A text that is needed is not there any more."""
@@ -128,7 +132,7 @@ def read_conversation(
 ) -> HeldConversation:
     """Return what was said in an execution that ended, as its last attempt left it.
 
-    If texts of it were purged, that is its error.
+    If texts of it were purged, or the run that held it is not here, that is its error.
     """
     row = db.execute(_HOW_IT_ENDED, (execution,)).fetchone()
     source = f"{row['source']}.{row['source_attempt']}"
@@ -138,7 +142,9 @@ def read_conversation(
         events = list(_of_the_target(db, recorded))
     except PurgedError:
         return HeldConversation(source, Transcript(), (), _purged(source), (), last)
-    started = next(event for event in events if isinstance(event, ExecutionStarted))
+    started = next((event for event in events if isinstance(event, ExecutionStarted)), None)
+    if started is None:
+        return HeldConversation(source, Transcript(), (), _not_here(source), (), last)
     bodies = tuple(_bodies(db, source, events)) if with_bodies else ()
     return HeldConversation(
         source,
@@ -208,12 +214,14 @@ def _recorded(
     """Return the types and the data of the events of a conversation, judges included."""
     run, _, number = execution.rpartition("-")
     stream, types = f"run/{run}", json.dumps([event.type for event in _TALK])
-    (first,), (last,) = (db.execute(end, (stream,)).fetchone() for end in (_FIRST, _LAST))
-    rows = db.execute(_EVENTS, (f"{number}.{attempt}", stream, first, last, types))
+    first, last = (db.execute(end, (stream,)).fetchone() for end in (_FIRST, _LAST))
+    if first is None:
+        return []
+    rows = db.execute(_EVENTS, (f"{number}.{attempt}", stream, first[0], last[0], types))
     found = [(name, json.loads(data)) for name, data in rows]
     for _, data in found:
-        # Who needs the body as it was received asks for it: it may be kept for a shorter time.
-        data.pop("raw", None)
+        for key in _UNSEEN:
+            data.pop(key, None)
     return found
 
 
@@ -274,6 +282,14 @@ def _error(row: sqlite3.Row) -> KindlmError | None:
     code = ErrorCode.__members__.get(name, ErrorCode.UNKNOWN_ERROR)
     return KindlmError(
         code, row["error"] or "(erased or withheld)", row["hint"], trace=row["trace"]
+    )
+
+
+def _not_here(source: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"The run that held the conversation {source} is not in this history.",
+        "Add it from the history that has it: kindlm merge. Or run the test again: kindlm test",
     )
 
 

@@ -26,6 +26,9 @@ TOOL_AGENT = {
 }
 
 
+DELIVERED = {"output": {"contains": ["delivered"]}}
+
+
 @pytest.fixture
 def server() -> Iterator[LoopbackServer]:
     with serve_orders() as server:
@@ -482,6 +485,35 @@ def test_a_conversation_that_was_purged_is_an_error_of_its_test_alone(
     report = rescored(workspace, run)
     assert statuses(report) == {"k0": "passed", "k1": "errored"}
     assert "purged" in executions(report, "k1")[0]["error"]["message"]
+
+
+def test_purging_what_no_check_looks_at_takes_no_conversation_away(workspace: Workspace) -> None:
+    with LoopbackServer(TOOL_AGENT) as server:
+        tool = {"name": "lookup_order", "description": "Warbles", "defaultResponse": "found"}
+        workspace.suite(server.url, tests=[workspace.test(tools=[tool], expect=DELIVERED)])
+        run = workspace.report()["run"]["id"]
+        assert workspace.run("purge", "--matching", "Warbles", "--yes").returncode == 0
+        assert rescored(workspace, run)["run"]["status"] == "passed"
+
+
+def test_a_run_whose_conversations_are_not_in_the_history_errors_test_by_test(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 2)
+    live = workspace.report()["run"]["id"]
+    run = rescored(workspace, live)["run"]["id"]
+    exported = workspace.run("export", run).stdout.splitlines()
+    header, *lines = [json.loads(line) for line in exported]
+    stream = f"run/{run}"
+    header["streams"] = {stream: header["streams"][stream]}
+    kept = [line for line in lines if line.get("event", {}).get("stream", stream) == stream]
+    alone = workspace.root / "alone.jsonl"
+    alone.write_text("".join(json.dumps(line) + "\n" for line in [header, *kept]), "utf-8")
+    imported = workspace.run("import", str(alone), "--db", "alone.db")
+    assert imported.returncode == 0, imported.stderr
+    report = rescored(workspace, run, "--db", "alone.db")
+    assert statuses(report) == {"k0": "errored", "k1": "errored"}
+    assert "is not in this history" in executions(report, "k0")[0]["error"]["message"]
 
 
 def test_a_run_without_any_text_cannot_be_rescored(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +13,7 @@ from kindlm.engine.calls import fingerprint
 from kindlm.engine.turns import MAX_RESENDS
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
+from kindlm.ports import NothingHeld
 from kindlm.providers import openai_wire
 from kindlm.providers.client import HttpAnswer, WireClient
 from kindlm.providers.failures import Endpoint
@@ -197,6 +200,27 @@ def test_a_crash_of_our_own_marks_the_execution_and_keeps_the_trace(bench, make)
     (end,) = bench.events("execution.finished")
     assert end.data["error_code"] == "UNKNOWN_ERROR"
     assert "RuntimeError: a bug" in (bench.text(end.data["trace"]) or "")
+
+
+@pytest.mark.parametrize("port", ["transcripts", "answers"])
+def test_a_record_that_can_not_be_read_marks_its_execution_alone(bench, make, monkeypatch, port):
+    nothing = SimpleNamespace(agent=lambda: None, answer=lambda asked: None)
+
+    def read(execution):
+        if execution.case.name == "broken":
+            raise TypeError("no such row")
+        return NothingHeld("not held") if port == "transcripts" else nothing
+
+    ports, source = bench._ports, SimpleNamespace(find=read) if port == "transcripts" else read
+    monkeypatch.setattr(bench, "_ports", lambda each: replace(ports(each), **{port: source}))
+    cases = [make.case(name, expectations=(make.contains("Hello"),)) for name in ("broken", "fine")]
+    assert asyncio.run(bench.run([make.suite(*cases)]))
+    ended = {event.subject: event.data for event in bench.events("execution.finished")}
+    fine = "skipped" if port == "transcripts" else "passed"
+    assert [ended[subject]["status"] for subject in ("1.1", "2.1")] == ["errored", fine]
+    assert "TypeError" in bench.text(ended["1.1"]["error"])
+    assert "no such row" in bench.text(ended["1.1"]["trace"])
+    assert len(bench.events("execution.started")) == 2
 
 
 def test_arguments_that_are_no_json_are_recorded_as_written(bench, make):
