@@ -71,6 +71,18 @@ SELECT type, data FROM event_log
  ORDER BY version
 """
 
+# The answer to a call: from its request on, the events of the attempt up to the first that is it.
+# So it costs the same wherever in a conversation it stands.
+_ANSWER = """
+SELECT a.type, a.data
+  FROM provider_calls c
+ CROSS JOIN event_log q ON q.stream = ? AND q.version = c.first_event
+ CROSS JOIN event_log a ON +a.stream = ? AND a.seq > q.seq
+ WHERE c.execution = ? AND c.attempt = ? AND c.call = ? AND a.subject = ?
+   AND a.type IN ('provider.responded', 'agent.replied') AND a.data ->> 'call' = ?
+ ORDER BY a.seq LIMIT 1
+"""
+
 _BODY = """
 SELECT b.body FROM provider_calls c JOIN contents b ON b.ref = c.raw_ref
  WHERE c.execution = ? AND c.attempt = ? AND c.call = ?
@@ -198,13 +210,16 @@ def read_answer(
     db: sqlite3.Connection, execution: str, attempt: int, call: int
 ) -> ProviderResponded | AgentReplied | None:
     """Return what a call was answered; None if it was not, or if texts of it were purged."""
-    answers = (ProviderResponded.type, AgentReplied.type)
-    for name, data in _recorded(db, execution, attempt):
-        if name in answers and data["call"] == call:
-            with suppress(PurgedError):
-                event = load_event(name, data, partial(_text, db))
-                assert isinstance(event, ProviderResponded | AgentReplied)
-                return event
+    run, _, number = execution.rpartition("-")
+    subject, stream = f"{number}.{attempt}", f"run/{run}"
+    row = db.execute(_ANSWER, (stream, stream, execution, attempt, call, subject, call)).fetchone()
+    if row is None:
+        return None
+    data = _seen(row["data"])
+    with suppress(PurgedError):
+        event = load_event(row["type"], data, partial(_text, db))
+        assert isinstance(event, ProviderResponded | AgentReplied)
+        return event
     return None
 
 
@@ -218,11 +233,13 @@ def _recorded(
     if first is None:
         return []
     rows = db.execute(_EVENTS, (f"{number}.{attempt}", stream, first[0], last[0], types))
-    found = [(name, json.loads(data)) for name, data in rows]
-    for _, data in found:
-        for key in _UNSEEN:
-            data.pop(key, None)
-    return found
+    return [(name, _seen(data)) for name, data in rows]
+
+
+def _seen(data: str) -> dict[str, Any]:
+    """Return the data of an event without what nobody looks at here."""
+    read: dict[str, Any] = json.loads(data)
+    return {key: value for key, value in read.items() if key not in _UNSEEN}
 
 
 def _of_the_target(

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.transcripts import read_conversation
+from kindlm.history.transcripts import read_answer, read_conversation
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import AgentReply, CheckContext, ModelReply
 from kindlm.projections import PROJECTIONS
@@ -189,3 +190,31 @@ def test_what_was_taken_out_of_arguments_leaves_them_as_text(make: Any, bench: A
     (use,) = held.transcript.tool_uses
     assert use.call.arguments == {}
     assert use.call.malformed == json.dumps({"card": 4111}).replace("4111", "[hidden]")
+
+
+def test_an_answer_costs_the_same_in_a_conversation_of_any_length(make: Any, bench: Any) -> None:
+    calls = 60
+    rounds = [make.reply("", make.call(n=n)) for n in range(1, calls)]
+    bench.queue(*rounds[:2], make.reply("done"), *rounds, make.reply("done"))
+    tools = (make.tool("lookup", default="found"),)
+    cases = [
+        replace(case_of(make, None, ["look"], tools=tools, max_turns=calls), name=name)
+        for name in ("short", "long")
+    ]
+    asyncio.run(bench.run([make.suite(*cases, concurrency=1)]))
+    bench.log.flush()
+    with closing(bench.log.reader()) as reader:
+
+        def work(execution: str, call: int) -> int:
+            """Return how many steps of queries it takes to read one answer."""
+            steps: list[int] = []
+            reader.set_progress_handler(lambda: steps.append(1), 1)
+            answer = read_answer(reader, execution, 1, call)
+            reader.set_progress_handler(None, 0)
+            assert answer is not None
+            assert answer.call == call
+            return len(steps)
+
+        most = max(work("r-1", call) for call in (1, 2, 3))
+        assert max(work("r-2", call) for call in range(1, calls + 1)) < 2 * most
+        assert read_answer(reader, "r-2", 1, calls + 1) is None
