@@ -8,7 +8,6 @@ from math import atan, cos, fsum, hypot, pi, sin, sqrt
 from statistics import NormalDist, fmean
 
 __all__ = [
-    "mean_difference_interval",
     "mean_interval",
     "rate_difference_interval",
     "wilson_interval",
@@ -77,27 +76,6 @@ def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float
     mean = fmean(values)
     margin = _student(len(values) - 1, level) * sqrt(_variance(values) / len(values))
     return mean - margin, mean + margin
-
-
-def mean_difference_interval(
-    before: Sequence[float], after: Sequence[float]
-) -> tuple[float, float] | None:
-    """Return the 95 % interval of the change of a mean, after - before, of independent values.
-
-    B. L. Welch, "The generalization of 'Student's' problem when several different population
-    variances are involved", Biometrika 34 (1947), 28-35: the spreads may differ. His degrees of
-    freedom are rounded down, which widens the interval. None for fewer than two values on a side.
-    """
-    if min(len(before), len(after)) < 2:
-        return None
-    change = fmean(after) - fmean(before)
-    parts = [(_variance(side) / len(side), len(side) - 1) for side in (before, after)]
-    spread = sum(part for part, _ in parts)
-    if spread == 0:
-        return change, change
-    freedom = spread**2 / sum(part**2 / degrees for part, degrees in parts)
-    margin = _student(max(1, int(freedom))) * sqrt(spread)
-    return change - margin, change + margin
 
 
 def _variance(values: Sequence[float]) -> float:
