@@ -128,18 +128,21 @@ async def end_lost(
 
 async def _end_errored(execution: Execution, recorder: Recorder, error: KindlmError) -> Finished:
     """Record the end of an attempt that was recorded as started, and found nothing out."""
-    recorder.record(
-        ExecutionFinished(
-            status=Status.ERRORED,
-            error_code=error.code.name,
-            error_number=error.code.value,
-            error=error.message,
-            hint=error.hint,
-            trace=error.trace or None,
-        )
-    )
+    recorder.record(_errored(error))
     await recorder.durable()
     return Finished(execution, Status.ERRORED, error)
+
+
+def _errored(error: KindlmError) -> ExecutionFinished:
+    """Return the event that an attempt ended with an error, of which nothing else is known."""
+    return ExecutionFinished(
+        status=Status.ERRORED,
+        error_code=error.code.name,
+        error_number=error.code.value,
+        error=error.message,
+        hint=error.hint,
+        trace=error.trace or None,
+    )
 
 
 async def run_execution(
@@ -253,24 +256,30 @@ class _Attempt:
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
         """Converse and check, and record how it ended; None if it was cut off."""
         held, case = self._held, self._case
-        self._recorder.record(
+        error = self._record(
             _started(
                 self._execution,
                 self._number,
                 messages=held.messages if held else first_messages(case),
                 tools=() if held else case.tools,
                 source=held.source if held else None,
-            )
+            ),
+            lambda _: _started(self._execution, self._number),
         )
         try:
-            error = in_words_of(self._suite, await self._guarded())
+            if error is None:
+                error = in_words_of(self._suite, await self._guarded())
+            else:
+                self._calls.turns.release()
         except asyncio.CancelledError:
             if self._calls.permit.takes_back():
                 return None
             raise
         status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
-        self._recorder.record(self._finished_event(status, error, retried=retried))
+        unfit = self._record(self._finished_event(status, error, retried=retried), _errored)
+        if unfit is not None:
+            status, error, retried = Status.ERRORED, unfit, False
         await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
@@ -282,6 +291,20 @@ class _Attempt:
             self._calls.spent_usd,
             retried,
         )
+
+    def _record(
+        self,
+        event: ExecutionStarted | ExecutionFinished,
+        bare: Callable[[KindlmError], ExecutionStarted | ExecutionFinished],
+    ) -> KindlmError | None:
+        """Record an event, or a bare one if the store refuses what is in it; return that error."""
+        try:
+            self._recorder.record(event)
+        except ValueError as refused:
+            error = _crashed(refused)
+            self._recorder.record(bare(error))
+            return error
+        return None
 
     async def _guarded(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""

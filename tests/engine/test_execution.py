@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import Wire
 from kindlm.suite import Expectation, ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
+from kindlm_store import Append, EventLog
 
 
 def test_an_answer_that_meets_its_expectations_passes(bench, make):
@@ -220,6 +222,29 @@ def test_a_record_that_can_not_be_read_marks_its_execution_alone(bench, make, mo
     assert [ended[subject]["status"] for subject in ("1.1", "2.1")] == ["errored", fine]
     assert "TypeError" in bench.text(ended["1.1"]["error"])
     assert "no such row" in bench.text(ended["1.1"]["trace"])
+    assert len(bench.events("execution.started")) == 2
+
+
+@pytest.mark.parametrize("kind", ["execution.started", "execution.finished"])
+def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkeypatch, kind):
+    submit = EventLog.submit
+    refused = []
+
+    def refuse_once(log: EventLog, *appends: Append) -> Any:
+        if not refused and appends[0].events[0].type == kind:
+            refused.append(kind)
+            raise ValueError("$.a is nested deeper than 128 levels")
+        return submit(log, *appends)
+
+    monkeypatch.setattr(EventLog, "submit", refuse_once)
+    bench.queue(make.reply("Hello"))
+    suite = make.suite(make.case("one"), make.case("two"), concurrency=1)
+    asyncio.run(bench.run([suite]))
+    assert [each.status for each in bench.finished] == [Status.ERRORED, Status.PASSED]
+    first, _ = bench.events("execution.finished")
+    assert first.data["status"] == "errored"
+    assert first.data["error_code"] == "UNKNOWN_ERROR"
+    assert "nested deeper than 128 levels" in (bench.text(first.data["error"]) or "")
     assert len(bench.events("execution.started")) == 2
 
 
