@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from kindlm_store import (
     Text,
     WriteFailedError,
 )
+from kindlm_store.database import is_locked
 
 SECRET = "sk-0123456789abcdef"
 
@@ -111,3 +113,13 @@ def test_a_blocked_caller_is_told(path: Path) -> None:
         log.rebuild()
     log.close()
     assert len(log.unwritten()) == 1
+
+
+def test_an_error_without_an_sqlite_code_is_no_lock() -> None:
+    """Python's sqlite3 module raises some errors by itself."""
+    with (
+        closing(sqlite3.connect(":memory:")) as db,
+        pytest.raises(sqlite3.OperationalError) as raised,
+    ):
+        db.execute("SELECT CAST(x'ff' AS TEXT)").fetchall()
+    assert not is_locked(raised.value)
