@@ -13,6 +13,7 @@ from typing import Any
 from kindlm.agents.agent_events import Piece
 from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.agents.sse import DONE, Event, parse_events
+from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 
 __all__ = [
@@ -86,6 +87,8 @@ def sse_frames(text: str) -> Iterator[Piece]:
             yield {"type": frame.type} | value if named else value
         elif frame.type == "error":
             yield {"type": "error", "message": value if isinstance(value, str) else frame.data}
+        elif names_a_tool(frame.type):
+            yield {"type": frame.type}
         else:
             yield bare_text(frame, value)
 

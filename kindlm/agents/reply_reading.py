@@ -141,9 +141,10 @@ def read_reply(value: Any, reading: Reading) -> Told:
             raise UnreadableReply(CALLS_MISSING)
         entries = [{"id": UNREAD}]
     notes = () if reading.tool_calls_path else unread_calls(value)
-    if reading.tool_calls_path is None and (place := hidden_calls(value)) is not None:
+    place = None if reading.tool_calls_path else hidden_calls(value, has_calls=bool(entries))
+    if place is not None:
         entries = [*entries, {"id": UNREAD}]
-        notes = (*notes, unread_note(place))
+        notes = tuple(dict.fromkeys((*notes, unread_note(place))))
     return Told(
         text=text or "",
         tool_uses=read_tool_uses(entries),

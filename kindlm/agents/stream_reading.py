@@ -37,6 +37,7 @@ from kindlm.agents.tool_entries import (
     has_place_for_calls,
     hidden_calls,
     is_of_tool,
+    names_a_tool,
     read_tool_use,
     read_tool_uses,
     reported_calls,
@@ -97,7 +98,9 @@ class _Draft:
             raise UnreadableReply(error_text(value, event.data))
         if isinstance(value, dict):
             self.has_objects = True
-            self._add_object(value)
+            self._add_object(value, event.type)
+        elif names_a_tool(event.type):
+            self._add_whole({"id": UNREAD})
         else:
             self.texts.append(bare_text(event, value))
 
@@ -123,9 +126,9 @@ class _Draft:
             reports_tools=self.has_place_for_calls or None,
         )
 
-    def _add_object(self, value: Mapping[str, Any]) -> None:
+    def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
         self.texts.append(_piece(value, self.reading))
-        self._add_calls(value)
+        self._add_calls(value, kind)
         self.reasons += end_reasons(value)
         inner = value.get("message")
         for part in (value, inner if isinstance(inner, dict) else {}):
@@ -137,7 +140,7 @@ class _Draft:
             self.cost_usd = _later(self.cost_usd, read_cost(part))
             self.model = _later(self.model, read_model(part))
 
-    def _add_calls(self, value: Mapping[str, Any]) -> None:
+    def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
         if has_place_for_calls(value, path):
             self.has_place_for_calls = True
@@ -147,7 +150,8 @@ class _Draft:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
-        if not whole and path is None and (is_of_tool(value) or hidden_calls(value) is not None):
+        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(value) is not None
+        if not whole and path is None and is_unread:
             whole = [{"id": UNREAD}]
         for entry in whole:
             self._add_whole(entry)

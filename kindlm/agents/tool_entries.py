@@ -33,6 +33,7 @@ __all__ = [
     "hidden_calls",
     "is_of_tool",
     "may_list_calls",
+    "names_a_tool",
     "parts_text",
     "read_tool_use",
     "read_tool_uses",
@@ -96,11 +97,17 @@ CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
 
 _PLACES = CALL_KEYS.union(_PARTS)
 
-_OF_CALLS = frozenset(key.replace("_", "").lower() for key in (*_LISTS, *_SINGLES, *_USED, *_PAIRS))
+_OF_CALLS = frozenset(
+    key.replace("_", "").lower()
+    for key in (*_LISTS, *_SINGLES, *_USED, *_PAIRS, "tool_use", "tool_result", "function_response")
+)
 """Names that mean tool calls wherever they are and however they are spelled."""
 
 _CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
 """Names of arguments; a definition of a tool has `parameters`."""
+
+_NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
+_OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
 
 UNREAD = "unread"
 """The id of the call that stands for events of tools in words that are not known."""
@@ -154,15 +161,24 @@ def unread_note(place: str) -> str:
     )
 
 
-def hidden_calls(value: Any) -> str | None:
+def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
     """Return the path of a tool call, or a list of them, that `reported_calls` does not read.
 
-    It has a name that means tool calls, or looks like a call or like the message with the result of
-    one, and is in a place where kindlm reads none. It may be the very call that a test forbids.
+    It has a name that means tool calls, or looks like a call or like the result of one, and is in a
+    place where kindlm reads none. It may be the very call that a test forbids.
+
+    Args:
+        value: The answer, or an event of it.
+        has_calls: Whether some of its calls are read; parts with tool results belong to these.
     """
     parts = ("", *_HOLDERS, _CHAT_MESSAGE, _CHAT_DELTA)
-    read = {f"{part}.{key}".lstrip(".") for part in parts for key in _PLACES - {_STEPS}}
+    read = {f"{part}.{key}".lstrip(".") for part in parts for key in CALL_KEYS - {_STEPS}}
     read |= {_STEPS, "content_block"}
+    of_parts = {f"{part}.{key}".lstrip(".") for part in parts for key in _PARTS}
+    if isinstance(value, dict):
+        unread = (key for key in (*_MAYBE, *_PAIRS) if _holds_unread_calls(key, value.get(key)))
+        if (key := next(unread, None)) is not None:
+            return key
     waiting = [("", value)]
     while waiting:
         path, part = waiting.pop()
@@ -171,31 +187,54 @@ def hidden_calls(value: Any) -> str | None:
                 return path or "."
             for key, item in part.items():
                 place = f"{path}.{key}".lstrip(".")
-                if place in read and (key != "output" or isinstance(item, list)):
-                    continue
                 folded = key.replace("_", "").replace("-", "").lower()
+                if place in read:
+                    continue
                 if folded in _OF_CALLS and item and isinstance(item, list | dict):
                     return place
                 waiting.append((place, item))
         elif isinstance(part, list):
-            waiting += ((f"{path}[{index}]", item) for index, item in enumerate(part))
+            for index, item in enumerate(part):
+                is_read = path in of_parts and _is_part(item)
+                if is_read and (_is_call(item) or (has_calls and is_of_tool(item))):
+                    continue
+                waiting.append((f"{path}[{index}]", item))
     return None
 
 
+def _holds_unread_calls(key: str, found: Any) -> bool:
+    """Tell whether a list that may be of calls has entries without a name.
+
+    Actions are often those that a user may choose from: one of them has to have a tool's name.
+    """
+    if not isinstance(found, list) or not found or _entries_with_names(found):
+        return False
+    return key != "actions" or any(_entries_with_names([entry]) for entry in found)
+
+
 def _looks_like_a_call(part: Mapping[str, Any]) -> bool:
+    names = [part.get(key) for key in _NAMES]
+    kind, role = part.get("type"), part.get("role")
     return (
         _is_call(part)
-        or part.get("role") == "tool"
+        or (isinstance(kind, str) and is_of_tool(part) and "result" in kind.lower())
+        or (isinstance(role, str) and role.lower() in ("tool", "function"))
+        or not _OF_A_CALL.isdisjoint(part)
+        or any(isinstance(part.get(key), str) and part[key] for key in _NAMES_OF_TOOLS)
         or (
             not _CALLED_WITH.isdisjoint(part)
-            and any(isinstance(part.get(key), str) and part[key] for key in _NAMES)
+            and any(isinstance(name, str) and name for name in names)
         )
     )
 
 
 def is_of_tool(event: Mapping[str, Any]) -> bool:
     """Tell whether an event's type says that it is about a tool."""
-    kind = event.get("type")
+    return any(names_a_tool(event.get(key)) for key in ("type", "kind", "event"))
+
+
+def names_a_tool(kind: Any) -> bool:
+    """Tell whether the name of a kind of events speaks of tools."""
     return isinstance(kind, str) and ("tool" in kind.lower() or "function" in kind.lower())
 
 

@@ -41,7 +41,8 @@ from kindlm.transcript import UNNAMED
 )
 def test_json_shows_it_by_a_place_for_calls(value, path, shown):
     told = read_reply(value, Reading(tool_calls_path=path))
-    assert bool(told.reports_tools or told.tool_uses) is shown
+    calls = [use for use in told.tool_uses if use.call.name != UNNAMED]
+    assert bool(told.reports_tools or calls) is shown
 
 
 TEXT = {"type": "text", "text": "Done."}
@@ -79,12 +80,12 @@ def test_the_last_message_of_a_model_shows_no_calls_of_those_before_it(message, 
         ({"type": "tool_search_call"}, "tool_search"),
         ({"type": "function_call"}, UNNAMED),
         ({"type": "tool-refund"}, UNNAMED),
-        ({"type": "tool_result"}, None),
+        ({"type": "tool_result"}, UNNAMED),
         ({"type": "function_call_output"}, None),
         ({"type": "mcp_list_tools"}, None),
     ],
 )
-def test_a_part_about_a_tool_is_a_call_unless_it_is_a_result(part, name):
+def test_a_part_about_a_tool_is_a_call(part, name):
     told = read_reply({"content": [{"type": "text", "text": "Done."}, part]}, Reading())
     assert told.text == "Done."
     assert [use.call.name for use in told.tool_uses] == ([] if name is None else [name])
