@@ -1,4 +1,7 @@
-"""Opening the recorded history to read it: errors become words, nothing is created or changed."""
+"""Opening the recorded history to read it: errors become words, no event is written.
+
+Tables of an older version of kindlm are updated first.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -28,6 +32,7 @@ __all__ = [
     "open_history",
     "open_recorded",
     "open_run",
+    "open_tables",
     "or_fail",
     "project_here",
     "require_read_models",
@@ -37,6 +42,9 @@ __all__ = [
 RESTORE = "Restore it from a backup; kindlm backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
+
+_MANY_EVENTS = 2_000
+"""From so many events on, folding them takes long enough to be noticed."""
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
@@ -64,15 +72,14 @@ def existing_history(database: Path | None) -> Project:
 @contextmanager
 def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
     """Open the history of the project to read its read models; end the command if that fails."""
-    from kindlm_store import OpenError, open_reader
+    from kindlm_store import OpenError
 
     project = existing_history(database)
     try:
-        connection = open_reader(project.database)
+        connection = open_tables(project.database)
     except OpenError as error:
         fail_to_open(error)
     with closing(connection):
-        require_read_models(connection)
         try:
             yield connection
         except sqlite3.DatabaseError as error:
@@ -84,6 +91,66 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
         except UnicodeDecodeError:
             # SQLite quotes what is damaged, and Python can not decode that.
             fail([_damaged(project.database, "a name or a text in it is no UTF-8")])
+
+
+def open_tables(path: Path) -> sqlite3.Connection:
+    """Open a history to read its tables, updated to this version; end the command if they can't be.
+
+    Raises `OpenError` if the file can't be opened as a history.
+    """
+    from kindlm.history.read_models import are_outdated
+    from kindlm_store import open_reader
+
+    connection = open_reader(path)
+    try:
+        if are_outdated(connection):
+            _update_tables(path, connection)
+        require_read_models(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
+    """Fold tables of an older version anew; end the command if the file can't be written.
+
+    Whoever comes second waits for the lock that the first one folds under, and finds them updated.
+    """
+    from kindlm.cli.test_run_problems import writes_lost
+    from kindlm.history.lost_writes import lost_writes
+    from kindlm.history.read_models import read_model_problem
+    from kindlm.projections import PROJECTIONS
+    from kindlm_store import EventLog, OpenError
+
+    if lost := lost_writes(path):
+        # Writing begins the log anew: nobody could see any more that something is lost.
+        fail([writes_lost(lost, path)])
+    if (reader.execute("SELECT max(seq) FROM events").fetchone()[0] or 0) > _MANY_EVENTS:
+        note("Updating the tables of this history for this version of kindlm …")
+    try:
+        EventLog.open(path, projections=PROJECTIONS).close()
+    except (OpenError, OSError) as error:
+        # A subclass says more than that the file can't be written: it is damaged, say.
+        if isinstance(error, OpenError) and type(error) is not OpenError:
+            raise
+        if (full := disk_full(path, error.__cause__ or error)) is not None:
+            fail([full])
+        problem = read_model_problem(reader)
+        if problem is None:
+            return  # another process has updated them meanwhile
+        why = error.reason if isinstance(error, OpenError) else f"cannot be written ({error})"
+        fail(
+            [
+                replace(
+                    problem,
+                    message=f"{problem.message} They cannot be updated, because the history {why}.",
+                    hint="Make the file and its folder writable and run the command again. Or copy"
+                    " the history, with the file -wal beside it, and name the copy with --db.",
+                    where=SourceLocation(str(path)),
+                )
+            ]
+        )
 
 
 @contextmanager

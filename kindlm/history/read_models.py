@@ -8,13 +8,23 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.projections import PROJECTIONS
 from kindlm_store.project import problem_of, read_states
 
-__all__ = ["read_model_problem"]
+__all__ = ["are_outdated", "read_model_problem"]
+
+
+def are_outdated(db: sqlite3.Connection) -> bool:
+    """Tell whether opening the history for writing would update its tables to this version."""
+    states = read_states(db)
+    if not states and _holds_nothing(db):
+        return False
+    found = [(states.get(projection.name), projection.version) for projection in PROJECTIONS]
+    newer = any(state is not None and state.version > version for state, version in found)
+    return not newer and any(state is None or state.version < version for state, version in found)
 
 
 def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
-    """Return why the tables can not be read, and what to do about it; None if they can."""
+    """Return why the tables cannot be read, and what to do about it; None if they can be."""
     states = read_states(db)
-    if not states and db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None:
+    if not states and _holds_nothing(db):
         # Whoever made the file was stopped before it recorded anything.
         return KindlmError(
             ErrorCode.CONFIG_NOT_FOUND, "Nothing is recorded yet.", "Record a run: kindlm test"
@@ -24,10 +34,29 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
         problem = problem_of(projection, state)
         if problem is None:
             continue
-        newer = state is not None and state.version > projection.version
+        if state is None:
+            return KindlmError(
+                ErrorCode.HISTORY_VERSION_MISMATCH,
+                f"The tables of this history have not been computed yet ({projection.name!r} is"
+                " missing).",
+                "Compute them: kindlm rebuild",
+            )
+        if state.version != projection.version:
+            newer = state.version > projection.version
+            return KindlmError(
+                ErrorCode.HISTORY_VERSION_MISMATCH,
+                f"The tables of this history were written by {'a newer' if newer else 'an older'}"
+                f" version of kindlm ({projection.name!r} has version {state.version}, this kindlm"
+                f" reads version {projection.version}).",
+                "Update kindlm." if newer else "Update the tables: kindlm rebuild",
+            )
         return KindlmError(
             ErrorCode.UNKNOWN_ERROR,
-            f"The tables of {projection.name!r} can not be read: {problem}.",
-            "Update kindlm." if newer else "Compute them anew: kindlm rebuild",
+            f"The tables of {projection.name!r} cannot be read: {problem}.",
+            "Compute them anew: kindlm rebuild",
         )
     return None
+
+
+def _holds_nothing(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
