@@ -60,7 +60,8 @@ class _Notes:
     Attributes:
         file: The file that is being imported.
         run: The run that goes on, where it can be continued by another child.
-        going: The executions of scenarios that go on, with their names and timeouts in seconds.
+        going: The executions that go on and may run code of a user, with their names and timeouts
+            in seconds.
         how: What ended the process, if that was seen.
         unexplained: An earlier end that no scenario repeated when it ran alone.
         code: The exit code that the command ended with.
@@ -162,10 +163,14 @@ def _shortened(notes: _Notes) -> _Notes:
 
 
 class Guard:
-    """The guard of this process; `guard` is the only one."""
+    """The guard of this process; `guard` is the only one.
+
+    `has_packages` is whether code of packages was loaded: then every execution may run some.
+    """
 
     def __init__(self) -> None:
         self.lost = Lost()
+        self.has_packages = False
         self._tell: Callable[[str], None] | None = None
         self._memory: _Memory | None = None
         self._notes = _Notes()
@@ -299,7 +304,7 @@ class Guard:
 
     @contextmanager
     def execution(self, number: str, name: str, timeout_s: float) -> Iterator[None]:
-        """Run an execution of a scenario in this context.
+        """Run an execution that may run code of a user in this context.
 
         One that is cut off with the whole run counts as going on still: what stops the event loop
         cuts off all of them.

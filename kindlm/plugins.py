@@ -27,6 +27,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from kindlm.bounds import MAX_TIMEOUT_S
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
@@ -73,6 +74,7 @@ __all__ = [
     "all_of",
     "answered",
     "crashed",
+    "failed",
     "find",
     "installed",
     "is_cancelled",
@@ -212,7 +214,10 @@ class Report:
 
 
 P = TypeVar("P", Check, Provider, Adapter, Report)
-R = TypeVar("R")
+R = TypeVar("R", ModelReply, AgentReply)
+
+_MOST = 2**53 - 1
+"""The most tokens, and the most dollars, that an answer can have taken."""
 
 _BASES: dict[str, tuple[type[Any], str]] = {
     Check.group: (Check, "evaluate"),
@@ -294,6 +299,7 @@ def taken(plugin: Plugin) -> KindlmError:
 @cache
 def _load(plugin: Plugin) -> Result[Any]:
     guard.enter()  # code of a package must not end the run
+    guard.has_packages = True
     try:
         found = plugin.entry.load()
         wrong = _wrong_with(found, plugin.group)
@@ -367,15 +373,36 @@ async def answered(
         if limit.expired():
             message = f"{plugin} did not answer within {timeout_s:g} s"
             return Err(_unanswered(message, ErrorCode.PROVIDER_TIMEOUT, retryable=True))
-        crash = crashed(plugin, "crashed", error)
-        return Err(_unanswered(crash.message, hint=crash.hint, trace=crash.trace))
+        return Err(failed(plugin, "crashed", error))
     if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
         return outcome
     wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
-    if wrong is None and (wrong := wrong_with(outcome.value, kind)) is None:
+    if wrong is None:
+        wrong = wrong_with(outcome.value, kind) or _impossible(outcome.value)
+    if wrong is None:
         return Ok(outcome.value)
     hint = f"Update {plugin.package}, or report this to its authors"
     return Err(_unanswered(f"{plugin} returned no valid answer: {wrong}", hint=hint))
+
+
+def _impossible(reply: ModelReply | AgentReply) -> str | None:
+    """Return which number of a reply none can have: a negative cost would make up for others."""
+    recorded = reply.recorded
+    numbers: list[tuple[str, float | None, float]] = [
+        ("latency_ms", reply.latency_ms, MAX_TIMEOUT_S * 1000),
+        ("usage.input_tokens", reply.usage.input_tokens, _MOST),
+        ("usage.output_tokens", reply.usage.output_tokens, _MOST),
+        ("reported_cost_usd", reply.reported_cost_usd, _MOST),
+        ("recorded.cost.usd", None if recorded is None else recorded.cost.usd, _MOST),
+    ]
+    if isinstance(reply, ModelReply):
+        for number, quota in enumerate(reply.quotas):
+            said = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
+            numbers += [(f"quotas.{number}.{name}", each, _MOST) for name, each in said.items()]
+    for name, value, most in numbers:
+        if value is not None and not 0 <= value <= most:
+            return f"`{name}` is wrong: it is not from 0 to {most}"
+    return None
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -406,6 +433,12 @@ def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
         " --verbose shows the traceback",
         trace="".join(traceback.format_exception(error)),
     )
+
+
+def failed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
+    """Return what code of a package raised as an error of the provider or agent that it is."""
+    crash = crashed(plugin, what, error)
+    return _unanswered(crash.message, hint=crash.hint, trace=crash.trace)
 
 
 def _error(message: str, hint: str) -> KindlmError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Mapping
 from typing import Self
 
@@ -12,8 +12,6 @@ from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.suite import AgentTarget
 
 __all__ = ["agent_of_package"]
-
-_log = logging.getLogger(__name__)
 
 
 def agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent] | None:
@@ -44,20 +42,25 @@ class _AgentOfPackage:
         try:
             await self._agent.__aenter__()
             self._is_open = True
-        except plugins.CRASHES as error:
+        except (*plugins.CRASHES, asyncio.CancelledError) as error:
+            if plugins.is_cancelled(error):
+                raise
             self._error = plugins.crashed(self._plugin, "cannot open a conversation", error)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close the agent; what keeps it from closing spoils no answer, and is logged."""
+        """Close the agent; one that cannot be closed is not known to have ended well."""
         if not self._is_open:
             return
         try:
             await self._agent.__aexit__(*exception)
         except ConversationSpoilt:
             raise
-        except plugins.CRASHES:
-            _log.warning("%s could not be closed", self._plugin, exc_info=True)
+        except (*plugins.CRASHES, asyncio.CancelledError) as error:
+            if plugins.is_cancelled(error):
+                raise
+            what = "cannot close a conversation"
+            raise ConversationSpoilt(plugins.failed(self._plugin, what, error)) from error
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `plugins.answered`."""

@@ -194,7 +194,7 @@ async def run_execution(
 def _guarded(execution: Execution) -> AbstractContextManager[None]:
     """Return the context for what may run code of a user in this process."""
     case = execution.case
-    if case.script is None:
+    if case.script is None and not guard.has_packages:
         return nullcontext()
     timeout_ms = case.timeout_ms or execution.suite.suite.execution_timeout_ms
     return guard.execution(execution.id, case.name, timeout_ms / 1000)

@@ -24,7 +24,7 @@ from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import RunAborted, RunExtended, RunInterrupted
-from kindlm.guard import guard
+from kindlm.guard import Lost, guard
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.resumption import Unfinished, read_unfinished
 from kindlm.plan import Earlier, Execution, Plan
@@ -183,7 +183,7 @@ class _Session:
         return False
 
     async def _run_suspects(self, plan: Plan, ports: Ports, earlier: Earlier) -> Earlier:
-        """Find the scenario that ended the process before this one, among those that ran then.
+        """Find the execution that ended the process before this one, among those that ran then.
 
         One alone is recorded as errored. Of several, each runs alone: it ends this process, too,
         or it was not the one.
@@ -193,7 +193,7 @@ class _Session:
         if len(left) == 1:
             (culprit,) = left
             attempt = earlier.attempts.get(culprit.id)
-            error = _ended_us(lost.how) if lost.blocked_s is None else _blocked_us(lost.blocked_s)
+            error = _lost_us(culprit, lost)
             ended = await end_lost(culprit, self.recorder, attempt, error)
             self.watcher.finished(self.recorder.shown(ended))
             return replace(earlier, finished=earlier.finished | {culprit.id})
@@ -274,22 +274,27 @@ class _Session:
         return True
 
 
-def _ended_us(how: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        f"The scenario ended kindlm's process: {how}.",
-        "The other tests ran in a new process. Let the scenario end only processes that it starts.",
-    )
-
-
-def _blocked_us(seconds: float) -> KindlmError:
-    return KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        f"The scenario blocked the event loop for more than {seconds:.0f} s, so that nothing else "
-        "could go on.",
-        "Write it as a function that is not `async`, which has a thread of its own, or `await` "
-        "what takes long.",
-    )
+def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
+    """Return the error of the one execution that ended or blocked this process."""
+    is_scenario = culprit.case.script is not None
+    who = "The scenario" if is_scenario else "Code of a package"
+    if lost.blocked_s is None:
+        message = f"{who} ended kindlm's process: {lost.how}."
+        hint = (
+            f"The other tests ran in a new process. Let {'the scenario' if is_scenario else 'it'} "
+            "end only processes that it starts."
+        )
+    else:
+        message = (
+            f"{who} blocked the event loop for more than {lost.blocked_s:.0f} s, so that nothing "
+            "else could go on."
+        )
+        form = "function" if is_scenario else "check"
+        hint = (
+            f"Write it as a {form} that is not `async`, which has a thread of its own, or `await` "
+            "what takes long."
+        )
+    return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
 
 def _as_begun(served: Served, driven: Driven | None) -> Served:
