@@ -106,6 +106,13 @@ _OF_CALLS = frozenset(
 _CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
 """Names of arguments; a definition of a tool has `parameters`."""
 
+_READ_IN = ("", *(f"{holder}." for holder in (*_HOLDERS, _CHAT_MESSAGE, _CHAT_DELTA)))
+_READ_PLACES = {_STEPS, "content_block"}.union(
+    f"{part}{key}" for part in _READ_IN for key in CALL_KEYS - {_STEPS}
+)
+"""The paths at which calls are read, and `_PLACES_OF_PARTS` those of parts that may be calls."""
+_PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
+
 _NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
 _OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
 
@@ -171,10 +178,6 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
         value: The answer, or an event of it.
         has_calls: Whether some of its calls are read; parts with tool results belong to these.
     """
-    parts = ("", *_HOLDERS, _CHAT_MESSAGE, _CHAT_DELTA)
-    read = {f"{part}.{key}".lstrip(".") for part in parts for key in CALL_KEYS - {_STEPS}}
-    read |= {_STEPS, "content_block"}
-    of_parts = {f"{part}.{key}".lstrip(".") for part in parts for key in _PARTS}
     if isinstance(value, dict):
         unread = (key for key in (*_MAYBE, *_PAIRS) if _holds_unread_calls(key, value.get(key)))
         if (key := next(unread, None)) is not None:
@@ -188,14 +191,14 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
             for key, item in part.items():
                 place = f"{path}.{key}".lstrip(".")
                 folded = key.replace("_", "").replace("-", "").lower()
-                if place in read:
+                if place in _READ_PLACES:
                     continue
                 if folded in _OF_CALLS and item and isinstance(item, list | dict):
                     return place
                 waiting.append((place, item))
         elif isinstance(part, list):
             for index, item in enumerate(part):
-                is_read = path in of_parts and _is_part(item)
+                is_read = path in _PLACES_OF_PARTS and _is_part(item)
                 if is_read and (_is_call(item) or (has_calls and is_of_tool(item))):
                     continue
                 waiting.append((f"{path}[{index}]", item))

@@ -326,11 +326,11 @@ def _baseline(search: _Search, other: _Side | None) -> Result[_Side]:
         other = newest.value
     run = _run_of(other)
     chosen = [(row[0], row[1]) for row in search.db.execute(_BASELINES, (run,))]
-    runs = list(dict.fromkeys(run for _, run in chosen if run is not None))
-    if len(runs) == 1:
-        return Ok(runs[0])
+    distinct = list(dict.fromkeys(run for _, run in chosen if run is not None))
+    if len(distinct) == 1:
+        return Ok(distinct[0])
     tested = f"group {other.name!r}" if isinstance(other, Group) else f"run {other}"
-    return Err(_several_baselines(chosen) if runs else _no_baseline(tested, chosen))
+    return Err(_several_baselines(chosen) if distinct else _no_baseline(tested, chosen))
 
 
 def _at_revision(search: _Search, name: str, other: _Side | None) -> Result[_Side]:
