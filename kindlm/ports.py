@@ -506,18 +506,17 @@ class CheckContext:
 class Checker(Protocol):
     """Evaluates expectations; a check that crashes gives an inconclusive result."""
 
-    async def evaluate(
-        self, expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> Sequence[CheckResult]:
-        """Return one result for each thing the expectation asks for, at least one."""
-        ...
+    def evaluate(
+        self,
+        expectation: Expectation,
+        transcript: Transcript,
+        context: CheckContext,
+        *,
+        now: bool = False,
+    ) -> CheckResult | Awaitable[CheckResult]:
+        """Return the result, to be awaited if the check asks a model or can take long.
 
-    def evaluate_now(
-        self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
-    ) -> Sequence[CheckResult] | None:
-        """Return the results without waiting; None if somebody has to be asked.
-
-        None is returned for what can take long, too, unless `slow` says that it may.
+        With `now`, a check that can take long is evaluated at once.
         """
         ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -24,11 +24,8 @@ from kindlm.transcript import Transcript
 
 __all__ = ["AskingCheck", "Check", "PureCheck", "Reads", "Slow", "check", "collect", "discover"]
 
-Results: TypeAlias = CheckResult | Sequence[CheckResult]
-"""What a check returns: a result, or one for each thing that was asked for."""
-
-PureCheck: TypeAlias = Callable[[Expectation, Transcript], Results]
-AskingCheck: TypeAlias = Callable[[Expectation, Transcript, CheckContext], Awaitable[Results]]
+PureCheck: TypeAlias = Callable[[Expectation, Transcript], CheckResult]
+AskingCheck: TypeAlias = Callable[[Expectation, Transcript, CheckContext], Awaitable[CheckResult]]
 Slow: TypeAlias = Callable[[Expectation, Transcript], bool]
 """Tells whether a check can take long on a transcript; takes a few microseconds itself."""
 

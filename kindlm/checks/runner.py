@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from kindlm.checks.calls import how_to_report
-from kindlm.checks.registry import Check, Reads, Results, discover
+from kindlm.checks.registry import Check, Reads, discover
 from kindlm.checks.results import skipped, undecided
 from kindlm.json_schema_keywords import Budget, one_budget
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
@@ -46,52 +46,55 @@ class CheckRunner:
         # It starts when the first slow check comes, and ends with those that use it.
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
-    async def evaluate(
-        self, expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> Sequence[CheckResult]:
-        """Return one result for each thing the expectation asks for, at least one."""
-        decided = self.evaluate_now(expectation, transcript)
-        if decided is not None:
-            return decided
-        check = self._check(expectation)
-        assert check is not None, "one that is not there has decided already"
-        seen = transcript if expectation.turn is None else _seen(transcript, expectation)
-        try:
-            if check.asking is not None:
-                context = replace(context, aside=self._aside)
-                results = await check.asking(expectation, seen, context)
-            else:
-                assert check.pure is not None
-                results = await self._aside(partial(check.pure, expectation, seen))
-        except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
-            return [_crash(expectation, error)]
-        return _placed(check, expectation, transcript, seen, results)
-
-    def evaluate_now(
-        self, expectation: Expectation, transcript: Transcript, *, slow: bool = False
-    ) -> Sequence[CheckResult] | None:
-        """Return the results if nobody has to be asked, and if it takes no time unless it may."""
+    def evaluate(
+        self,
+        expectation: Expectation,
+        transcript: Transcript,
+        context: CheckContext,
+        *,
+        now: bool = False,
+    ) -> CheckResult | Awaitable[CheckResult]:
+        """Return the result, to be awaited if the check asks a model or can take long."""
         check = self._check(expectation)
         if check is None:
-            return [_crashed(expectation, f"No check is named {shown(expectation.kind)}.")]
+            return _crashed(expectation, f"No check is named {shown(expectation.kind)}.")
         if expectation.turn is not None and expectation.turn > len(transcript.turns):
-            return [skipped(expectation, "The conversation did not come to this message.")]
+            return skipped(expectation, "The conversation did not come to this message.")
         try:
             seen = transcript if expectation.turn is None else _seen(transcript, expectation)
             if _lacks_a_secret(check, expectation, seen):
-                return [undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, _TAKEN_OUT)]
+                return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, _TAKEN_OUT)
             if check.pure is None:
-                return None
+                return self._waited_for(check, expectation, transcript, seen, context)
             if check.slow is None or not check.slow(expectation, seen):
-                results = check.pure(expectation, seen)
-            elif slow:
+                result = check.pure(expectation, seen)
+            elif now:
                 with one_budget():
-                    results = check.pure(expectation, seen)
+                    result = check.pure(expectation, seen)
             else:
-                return None
+                return self._waited_for(check, expectation, transcript, seen, context)
+        except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
+            return _crash(expectation, error)
+        return _placed(check, expectation, transcript, seen, result)
+
+    async def _waited_for(
+        self,
+        check: Check,
+        expectation: Expectation,
+        transcript: Transcript,
+        seen: Transcript,
+        context: CheckContext,
+    ) -> CheckResult:
+        try:
+            if check.asking is not None:
+                context = replace(context, aside=self._aside)
+                result = await check.asking(expectation, seen, context)
+            else:
+                assert check.pure is not None
+                result = await self._aside(partial(check.pure, expectation, seen))
         except Exception as error:  # noqa: BLE001 - as above
-            return [_crash(expectation, error)]
-        return _placed(check, expectation, transcript, seen, results)
+            return _crash(expectation, error)
+        return _placed(check, expectation, transcript, seen, result)
 
     def _check(self, expectation: Expectation) -> Check | None:
         if expectation.of_package:
@@ -160,19 +163,16 @@ def _placed(
     expectation: Expectation,
     transcript: Transcript,
     seen: Transcript,
-    results: Results,
-) -> list[CheckResult]:
-    """Return results as they count in the whole conversation; the check has `seen` some of it."""
-    found = [results] if isinstance(results, CheckResult) else list(results)
-    if not found:
-        return [_crashed(expectation, "The check gave no result.")]
+    result: CheckResult,
+) -> CheckResult:
+    """Return a result as it counts in the whole conversation; the check has `seen` some of it."""
     if check.about_tools and not seen.shows_tools:
-        found = [_unreported(expectation, result, how_to_report(seen)) for result in found]
-    if expectation.turn is None:
-        return found
+        result = _unreported(expectation, result, how_to_report(seen))
+    if expectation.turn is None or not result.evidence:
+        return result
     before = len(transcript.prefix(expectation.turn - 1).tool_uses) if expectation.alone else 0
     place = partial(_in_conversation, expectation.turn, transcript, before)
-    return [replace(result, evidence=tuple(map(place, result.evidence))) for result in found]
+    return replace(result, evidence=tuple(map(place, result.evidence)))
 
 
 _NO_SIGN = "Nothing shows that the agent reports its tool calls"

@@ -385,16 +385,16 @@ class _Attempt:
             self._calls.assertion = len(self._results)
             seen = replace(context, earlier=tuple(self._results))
             started = clock.monotonic()
-            found = await self._ports.checker.evaluate(expectation, transcript, seen)
-            duration_ms = (clock.monotonic() - started) * 1000 / max(len(found), 1)
-            for result in found:
-                event = AssertionEvaluated.of(
-                    result, len(self._results), expectation, duration_ms=duration_ms
-                )
-                self._recorder.record(event)
-                self._results.append(result)
-                if not expectation.advisory:
-                    self._deciding.append(result)
+            found = self._ports.checker.evaluate(expectation, transcript, seen)
+            result = found if isinstance(found, CheckResult) else await found
+            duration_ms = (clock.monotonic() - started) * 1000
+            event = AssertionEvaluated.of(
+                result, len(self._results), expectation, duration_ms=duration_ms
+            )
+            self._recorder.record(event)
+            self._results.append(result)
+            if not expectation.advisory:
+                self._deciding.append(result)
 
     def _context(self) -> CheckContext:
         """Return what checks may use; the baseline is looked up only where drift is checked."""

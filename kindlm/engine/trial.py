@@ -20,7 +20,7 @@ from kindlm.events import AssertionEvaluated, Payload
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import AgentReply, CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script
-from kindlm.transcript import Message, Role, Transcript
+from kindlm.transcript import Message, Role
 
 __all__ = ["ScriptedTrial"]
 
@@ -82,11 +82,11 @@ class ScriptedTrial:
         transcript = self._talk.transcript
         index, expectation = self._next(expectation)
         started = self._clock.monotonic()
-        found = self._checker.evaluate_now(expectation, transcript, slow=now)
-        if found is not None:
-            (result,) = found  # what scripts ask for is one thing at a time
-            return self._done(index, expectation, result, started)
-        return self._beside(index, expectation, self._asked(index, expectation, transcript))
+        context = CheckContext(self._calls.asking(index))
+        found = self._checker.evaluate(expectation, transcript, context, now=now)
+        if isinstance(found, CheckResult):
+            return self._done(index, expectation, found, started)
+        return self._beside(index, expectation, found)
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
@@ -156,13 +156,6 @@ class ScriptedTrial:
         number = self._labels[expectation.kind, label]
         named = replace(expectation, label=label if number == 1 else f"{label} #{number}")
         return self._labels.total() - 1, named
-
-    async def _asked(
-        self, index: int, expectation: Expectation, transcript: Transcript
-    ) -> CheckResult:
-        context = CheckContext(self._calls.asking(index))
-        (result,) = await self._checker.evaluate(expectation, transcript, context)
-        return result
 
     def _beside(
         self, index: int, expectation: Expectation, finding: Awaitable[CheckResult]

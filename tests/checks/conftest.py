@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import pytest
+from evaluated import evaluated, nobody
 
-from kindlm.checks import CheckRunner
-from kindlm.errors import Result
 from kindlm.outcome import CheckResult
-from kindlm.ports import Ask, CheckContext, ModelReply, Question
+from kindlm.ports import Ask
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -22,21 +20,14 @@ class Evaluate(Protocol):
     ) -> CheckResult: ...
 
 
-async def _nobody(question: Question) -> Result[ModelReply]:
-    raise AssertionError("this check must not ask a model")
-
-
 @pytest.fixture
 def evaluate() -> Evaluate:
     """Evaluate one expectation that gives exactly one result."""
-    runner = CheckRunner()
 
     def evaluate(
-        kind: str, params: Mapping[str, Any], transcript: Transcript, ask: Ask = _nobody
+        kind: str, params: Mapping[str, Any], transcript: Transcript, ask: Ask = nobody
     ) -> CheckResult:
-        expectation = Expectation(kind, f"label of {kind}", params)
-        (result,) = asyncio.run(runner.evaluate(expectation, transcript, CheckContext(ask)))
-        return result
+        return evaluated(Expectation(kind, f"label of {kind}", params), transcript, ask)
 
     return evaluate
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 
 from kindlm.checks import CheckRunner
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.ports import CheckContext, ModelReply, Question
+from kindlm.ports import ModelReply, Question
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 
@@ -55,13 +55,13 @@ def test_questions_and_answers_of_a_judge(
     for ask, parts in ((_is_down, 1), (_answers, 2)):
         with Counting() as thread:
             runner, expectation = CheckRunner(thread=thread), Expectation(kind, "l", params)
-            asyncio.run(runner.evaluate(expectation, said("Well."), CheckContext(ask)))
+            evaluated(expectation, said("Well."), ask, runner)
             assert thread.given == alone + 2 * parts
 
 
 @pytest.mark.parametrize("kind", ["uncertainty", "safety"])
 def test_phrases(said: Callable[..., Transcript], kind: str) -> None:
     with Counting() as thread:
-        runner, context = CheckRunner(thread=thread), CheckContext(_is_down)
-        asyncio.run(runner.evaluate(Expectation(kind, "l", {}), said(" "), context))
+        runner = CheckRunner(thread=thread)
+        evaluated(Expectation(kind, "l", {}), said(" "), _is_down, runner)
         assert thread.given == 1

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks import CheckRunner
 from kindlm.checks.drift import cosine_similarity
 from kindlm.checks.judge_prompts import DRIFT
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -66,8 +65,7 @@ def measure(
     )
     context = CheckContext(ask or Judge(), embed, baseline, error)
     transcript = Transcript(turns=(Turn("Hello?", (Step(current),)),))
-    (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
-    return result
+    return evaluated(expectation, transcript, context)
 
 
 def by_fields(current: Any, baseline: Any, **params: Any) -> CheckResult:
@@ -102,7 +100,7 @@ class TestBaseline:
         transcript = Transcript(turns=(Turn("Hello?", (Step("{}"),)), Turn("?", (Step("{}"),))))
         context = CheckContext(Judge(), None, "{}")
 
-        (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+        result = evaluated(expectation, transcript, context)
 
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert "`expect` of the test itself" in result.message

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 
-from kindlm.checks import CheckRunner
 from kindlm.errors import Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -44,8 +43,7 @@ def verdict(
     expectation = Expectation("evalview_verdict", "EvalView", PARAMS | params)
     context = CheckContext(_nobody, earlier=earlier or (scored(80),))
     transcript = Transcript(turns=tuple(turns))
-    (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
-    return result
+    return evaluated(expectation, transcript, context)
 
 
 def turn(text: str, *tools: str, **step: Any) -> Turn:
@@ -208,7 +206,7 @@ class TestTurns:
         )
         transcript = Transcript(turns=(turn("x", "a"), turn("Paris", "a")))
         context = CheckContext(_nobody, earlier=(scored(80),))
-        (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+        result = evaluated(expectation, transcript, context)
         assert result.actual["reasons"] == ["turn 2 is not as expected"]
 
     def test_names_are_taken_as_they_are_spelt(self) -> None:
@@ -218,7 +216,7 @@ class TestTurns:
         )
         context = CheckContext(_nobody, earlier=(scored(80),))
         transcript = Transcript(turns=(turn("x", "a"),))
-        (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
+        result = evaluated(expectation, transcript, context)
         assert result.outcome is Outcome.PASSED
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
+from evaluated import evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks import CheckRunner
 from kindlm.checks.judging import Judgement, judgement
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import CheckContext, Purpose, Question
+from kindlm.ports import Purpose, Question
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -50,7 +49,7 @@ def data_of(question: Question) -> Any:
 def ask_about(transcript: Transcript, **params: Any) -> Question:
     judge = Judge(GOOD)
     expectation = Expectation("judge", "label", PARAMS | params)
-    asyncio.run(CheckRunner().evaluate(expectation, transcript, CheckContext(judge)))
+    evaluated(expectation, transcript, judge)
     return judge.asked[0]
 
 

@@ -10,12 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from evaluated import awaited, evaluated, nobody
 
 from kindlm.checks import Check, CheckRunner, check, discover
 from kindlm.checks.registry import collect
-from kindlm.errors import Result
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
-from kindlm.ports import CheckContext, Checker, ModelReply, Question
+from kindlm.ports import CheckContext, Checker
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -24,40 +24,30 @@ HANGS = "^(a|a)*$"
 VICTIM = "a" * 60 + "!"
 
 
-async def _nobody(question: Question) -> Result[ModelReply]:
-    raise AssertionError("this check must not ask a model")
-
-
 def run(checks: Sequence[Check], expectation: Expectation, transcript: Transcript) -> CheckResult:
     runner: Checker = CheckRunner({item.kind: item for item in checks})
-    (result,) = asyncio.run(runner.evaluate(expectation, transcript, CheckContext(_nobody)))
-    return result
+    return evaluated(expectation, transcript, runner=runner)
 
 
-def result(expectation: Expectation, actual: Any) -> list[CheckResult]:
-    return [CheckResult(expectation.kind, expectation.label, Outcome.PASSED, 1.0, actual=actual)]
+def result(expectation: Expectation, actual: Any) -> CheckResult:
+    return CheckResult(expectation.kind, expectation.label, Outcome.PASSED, 1.0, actual=actual)
 
 
 @check("last_text")
-def last_text(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+def last_text(expectation: Expectation, transcript: Transcript) -> CheckResult:
     return result(expectation, transcript.text)
 
 
 @check("crash")
-def crash(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+def crash(expectation: Expectation, transcript: Transcript) -> CheckResult:
     raise RuntimeError(f"cannot read {transcript.text}")
 
 
 @check("async_crash")
 async def async_crash(
     expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> list[CheckResult]:
+) -> CheckResult:
     raise RuntimeError("no judge")
-
-
-@check("nothing")
-def nothing(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
-    return []
 
 
 TALK = Transcript(turns=(Turn("a", (Step("one"),)), Turn("b", (Step("two"),))))
@@ -94,9 +84,8 @@ def test_a_crash_message_holds_no_control_characters() -> None:
     assert run([crash], Expectation("crash", "x"), talk).message.isprintable()
 
 
-@pytest.mark.parametrize("kind", ["nothing", "unknown"])
-def test_no_result_is_inconclusive(kind: str) -> None:
-    outcome = run([nothing], Expectation(kind, "x"), TALK)
+def test_a_check_that_is_not_there_is_inconclusive() -> None:
+    outcome = run([], Expectation("unknown", "x"), TALK)
 
     assert outcome.outcome is Outcome.INCONCLUSIVE
     assert outcome.failure_code is FailureCode.ASSERTION_EVAL_ERROR
@@ -106,7 +95,7 @@ def test_cancellation_is_no_crash() -> None:
     @check("waits")
     async def waits(
         expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> list[CheckResult]:
+    ) -> CheckResult:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
@@ -120,16 +109,16 @@ def test_the_loop_turns_while_a_slow_check_runs() -> None:
         loop, started = asyncio.get_running_loop(), asyncio.Event()
 
         @check("waits", slow=lambda expectation, transcript: True)
-        def waits(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+        def waits(expectation: Expectation, transcript: Transcript) -> CheckResult:
             loop.call_soon_threadsafe(started.set)
             return result(expectation, released.wait(timeout=20))
 
-        runner, context = CheckRunner({"waits": waits}), CheckContext(_nobody)
-        check_task = asyncio.create_task(runner.evaluate(Expectation("waits", "x"), TALK, context))
+        runner, context = CheckRunner({"waits": waits}), CheckContext(nobody)
+        expectation = Expectation("waits", "x")
+        check_task = asyncio.create_task(awaited(expectation, TALK, context, runner))
         await started.wait()
         released.set()
-        (found,) = await check_task
-        return found
+        return await check_task
 
     assert asyncio.run(evaluated()).actual is True
 
@@ -156,8 +145,8 @@ def test_the_loop_turns_while_patterns_of_the_user_are_searched(
         finished.append("work")
 
     async def checking() -> CheckResult:
-        context = CheckContext(_nobody)
-        (found,) = await CheckRunner().evaluate(Expectation(kind, "x", params), talk, context)
+        context = CheckContext(nobody)
+        found = await awaited(Expectation(kind, "x", params), talk, context)
         finished.append("check")
         return found
 
@@ -171,7 +160,7 @@ def test_the_loop_turns_while_patterns_of_the_user_are_searched(
 
 def test_a_check_that_is_not_slow_stays_in_the_thread_of_the_loop() -> None:
     @check("where", slow=lambda expectation, transcript: transcript.text == "two")
-    def where(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    def where(expectation: Expectation, transcript: Transcript) -> CheckResult:
         return result(expectation, threading.current_thread() is threading.main_thread())
 
     assert run([where], Expectation("where", "x", turn=1), TALK).actual is True
@@ -180,7 +169,7 @@ def test_a_check_that_is_not_slow_stays_in_the_thread_of_the_loop() -> None:
 
 def test_a_slow_check_that_crashes_is_inconclusive_with_its_trace() -> None:
     @check("crash", slow=lambda expectation, transcript: True)
-    def crashes(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+    def crashes(expectation: Expectation, transcript: Transcript) -> CheckResult:
         raise RuntimeError("in a thread")
 
     outcome = run([crashes], Expectation("crash", "x"), TALK)
@@ -211,8 +200,8 @@ def test_every_check_of_the_suite_format_is_found() -> None:
 
 def test_two_checks_of_one_kind_are_an_error() -> None:
     @check("last_text")
-    def another(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
-        return []
+    def another(expectation: Expectation, transcript: Transcript) -> CheckResult:
+        return result(expectation, None)
 
     module = ModuleType("plugin")
     vars(module).update(one=last_text, same=last_text)
@@ -224,7 +213,7 @@ def test_two_checks_of_one_kind_are_an_error() -> None:
 
 
 @check("turns_seen")
-def turns_seen(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+def turns_seen(expectation: Expectation, transcript: Transcript) -> CheckResult:
     return result(expectation, [turn.user for turn in transcript.turns])
 
 
@@ -246,9 +235,9 @@ def test_an_expectation_of_a_turn_sees_what_it_asks_for(
 
 
 @check("evidence")
-def evidence(expectation: Expectation, transcript: Transcript) -> list[CheckResult]:
+def evidence(expectation: Expectation, transcript: Transcript) -> CheckResult:
     found = (Evidence("output", 0, 3), Evidence("tool[0].arguments", 0, 2, excerpt="**"))
-    return [CheckResult("evidence", "e", Outcome.FAILED, evidence=found)]
+    return CheckResult("evidence", "e", Outcome.FAILED, evidence=found)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +263,7 @@ def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() ->
     @check("aside")
     async def aside(
         expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> list[CheckResult]:
+    ) -> CheckResult:
         return result(expectation, await context.aside(lambda: threading.current_thread().name))
 
     found = run([aside], Expectation("aside", "a"), Transcript())

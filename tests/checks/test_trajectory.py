@@ -7,11 +7,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.alignment import Bounds, in_any_order, in_sequence
-from kindlm.checks import CheckRunner
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -253,10 +253,8 @@ def test_the_verdict_is_that_of_trying_every_assignment(
 ) -> None:
     expectation = Expectation("trajectory", "x", params(mode, *calls))
 
-    found = CheckRunner().evaluate_now(expectation, talk(*made))
+    result = evaluated(expectation, talk(*made))
 
-    assert found is not None
-    (result,) = found
     assert (result.outcome is Outcome.PASSED) == agrees(mode, calls, made)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 
-from kindlm.checks import CheckRunner
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
@@ -89,12 +87,7 @@ def test_one_answer_that_shows_it_is_enough_for_those_after_it(used: Used) -> No
         expectation = Expectation(
             "tool_not_called", "refund", {"tool": "refund"}, turn=turn, alone=alone
         )
-        (found,) = asyncio.run(
-            CheckRunner().evaluate(expectation, transcript, CheckContext(_nobody))
-        )
-        (now,) = CheckRunner().evaluate_now(expectation, transcript) or ()
-        assert now == found
-        outcomes.append(found.outcome)
+        outcomes.append(evaluated(expectation, transcript).outcome)
     # The first turn is looked at as if nothing came after it: so it is decided live, too.
     undecided, passed = Outcome.INCONCLUSIVE, Outcome.PASSED
     assert outcomes == [undecided, undecided, passed, passed, passed]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 
-from kindlm.checks import CheckRunner
 from kindlm.config import LoadedSuite
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext
@@ -43,10 +42,7 @@ def look(load: Load, minimal: str) -> Callable[[str], CheckResult]:
 
     def look(text: str) -> CheckResult:
         transcript = Transcript(turns=(Turn("Who?", (Step(text),)),))
-        (result,) = asyncio.run(
-            CheckRunner().evaluate(expectation, transcript, CheckContext(_nobody))
-        )
-        return result
+        return evaluated(expectation, transcript, CheckContext(_nobody))
 
     return look
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -13,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from evaluated import evaluated
 
 from kindlm.checks import CheckRunner, check
 from kindlm.checks.registry import Check
 from kindlm.cli.app import run
 from kindlm.outcome import Outcome
-from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript
 
@@ -78,7 +77,7 @@ def test_the_check_of_the_docs_works(text, outcome):
 
     runner = CheckRunner({"polite": polite})
     expectation = Expectation("polite", "polite")
-    (result,) = asyncio.run(runner.evaluate(expectation, transcript, CheckContext(ask)))
+    result = evaluated(expectation, transcript, ask, runner)
     assert result.outcome is Outcome(outcome)
 
 

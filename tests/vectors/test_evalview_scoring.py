@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from evaluated import awaited, evaluated
 from vector_cases import Departure, known
 
-from kindlm.checks import CheckRunner
 from kindlm.checks.evalview_verdict import harm_in, look_at_turn, within
 from kindlm.checks.pii import find_personal_data
 from kindlm.checks.tools import SequenceMode, sequence_progress
@@ -97,10 +97,10 @@ def evaluate(
 
     async def results() -> list[CheckResult]:
         found: list[CheckResult] = []
-        runner, ask = CheckRunner(), judge or Judge({"raise": "nobody"})
+        ask = judge or Judge({"raise": "nobody"})
         for expectation in expectations:
             context = CheckContext(ask, earlier=tuple(found))
-            found += await runner.evaluate(expectation, transcript, context)
+            found.append(await awaited(expectation, transcript, context))
         return found
 
     return asyncio.run(results())
@@ -330,7 +330,7 @@ def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     ]  # fmt: skip
     assert {one.kind for one in earlier} == found.keys()
     context = CheckContext(Judge({"raise": "nobody"}), earlier=earlier)
-    (result,) = asyncio.run(CheckRunner().evaluate(verdict, transcript, context))
+    result = evaluated(verdict, transcript, context)
     assert (result.outcome is Outcome.PASSED) == vector["expected"]["passed"]
     assert bool(result.actual["reasons"]) == (not vector["expected"]["passed"])
 

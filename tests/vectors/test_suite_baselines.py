@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from evaluated import evaluated
 from vector_cases import Departure, NoCounterpart, known, unknown
 
-from kindlm.checks import CheckRunner
 from kindlm.checks.drift import cosine_similarity
 from kindlm.cli.baseline_comparison import compared_tests
 from kindlm.cli.baseline_comparison_json import ComparedTest
@@ -127,8 +126,7 @@ def measure(case: dict[str, Any]) -> CheckResult:
     )
     transcript = Transcript(turns=(Turn("", (Step(case["output_text"]),)),))
     expectation = Expectation("drift", "drift", params)
-    (result,) = asyncio.run(CheckRunner().evaluate(expectation, transcript, context))
-    return result
+    return evaluated(expectation, transcript, context)
 
 
 @pytest.mark.vectors(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import jsonschema
 import pytest
+from evaluated import awaited
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
@@ -228,11 +229,7 @@ def evaluate(
 ) -> list[CheckResult]:
     async def results() -> list[CheckResult]:
         runner, context = CheckRunner(), CheckContext(judge)
-        return [
-            result
-            for expectation in expectations
-            for result in await runner.evaluate(expectation, transcript, context)
-        ]
+        return [await awaited(one, transcript, context, runner) for one in expectations]
 
     return asyncio.run(results())
 
