@@ -2,7 +2,7 @@
 
 An event is the value that whoever sees the fact makes, that is recorded, and that is read back.
 Type strings are stable: they are stored, never renamed. A payload that changes its shape gets a
-higher `SCHEMA` and an upcaster; stored events stay as they are. What authors wrote (prompts,
+higher `SCHEMA`; stored events stay as they are. What authors wrote (prompts,
 replies, arguments, reasons, configurations) is `Authored`: the event holds the text, the store
 keeps it once and by reference, and it can be erased. Ids, names, numbers and enums are in the
 stored event itself. Where OpenTelemetry has a name for a fact (`gen_ai.…`), the stored key is that

@@ -27,7 +27,6 @@ from kindlm_store.events import (
     RecordedEvent,
     RecordedRef,
     Text,
-    Upcasters,
     utc_now,
     uuid7,
 )
@@ -92,7 +91,6 @@ __all__ = [
     "Taken",
     "Text",
     "Ticket",
-    "Upcasters",
     "Verification",
     "WriteFailedError",
     "behind_the_log",

@@ -13,7 +13,7 @@ from kindlm_store.append import Appender, prepared, restored
 from kindlm_store.database import connect_reader, connect_writer, immediate, translated
 from kindlm_store.erasing import Erased, erase, find_erasable, give_back
 from kindlm_store.errors import ConflictError, StoreClosedError
-from kindlm_store.events import Append, Upcasters
+from kindlm_store.events import Append
 from kindlm_store.merge import Taking, Terms
 from kindlm_store.project import Projector, projection_errors
 from kindlm_store.reading import Reader
@@ -57,16 +57,14 @@ class EventLog:
         path: Path,
         connection: sqlite3.Connection,
         projector: Projector,
-        upcasters: Upcasters,
         redact: Callable[[str], str] | None,
         guard: SchemaGuard,
     ) -> None:
         self.path = path
         self._projector = projector
-        self._upcasters = upcasters
         self._redact = redact or _unchanged
         self._forks = _forks.count
-        self._reader = Reader(path, upcasters)
+        self._reader = Reader(path)
         self._writer = Writer(connection, projector, guard)
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
@@ -77,7 +75,6 @@ class EventLog:
         path: str | os.PathLike[str],
         *,
         projections: Sequence[Projection] = (),
-        upcasters: Upcasters | None = None,
         redact: Callable[[str], str] | None = None,
         synchronous: Synchronous = "FULL",
         mend: bool = False,
@@ -88,7 +85,6 @@ class EventLog:
             path: The file; folders that are missing are created.
             projections: Read models to keep. Those that the file has not, has in an older
                 version, or that are behind its events are folded now.
-            upcasters: Lift old payloads when they are read or folded.
             redact: Takes secrets out of every string before it is stored, as `Redactor` does:
                 a pure function that also finds them in the JSON form of a payload and among
                 other texts.
@@ -102,16 +98,15 @@ class EventLog:
             OpenError: The file cannot be opened as an event log.
         """
         file = Path(path)
-        lifting = upcasters or Upcasters()
         connection = connect_writer(file, synchronous)
         try:
             with translated(file):
                 guard = SchemaGuard(file, projections, mend=mend)
                 guard.check(connection)
-                projector = Projector(connection, projections, lifting)
+                projector = Projector(connection, projections)
                 projector.fold_outdated(file)
                 projector.catch_up()
-            return cls(file, connection, projector, lifting, redact, guard)
+            return cls(file, connection, projector, redact, guard)
         except BaseException:
             connection.close()
             raise
@@ -183,7 +178,7 @@ class EventLog:
         after: int = 0,
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Durable events in order of position, their payloads lifted by the upcasters.
+        """Durable events in order of position.
 
         Args:
             stream: Only this stream.
@@ -237,7 +232,6 @@ class EventLog:
             heads=heads,
             claims=claims,
             erasures=erasures,
-            upcasters=self._upcasters,
         )
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
@@ -408,7 +402,6 @@ def verify_file(
     heads: Mapping[str, str] | None = None,
     claims: Claims | None = None,
     erasures: Erasures | None = None,
-    upcasters: Upcasters | None = None,
 ) -> Verification:
     """`EventLog.verify` for a file that is not opened for writing.
 
@@ -418,7 +411,7 @@ def verify_file(
     file = Path(path)
     with translated(file), closing(connect_reader(file)) as connection:
         terms = Expected(heads or {}, claims or {}, erasures)
-        return verify(connection, stream, terms, upcasters or Upcasters())
+        return verify(connection, stream, terms)
 
 
 def _unchanged(text: str) -> str:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kindlm_store.append import insert_rows
 from kindlm_store.database import begin_immediate, immediate, roll_back
 from kindlm_store.errors import ProjectionError
-from kindlm_store.events import Upcasters
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
 
@@ -195,7 +194,7 @@ _FILL = """
 INSERT INTO batch
 SELECT *{columns}
   FROM (SELECT t.name AS type, e.seq, e.version, e.at, e.id, s.name AS stream, e.subject AS subject,
-               {data} AS data
+               e.data AS data
           FROM events e
           CROSS JOIN streams s ON s.id = e.stream
           CROSS JOIN event_types t ON t.id = e.type
@@ -232,19 +231,13 @@ class Projector:
         self,
         connection: sqlite3.Connection,
         projections: Sequence[Projection],
-        upcasters: Upcasters | None = None,
     ) -> None:
         self._connection = connection
         self.projections = tuple(projections)
         self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
         self._built: dict[Fold, str] = {}
-        lift = upcasters.lift_text if upcasters else None
-        if lift:
-            connection.create_function("lifted", 3, lift, deterministic=True)
-        self._fill = _FILL.format(
-            columns="".join(f", {sql}" for sql in self._columns.values()),
-            data="lifted(t.name, e.schema, e.data)" if lift else "e.data",
-        )
+        columns = "".join(f", {sql}" for sql in self._columns.values())
+        self._fill = _FILL.format(columns=columns)
         self._create_batch()
 
     def fold(self) -> None:
@@ -487,7 +480,6 @@ def recomputed(
     projections: Sequence[Projection],
     stream: str,
     beside: Collection[str] = (),
-    upcasters: Upcasters | None = None,
 ) -> Iterator[sqlite3.Connection]:
     """Fold projections from a part of the events, into a database of its own.
 
@@ -500,7 +492,6 @@ def recomputed(
         projections: What to fold.
         stream: The stream whose events are folded.
         beside: Types of events that are folded whatever stream they are in.
-        upcasters: Lift the payloads of older events.
 
     Raises:
         ProjectionError: The events can not be folded.
@@ -535,7 +526,7 @@ def recomputed(
         for projection in projections:
             for sql in projection.tables.values():
                 apart.execute(sql)
-        projector = Projector(apart, projections, upcasters)
+        projector = Projector(apart, projections)
         for failed, (_, problem) in projector.advance(projections, 0, last_position(apart)).items():
             raise ProjectionError(failed, problem)
         apart.execute("COMMIT")

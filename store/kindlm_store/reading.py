@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
-    from kindlm_store.events import Upcasters
-
 Answer = TypeVar("Answer")
 
 _PAGE = 1_000
@@ -68,10 +66,9 @@ def decode(row: Iterable[Any]) -> RecordedEvent:
 class Reader:
     """Reads through one connection, from any thread."""
 
-    def __init__(self, path: Path, upcasters: Upcasters) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._connection = connect_reader(path)
-        self._upcasters = upcasters
         self._lock = Lock()
         self._closed = False
 
@@ -84,7 +81,7 @@ class Reader:
         after: int,
         limit: int | None,
     ) -> Iterator[RecordedEvent]:
-        """Events in order of position, their payloads lifted; see `EventLog.read`."""
+        """Events in order of position; see `EventLog.read`."""
         if types is None:
             events = self._pages(stream, None, subject, after)
         elif stream is not None or subject is not None:
@@ -94,7 +91,7 @@ class Reader:
             # One index range per type: rare types stay fast in a long history.
             ranges = [self._pages(None, name, None, after) for name in sorted(set(types))]
             events = heapq.merge(*ranges, key=attrgetter("position"))
-        return (self._upcasters.lift_event(event) for event in islice(events, limit))
+        return islice(events, limit)
 
     def head(self, stream: str) -> Head | None:
         """Where a stream ends; None if there is no such stream."""

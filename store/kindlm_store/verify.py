@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kindlm_store.erasing import Erasures
-    from kindlm_store.events import RecordedEvent, Upcasters
+    from kindlm_store.events import RecordedEvent
     from kindlm_store.project import Projection
 
 
@@ -144,7 +144,6 @@ def verify(
     connection: sqlite3.Connection,
     stream: str | None,
     expected: Expected,
-    upcasters: Upcasters,
 ) -> Verification:
     """Check one stream with the texts it refers to, or the whole file.
 
@@ -152,7 +151,6 @@ def verify(
         connection: Of its own, to read with; its text factory is changed.
         stream: Name of the stream; None checks all.
         expected: What it is held to besides its hashes.
-        upcasters: Lift the payloads that `claims` are asked about.
     """
     connection.row_factory = None
     connection.text_factory = _StoredText
@@ -160,7 +158,7 @@ def verify(
     try:
         check = _Check(connection, stream)
         check.note(expected.heads)
-        check.note_claims(expected.claims, upcasters)
+        check.note_claims(expected.claims)
         found = check.run()
         connection.text_factory = str
         if expected.erasures is not None:
@@ -194,7 +192,7 @@ class _Check:
             if self._only in (None, stream):
                 self._heads.setdefault(stream, set()).add(head)
 
-    def note_claims(self, claims: Claims, upcasters: Upcasters) -> None:
+    def note_claims(self, claims: Claims) -> None:
         """Expect what events noted as heads of streams."""
         numbers = {number: _shown(name) for number, name in self._types.items()}
         for number, name in numbers.items():
@@ -208,7 +206,7 @@ class _Check:
             ):
                 decoded = (v.decode() if type(v) is _StoredText else v for v in row)
                 try:
-                    self.note(claims[name](upcasters.lift_event(decode(decoded))))
+                    self.note(claims[name](decode(decoded)))
                 # The event was tampered with, in whatever way; it has a problem of its own too.
                 except Exception as error:  # noqa: BLE001
                     what = f"what the event notes cannot be read ({type(error).__name__})"

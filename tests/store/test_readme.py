@@ -16,7 +16,7 @@ README = Path(__file__).parents[2] / "store" / "README.md"
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 6
     names: dict[str, Any] = {}
     exec("\n".join(blocks), names)
     names.clear()
