@@ -25,9 +25,8 @@ from kindlm.history.baselines import (
     no_baseline,
     output_of,
 )
-from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.evidence.values import Change, Strength
+from kindlm.history.evidence.values import Change, Side, Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.parts import check_name, check_text
@@ -156,7 +155,7 @@ def compared_tests(
         if test.after is None:
             continue
         change = test.change
-        if not test.after.counts.tested:
+        if not test.after.counts.n:
             change = Change.NOT_RUN
         elif not test.compared:
             change = Change.ADDED
@@ -172,13 +171,9 @@ def compared_tests(
     gone = [test for test in tests if test.after is None]
     for test in sorted(gone, key=lambda test: (test.key.name, test.key.target)):
         if (test.key.name, test.key.target) in unread:
-            yield ComparedTest(test, Change.NOT_RUN, SideFigures())
+            yield ComparedTest(test, Change.NOT_RUN, Side())
     for test in gone:
-        if (
-            (test.key.name, test.key.target) not in unread
-            and test.before
-            and test.before.counts.tested
-        ):
+        if (test.key.name, test.key.target) not in unread and test.before and test.before.counts.n:
             yield ComparedTest(test, Change.REMOVED, None)
 
 
@@ -229,12 +224,12 @@ def _figures(test: ComparedTest) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _figure(side: SideFigures | None) -> str:
+def _figure(side: Side | None) -> str:
     if side is None:
         return "not defined"
-    if side.counts.pass_rate is None:
+    if side.pass_rate is None:
         return "not run"
-    return f"{side.status} {percent(side.counts.pass_rate)} of {side.counts.tested}"
+    return f"{side.status} {percent(side.pass_rate)} of {side.counts.n}"
 
 
 def _remarks(test: ComparedTest) -> Iterator[str]:

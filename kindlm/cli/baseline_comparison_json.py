@@ -10,9 +10,8 @@ from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.checks import CheckChange
-from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence.values import Change, Strength
+from kindlm.history.evidence.values import Change, Side, Strength
 from kindlm.reports.diff.json import check_evidence
 from kindlm.reports.printed_json import printed_json
 
@@ -30,12 +29,12 @@ class ComparedTest:
 
     diff: TestDiff
     change: Change
-    after: SideFigures | None
+    after: Side | None
     checks: tuple[CheckChange, ...] = ()
     output_changed: bool = False
 
     @property
-    def before(self) -> SideFigures | None:
+    def before(self) -> Side | None:
         """The test in the baseline."""
         return self.diff.before
 
@@ -141,13 +140,13 @@ def _test(test: ComparedTest) -> dict[str, Any]:
     }
 
 
-def _side(side: SideFigures | None) -> dict[str, Any] | None:
+def _side(side: Side | None) -> dict[str, Any] | None:
     """Return how a test did; None where it is not defined."""
     if side is None:
         return None
     return {
-        "passRate": side.counts.pass_rate,
-        "executions": side.counts.tested,
+        "passRate": side.pass_rate,
+        "executions": side.counts.n,
         "status": side.status,
         "failureCodes": sorted(side.failure_codes),
     }

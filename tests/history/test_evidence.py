@@ -19,10 +19,12 @@ from kindlm.history.evidence.values import (
 )
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts
+from kindlm.outcome import Status
 
 
 def _side(passed: int, n: int, scores: Sequence[float] = ()) -> Side:
-    return Side(Counts(passed, n), passed == n, {"tone": tuple(scores)} if scores else {})
+    status = Status.PASSED if passed == n else Status.FAILED
+    return Side(Counts(passed, n), status, {"tone": tuple(scores)} if scores else {})
 
 
 def _pair(before: tuple[int, int], after: tuple[int, int], *added: tuple[int, int]) -> TestPair:
@@ -285,8 +287,8 @@ def test_nothing_to_judge() -> None:
     assert settle({}) == {}
 
 
-_TOLERATED = Side(Counts(2, 3), passed=True, scores={"mean": (1.0, 1.0, 0.0)})
-_ERRORED = Side(Counts(2, 3), passed=False, scores={"mean": (1.0, 1.0)}, errored=1)
+_TOLERATED = Side(Counts(2, 3), Status.PASSED, scores={"mean": (1.0, 1.0, 0.0)})
+_ERRORED = Side(Counts(2, 3), Status.ERRORED, scores={"mean": (1.0, 1.0)}, errored=1)
 
 
 def test_a_repeat_that_errors_in_place_of_failing_makes_nothing_better() -> None:
@@ -297,6 +299,6 @@ def test_a_repeat_that_errors_in_place_of_failing_makes_nothing_better() -> None
 
 
 def test_scores_of_a_branch_that_few_repeats_take_are_compared_as_they_are() -> None:
-    before = Side(Counts(3, 3), passed=True, scores={"tone": (1.0,)})
-    after = Side(Counts(3, 3), passed=True, scores={"tone": (0.2,)})
+    before = Side(Counts(3, 3), Status.PASSED, scores={"tone": (1.0,)})
+    after = Side(Counts(3, 3), Status.PASSED, scores={"tone": (0.2,)})
     assert _judge(TestPair(before, after)).tests["it"].dropped_scores == ("tone",)

@@ -25,6 +25,7 @@ from kindlm.history.evidence.values import RunEvidence, Side, Strength, TestPair
 from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, fisher_drop
+from kindlm.outcome import Status
 
 _FLAKY = np.linspace(0.3, 1.0, 20)
 """The pass rates of 20 tests of a flaky agent."""
@@ -32,11 +33,15 @@ _FLAKY = np.linspace(0.3, 1.0, 20)
 Rates = NDArray[np.float64]
 
 
+def _side(passed: int, n: int) -> Side:
+    return Side(Counts(passed, n), Status.PASSED if passed == n else Status.FAILED)
+
+
 @cache
 def _pair(before: int, after: int, n_before: int, n_after: int) -> TestPair:
     return TestPair(
-        Side(Counts(before, n_before), before == n_before),
-        Side(Counts(after, n_after), after == n_after),
+        _side(before, n_before),
+        _side(after, n_after),
     )
 
 

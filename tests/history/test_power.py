@@ -10,16 +10,21 @@ from kindlm.history.evidence.power import comparison_power
 from kindlm.history.evidence.values import Side, Strength, TestPair
 from kindlm.history.statistics.pass_rates import Design, Looks, power
 from kindlm.history.statistics.tables import Counts
+from kindlm.outcome import Status
 from kindlm.reports.power_text import power_text
 
 _LEVEL = 0.025
 """That of the pass rates of all tests together."""
 
 
+def _side(passed: int, n: int) -> Side:
+    return Side(Counts(passed, n), Status.PASSED if passed == n else Status.FAILED)
+
+
 def _pair(before: int, after: int, n_before: int, n_after: int) -> TestPair:
     return TestPair(
-        Side(Counts(before, n_before), before == n_before),
-        Side(Counts(after, n_after), after == n_after),
+        _side(before, n_before),
+        _side(after, n_after),
     )
 
 

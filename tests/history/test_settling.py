@@ -11,6 +11,7 @@ from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.values import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
 from kindlm.history.settling import AddedRepeats, Standing, Suspect, share_out, suspects
 from kindlm.history.statistics.tables import Counts
+from kindlm.outcome import Status
 
 
 def key(name: str) -> QualifiedName:
@@ -23,7 +24,7 @@ def pair(
     sides = (
         Side(
             Counts(*counts),
-            counts[0] == counts[1],
+            Status.PASSED if counts[0] == counts[1] else Status.FAILED,
             {name: both[n] for name, both in scores.items()},
         )
         for n, counts in enumerate((before, after))

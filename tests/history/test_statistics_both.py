@@ -16,10 +16,15 @@ from kindlm.history.evidence.values import Side, Strength, TestPair
 from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
 from kindlm.history.statistics.sequential import Settlement, _cleared, together
 from kindlm.history.statistics.tables import Counts, fisher_drop
+from kindlm.outcome import Status
+
+
+def _side(passed: int, n: int) -> Side:
+    return Side(Counts(passed, n), Status.PASSED if passed == n else Status.FAILED)
 
 
 def _pair(before: int, after: int, n: int) -> TestPair:
-    return TestPair(Side(Counts(before, n), before == n), Side(Counts(after, n), after == n))
+    return TestPair(_side(before, n), _side(after, n))
 
 
 class Settled(NamedTuple):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kindlm.history.evidence.judging import judge_pair
 from kindlm.history.evidence.values import CheckKey, CheckPair, RunEvidence, Side, TestPair
 from kindlm.history.statistics.tables import Counts
+from kindlm.outcome import Status
 
 __all__ = ["AGENTS", "DEPENDENCES", "Dependence", "Rates", "drawn_pair", "share_of_failures"]
 
@@ -93,7 +94,7 @@ def drawn_pair(
     tests = [side.all(axis=2).sum(axis=1).tolist() for side in sides]
     return {
         test: TestPair(
-            *(Side(Counts(passed[test], repeats), passed[test] == repeats) for passed in tests),
+            *(_side(passed[test], repeats) for passed in tests),
             checks={
                 CheckKey("contains", str(check)): CheckPair(
                     Counts(old, repeats),
@@ -108,6 +109,10 @@ def drawn_pair(
         )
         for test in range(len(before))
     }
+
+
+def _side(passed: int, repeats: int) -> Side:
+    return Side(Counts(passed, repeats), Status.PASSED if passed == repeats else Status.FAILED)
 
 
 def share_of_failures(

@@ -194,8 +194,8 @@ def test_the_command(vector: Vector, history: History) -> None:
         assert test.before is not None
         assert test.after is not None
         for side, sign in ((test.before, "before"), (test.after, "after")):
-            assert side.cost_usd == wanted[f"cost_{sign}"]
-            assert side.latency_ms == wanted[f"latency_{sign}_ms"]
+            assert side.means.get("cost") == wanted[f"cost_{sign}"]
+            assert side.means.get("latency") == wanted[f"latency_{sign}_ms"]
 
 
 def called(tools: list[str]) -> tuple[tuple[str, Any, Any], ...]:

@@ -16,10 +16,9 @@ from vector_cases import unknown
 
 from kindlm.cli.app import run
 from kindlm.errors import Err, Ok
-from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence.values import Change, FailOn
+from kindlm.history.evidence.values import Change, FailOn, Side
 from kindlm.history.run_names import find_pair, find_run
 from kindlm.outcome import Status
 
@@ -69,9 +68,9 @@ def as_told(test: TestDiff) -> Vector:
     }
 
 
-def score_of(side: SideFigures | None) -> float:
+def score_of(side: Side | None) -> float:
     assert side is not None
-    (score,) = side.weighted["checks"]
+    (score,) = side.scores["checks"]
     return score
 
 

@@ -2,88 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
 from kindlm.history.diff.samples import PlannedSamples, Sample
+from kindlm.history.evidence.values import Side
 from kindlm.history.statistics.intervals import mean_interval
+from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.outcome import Outcome, Status
 
-__all__ = ["Figure", "ModelChange", "SideFigures", "compare_figures", "compare_models"]
-
-
-@dataclass(frozen=True, slots=True)
-class SideFigures:
-    """A test in one run. Latency (ms), tokens, cost and drift are means over its repeats.
-
-    `usual` is the execution that stands for the test, `alike` how many of its repeats behave as
-    that one does. `scores` are those of each repeat that was judged, by criterion; `weighted` those
-    of each repeat that was scored as a whole, as EvalView does, by their name. `elsewhere` counts
-    the repeats whose conversations were held in an earlier run. `failure_codes` are those of all
-    repeats.
-    """
-
-    counts: StatusCounts = StatusCounts()
-    status: Status = Status.SKIPPED
-    usual: str | None = None
-    alike: int = 0
-    latency_ms: float | None = None
-    tokens: float | None = None
-    cost_usd: float | None = None
-    drift: float | None = None
-    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    weighted: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    models: tuple[str, ...] = ()
-    elsewhere: int = 0
-    failure_codes: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, test: PlannedSamples) -> SideFigures:
-        """Return a test in one run in numbers: counts, and means over its executions."""
-        samples = test.samples
-        ended = [sample.status for sample in samples]
-        counts = StatusCounts(
-            ended.count(Status.PASSED), ended.count(Status.FAILED), ended.count(Status.ERRORED)
-        )
-        stands, alike = usual(samples)
-        weighted = _by_name([sample.weighted for sample in samples])
-        limited = None
-        if test.score_limits is not None:
-            scores = tuple(score for each in samples for score in each.weighted.values())
-            limited = LimitedScores(test.score_limits, scores)
-        return cls(
-            counts=counts,
-            status=test_status(counts, test.pass_rate_min, limited),
-            usual=stands.id if stands else None,
-            alike=alike,
-            latency_ms=_known_mean([sample.latency_ms for sample in samples]),
-            tokens=_known_mean([sample.tokens for sample in samples]),
-            cost_usd=_known_mean([sample.cost_usd for sample in samples]),
-            drift=_known_mean([sample.drift for sample in samples]),
-            scores=_by_name([sample.scores for sample in samples]),
-            weighted=weighted,
-            models=_models(samples),
-            elsewhere=sum(sample.conversation != sample.id for sample in samples),
-            failure_codes=frozenset(
-                failure.code
-                for sample in samples
-                for failure in sample.failures
-                if failure.code not in _WITHOUT_CODE
-            ),
-        )
-
-    @property
-    def all_scores(self) -> dict[str, tuple[float, ...]]:
-        """The scores that may regress, by what gave them."""
-        return {**self.weighted, **self.scores}
+__all__ = ["Figure", "ModelChange", "compare_figures", "compare_models", "side_of"]
 
 
 _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 """What stands for the code of a failed check that has none."""
+
+
+def side_of(test: PlannedSamples) -> Side:
+    """Return a test in one run in numbers: counts, and means over its executions."""
+    samples = test.samples
+    ended = [sample.status for sample in samples]
+    counts = StatusCounts(
+        ended.count(Status.PASSED), ended.count(Status.FAILED), ended.count(Status.ERRORED)
+    )
+    limited = None
+    if test.score_limits is not None:
+        every = tuple(score for each in samples for score in each.weighted.values())
+        limited = LimitedScores(test.score_limits, every)
+    stands, alike = usual(samples)
+    judged = _by_name([sample.scores for sample in samples])
+    weighted = _by_name([sample.weighted for sample in samples])
+    means = {
+        "judge": _mean([fmean(scores) for scores in judged.values()]),
+        "score": _mean([fmean(scores) for scores in weighted.values()]),
+        "drift": _known_mean([sample.drift for sample in samples]),
+        "latency": _known_mean([sample.latency_ms for sample in samples]),
+        "tokens": _known_mean([sample.tokens for sample in samples]),
+        "cost": _known_mean([sample.cost_usd for sample in samples]),
+    }
+    return Side(
+        counts=Counts(counts.passed, counts.tested),
+        status=test_status(counts, test.pass_rate_min, limited),
+        scores={**weighted, **judged},
+        errored=counts.errored,
+        means={name: mean for name, mean in means.items() if mean is not None},
+        usual=stands.id if stands else None,
+        alike=alike,
+        models=_models(samples),
+        elsewhere=sum(sample.conversation != sample.id for sample in samples),
+        failure_codes=frozenset(
+            failure.code
+            for sample in samples
+            for failure in sample.failures
+            if failure.code not in _WITHOUT_CODE
+        ),
+    )
 
 
 class Figure(NamedTuple):
@@ -107,21 +83,13 @@ class ModelChange(NamedTuple):
     after: tuple[str, ...]
 
 
-def compare_figures(sides: Sequence[tuple[SideFigures, SideFigures]]) -> Iterator[Figure]:
+def compare_figures(sides: Sequence[tuple[Side, Side]]) -> Iterator[Figure]:
     """Yield what was measured on both sides of tests that ran there.
 
     A test counts once, however often it was repeated.
     """
-    numbers: dict[str, Callable[[SideFigures], float | None]] = {
-        "judge": lambda side: _mean_score(side.scores),
-        "score": lambda side: _mean_score(side.weighted),
-        "drift": lambda side: side.drift,
-        "latency": lambda side: side.latency_ms,
-        "tokens": lambda side: side.tokens,
-        "cost": lambda side: side.cost_usd,
-    }
-    for name, number in numbers.items():
-        both = ((number(before), number(after)) for before, after in sides)
+    for name in ("judge", "score", "drift", "latency", "tokens", "cost"):
+        both = ((before.means.get(name), after.means.get(name)) for before, after in sides)
         pairs = [(old, new) for old, new in both if old is not None and new is not None]
         if pairs:
             olds, news = zip(*pairs, strict=True)
@@ -129,7 +97,7 @@ def compare_figures(sides: Sequence[tuple[SideFigures, SideFigures]]) -> Iterato
             yield Figure(name, len(pairs), fmean(olds), fmean(news), interval)
 
 
-def compare_models(tests: Iterable[tuple[str, SideFigures, SideFigures]]) -> Iterator[ModelChange]:
+def compare_models(tests: Iterable[tuple[str, Side, Side]]) -> Iterator[ModelChange]:
     """Yield the targets that answered as other models than before, in the order of the tests."""
     models: dict[str, tuple[set[str], set[str]]] = {}
     for target, *sides in tests:
@@ -147,9 +115,8 @@ def _known_mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _mean_score(scores: Mapping[str, tuple[float, ...]]) -> float | None:
-    means = [fmean(each) for each in scores.values()]
-    return fmean(means) if means else None
+def _mean(values: list[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _models(samples: Sequence[Sample]) -> tuple[str, ...]:

@@ -28,9 +28,9 @@ from kindlm.history.diff.details import TestDetails, read_details
 from kindlm.history.diff.figures import (
     Figure,
     ModelChange,
-    SideFigures,
     compare_figures,
     compare_models,
+    side_of,
 )
 from kindlm.history.diff.samples import PlannedSamples, independent_samples, read_samples
 from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
@@ -49,8 +49,6 @@ from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
-from kindlm.history.statistics.tables import Counts
-from kindlm.outcome import Status
 
 __all__ = ["DiffOptions", "RunDiff", "compare_runs"]
 
@@ -86,8 +84,8 @@ class _Read(NamedTuple):
 
     place: tuple[int, int, int]
     key: QualifiedName
-    before: SideFigures | None
-    after: SideFigures | None
+    before: Side | None
+    after: Side | None
     behaviour: BehaviourChange
     pair: TestPair | None
 
@@ -200,9 +198,7 @@ class RunDiff:
         if self.before.is_whole(self.options.suite):
             return 0
         return sum(
-            test.change is Change.NOT_RUN
-            and test.after is not None
-            and test.after.counts.tested > 0
+            test.change is Change.NOT_RUN and test.after is not None and test.after.counts.n > 0
             for test in self.tests
         )
 
@@ -315,9 +311,9 @@ class RunDiff:
             test = new or old
             assert test is not None
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
-            figures = SideFigures.of(old) if old else None, SideFigures.of(new) if new else None
+            figures = side_of(old) if old else None, side_of(new) if new else None
             behaviour = BehaviourChange()
-            pair = TestPair(_side(figures[0]), _side(figures[1]))
+            pair = TestPair(*figures)
             if old and new:
                 if old.samples and new.samples:
                     behaviour = compare_behaviour(
@@ -334,7 +330,7 @@ class RunDiff:
                 added = self._added.get(key, nothing)
                 pair = added.beside(pair, self._added_before.get(key, nothing))
             # Of a test that a run did not run, nobody knows what became of it.
-            known = all(side.counts.tested for side in figures if side is not None)
+            known = all(side.counts.n for side in figures if side is not None)
             if new is None:
                 known = after is not None and test.identity not in unread
             place = new is None, number, test.ordinal
@@ -407,12 +403,5 @@ def _drawn(
     """Return a test with what evidence is drawn from: each conversation once, and its checks."""
     old, new, is_same = independent_samples(before, after)
     if (old, new) != (before, after):
-        pair = TestPair(_side(SideFigures.of(old)), _side(SideFigures.of(new)))
+        pair = TestPair(side_of(old), side_of(new))
     return replace(pair, same_conversations=is_same, checks=pair_checks(old, new, is_other))
-
-
-def _side(side: SideFigures | None) -> Side | None:
-    if side is None:
-        return None
-    counts = Counts(side.counts.passed, side.counts.tested)
-    return Side(counts, side.status is Status.PASSED, side.all_scores, side.counts.errored)

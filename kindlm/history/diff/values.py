@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import BehaviourChange
-from kindlm.history.diff.figures import SideFigures
-from kindlm.history.evidence.values import Change, Strength, TestEvidence
+from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
@@ -58,8 +57,8 @@ class TestDiff:
     __test__ = False  # not a pytest class
 
     key: QualifiedName
-    before: SideFigures | None
-    after: SideFigures | None
+    before: Side | None
+    after: Side | None
     behaviour: BehaviourChange
     evidence: TestEvidence
     fails: bool
@@ -88,9 +87,7 @@ class TestDiff:
             return None
         old, new = self.before.counts, self.after.counts
         sides = (old, self.added_before), (new, self.added)
-        before, after = (
-            (side.passed + added.passed) / (side.tested + added.n) for side, added in sides
-        )
+        before, after = ((side.passed + added.passed) / (side.n + added.n) for side, added in sides)
         return before, after
 
     @property

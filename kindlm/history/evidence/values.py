@@ -11,6 +11,7 @@ from kindlm.history.statistics.paired import PairedComparison
 from kindlm.history.statistics.pass_rates import Looks
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts
+from kindlm.outcome import Status
 
 __all__ = [
     "MOST_ADDED",
@@ -91,16 +92,38 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A test in one run: repeats that passed of those not skipped, and whether the test passed.
+    """A test in one run, over its repeats that ended and were not skipped.
 
-    `scores` are those of each repeat that was scored, by what gave them (a criterion of a judge,
-    the weighted score). `errored` of the repeats came to no end that could be judged.
+    `counts` are the repeats that passed, of all; `errored` of them came to no end that could be
+    judged. `scores` holds the scores of each repeat that was scored, by what gave them: a criterion
+    of a judge, a weighted score. `means` are those of its repeats, each test counting once: `judge`
+    and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as measured.
+
+    `usual` is the execution that stands for the test, `alike` how many repeats behave as it does.
+    `elsewhere` counts the repeats whose conversations were held in an earlier run. `failure_codes`
+    are those of all repeats.
     """
 
-    counts: Counts
-    passed: bool
+    counts: Counts = Counts(0, 0)
+    status: Status = Status.SKIPPED
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     errored: int = 0
+    means: Mapping[str, float] = field(default_factory=dict)
+    usual: str | None = None
+    alike: int = 0
+    models: tuple[str, ...] = ()
+    elsewhere: int = 0
+    failure_codes: frozenset[str] = frozenset()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test passed."""
+        return self.status is Status.PASSED
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The share of its repeats that passed; None if nothing was tested."""
+        return self.counts.passed / self.counts.n if self.counts.n else None
 
 
 class CheckKey(NamedTuple):

@@ -14,11 +14,10 @@ from kindlm.history.diff.calls import CallChange, ChangedValue
 from kindlm.history.diff.checks import CheckChange
 from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import TestDetails
-from kindlm.history.diff.figures import SideFigures
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import WordDiff
-from kindlm.history.evidence.values import CheckEvidence
+from kindlm.history.evidence.values import CheckEvidence, Side
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.statistics.tables import Counts
@@ -160,22 +159,22 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
     }
 
 
-def _side(side: SideFigures) -> dict[str, Any]:
-    counts = side.counts
+def _side(side: Side) -> dict[str, Any]:
+    passed, n = side.counts
     return {
         "status": str(side.status),
-        "passed": counts.passed,
-        "failed": counts.failed,
-        "errored": counts.errored,
-        "passRateInterval": wilson_interval(counts.passed, counts.tested),
+        "passed": passed,
+        "failed": n - passed - side.errored,
+        "errored": side.errored,
+        "passRateInterval": wilson_interval(passed, n),
         "execution": side.usual,
         "alike": side.alike,
-        "latencyMs": side.latency_ms,
-        "tokens": side.tokens,
-        "costUsd": side.cost_usd,
-        "drift": side.drift,
-        "scores": {name: list(scores) for name, scores in side.all_scores.items()},
-        "models": list(side.models),
+        "latencyMs": side.means.get("latency"),
+        "tokens": side.means.get("tokens"),
+        "costUsd": side.means.get("cost"),
+        "drift": side.means.get("drift"),
+        "scores": dict(side.scores),
+        "models": side.models,
     }
 
 

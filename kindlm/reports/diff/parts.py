@@ -147,15 +147,13 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     if old is None or new is None:
         return
     yield from _rate(test)
-    for name, before, after, form in (
-        ("latency", old.latency_ms, new.latency_ms, duration),
-        ("tokens", old.tokens, new.tokens, _whole),
-        ("cost", old.cost_usd, new.cost_usd, money),
-    ):
+    for name, form in (("latency", duration), ("tokens", _whole), ("cost", money)):
+        before, after = old.means.get(name), new.means.get(name)
         if before is not None and after is not None and _moved(before, after):
             yield name, f"{form(before)} → {form(after)}{_percent(before, after)}"
-    if old.drift is not None and new.drift is not None and old.drift != new.drift:
-        yield "drift", f"{score(old.drift)} → {score(new.drift)}"
+    before, after = old.means.get("drift"), new.means.get("drift")
+    if before is not None and after is not None and before != after:
+        yield "drift", f"{score(before)} → {score(after)}"
     if old.models != new.models and old.models and new.models:
         sides = (", ".join(one_line(model, 60) for model in side.models) for side in (old, new))
         yield "model", " → ".join(sides)
@@ -167,7 +165,7 @@ def _rate(test: TestDiff) -> Iterator[tuple[str, str]]:
     assert test.after is not None
     rates = test.pass_rates
     interval, p = test.evidence.interval, test.evidence.p_value
-    repeated = min(test.before.counts.tested, test.after.counts.tested) > 1
+    repeated = min(test.before.counts.n, test.after.counts.n) > 1
     if rates is None or rates[0] == rates[1] or interval is None or not repeated:
         return
     without = " without the added repeats" if test.added.n else ""

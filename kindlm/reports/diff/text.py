@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.figures import Figure, SideFigures
+from kindlm.history.diff.figures import Figure
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.evidence.values import Change, FailOn, Strength, Verdict
+from kindlm.history.evidence.values import Change, FailOn, Side, Strength, Verdict
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.figures import duration, money, percent, score
@@ -164,7 +164,7 @@ def _taken(diff: RunDiff) -> Iterator[str]:
     if diff.after.id != diff.before.id:
         sides.append((diff.after, [test.after for test in diff.tests]))
     for view, figures in sides:
-        tested = sum(side.counts.tested for side in figures if side)
+        tested = sum(side.counts.n for side in figures if side)
         taken = sum(side.elsewhere for side in figures if side)
         if taken and view.info.mode == "live":
             yield (
@@ -422,13 +422,10 @@ def _show(diff: RunDiff, test: TestDiff) -> str:
     return show_run(diff.after) if execution is None else show_command(execution)
 
 
-def _side(side: SideFigures | None) -> str:
+def _side(side: Side | None) -> str:
     if side is None:
         return "not defined"
-    counts = side.counts
-    if not counts.tested:
-        return "not run"
-    return f"{side.status} {counts.passed}/{counts.tested}"
+    return f"{side.status} {side.counts.passed}/{side.counts.n}" if side.counts.n else "not run"
 
 
 def _relative(figure: Figure, change: float) -> str | None:

@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_is_compared_as_far_as_it_went(history: History) 
     stopped.execution("a", repeat=3, finished=False)
     stopped.interrupt()
     a, b = compared(history).tests
-    assert (a.after and a.after.counts.tested, a.change) == (2, Change.REGRESSED)
+    assert (a.after and a.after.counts.n, a.change) == (2, Change.REGRESSED)
     assert b.change is Change.NOT_RUN
 
 
