@@ -12,24 +12,20 @@ with a criterion.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from kindlm.history.rows import ReviewView
+from kindlm.history.rows import ExecutionView, ReviewView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.agreement import (
-    Agreement,
-    agreement,
-    kappa_interval,
-    reviews_needed,
-)
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Outcome, Status
 
 __all__ = [
     "SUBSTANTIAL",
-    "Comparison",
+    "Agreement",
     "Conversation",
     "JudgedCriterion",
     "PeopleAndJudges",
@@ -41,7 +37,14 @@ __all__ = [
     "reviewed_executions",
 ]
 
-_NOT_PASSED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+SUBSTANTIAL = 0.6
+"""The kappa from which agreement is called substantial.
+
+J. R. Landis and G. G. Koch, "The Measurement of Observer Agreement for Categorical Data",
+Biometrics 33 (1977), 159-174.
+"""
+
+_MOST_REVIEWS = 500
 
 _CONVERSATION = """
 SELECT e.source, o.run, o.number
@@ -57,7 +60,7 @@ SELECT passed, NULL AS note, "by", at FROM reviews WHERE execution = ? AND "by" 
 # Of a conversation that several runs looked at, the newest execution: what is judged as of now.
 _EXECUTIONS = """
 WITH looked_at AS (
-  SELECT e.*, s.name AS suite_name,
+  SELECT e.id, e.run, e.started_at,
          row_number() OVER (PARTITION BY e.source ORDER BY r.started_at DESC, e.id) AS age
     FROM runs r
     JOIN executions e ON e.run = r.id
@@ -68,28 +71,17 @@ WITH looked_at AS (
      AND (:run IS NULL OR r.id = :run)
      AND (:suite IS NULL OR s.name = :suite)
      AND (:since IS NULL OR r.started_at >= :since))
-SELECT id, run, number, source, suite_name, test, target, repeat, attempt, status, error_code
-  FROM looked_at WHERE age = 1
- ORDER BY started_at, id
-"""
-
-_REVIEWS = """
-SELECT v.passed, n.body AS note, v."by", v.at
-  FROM reviews v
-  LEFT JOIN shown_texts n ON n.ref = v.note_ref
- WHERE v.execution = ?
- ORDER BY v.at, v.event
+SELECT run, id FROM looked_at WHERE age = 1 ORDER BY started_at, id
 """
 
 # Of several passes of one judge, and of their retries, every call has the same model.
-_ASSERTIONS = """
-SELECT a.kind, a.label, a.outcome, a.score, a.threshold, a.advisory,
-       (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
+_JUDGES = """
+SELECT (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
          WHERE c.execution = a.execution AND c.attempt = a.attempt
            AND c.purpose = 'judge' AND c.assertion = a.position
-         ORDER BY c.status = 'responded' DESC, c.call LIMIT 1) AS judge
+         ORDER BY c.status = 'responded' DESC, c.call LIMIT 1)
   FROM assertions a
- WHERE a.execution = ? AND a.attempt = ?
+ WHERE a.execution = ? AND a.attempt = ? AND a.kind = 'judge'
  ORDER BY a.position
 """
 
@@ -102,8 +94,7 @@ class Conversation(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedCriterion:
+class JudgedCriterion(NamedTuple):
     """What a judge said of an execution; `passed` is None if it gave no verdict."""
 
     label: str
@@ -120,15 +111,7 @@ class ReviewedExecution:
     `checks_failed` tells that something else than a judge failed, or could not be decided.
     """
 
-    id: str
-    run: str
-    number: int
-    suite: str
-    test: str
-    target: str
-    repeat: int
-    status: Status
-    error_code: str | None
+    execution: ExecutionView
     reviews: tuple[ReviewView, ...]
     criteria: tuple[JudgedCriterion, ...]
     checks_failed: bool
@@ -143,15 +126,10 @@ class ReviewedExecution:
     @property
     def recorded(self) -> bool | None:
         """Whether it passed, as it was recorded; None if it errored."""
-        return {Status.PASSED: True, Status.FAILED: False}.get(self.status)
+        return _RECORDED.get(self.execution.status)
 
 
-SUBSTANTIAL = 0.6
-"""The kappa from which agreement is called substantial.
-
-J. R. Landis and G. G. Koch, "The Measurement of Observer Agreement for Categorical Data",
-Biometrics 33 (1977), 159-174.
-"""
+_RECORDED: dict[Status | None, bool] = {Status.PASSED: True, Status.FAILED: False}
 
 
 class Trust(StrEnum):
@@ -163,31 +141,99 @@ class Trust(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """People beside a judge, or beside the recorded verdicts: `judge` and `criterion` are None.
+class Agreement:
+    """How often a judge and people passed or failed the same executions.
 
     `criterion` is None where the judge is looked at over all its criteria; `judge` is its model,
-    empty if it is not known. `needed` is how many reviews more would tell whether to trust, if
-    they come out like these; None where that can not be said.
+    empty if it is not known, and None where people are compared with the recorded verdicts.
     """
 
-    judge: str | None
-    criterion: str | None
-    table: Agreement
-    interval: tuple[float, float] | None
-    needed: int | None
+    both_passed: int
+    judge_passed_only: int
+    person_passed_only: int
+    both_failed: int
+    judge: str | None = None
+    criterion: str | None = None
 
     @property
     def reviews(self) -> int:
-        """How many executions are compared."""
-        return self.table.reviews
+        """How many executions are compared; at least one."""
+        return self.agreed + self.judge_passed_only + self.person_passed_only
+
+    @property
+    def agreed(self) -> int:
+        """On how many of them both say the same."""
+        return self.both_passed + self.both_failed
+
+    @property
+    def observed(self) -> float:
+        """The share of executions that both say the same of."""
+        return self.agreed / self.reviews
+
+    @property
+    def kappa(self) -> float | None:
+        """The agreement beyond what chance gives, 1 at best, 0 for chance.
+
+        None if both always said the same one thing, so that chance alone would agree.
+
+        kappa = (observed - expected) / (1 - expected): J. Cohen, "A Coefficient of Agreement for
+        Nominal Scales", Educational and Psychological Measurement 20 (1960), 37-46.
+        """
+        agreed, everything = self.agreed * self.reviews, self.reviews**2
+        if self._by_chance == everything:
+            return None
+        return (agreed - self._by_chance) / (everything - self._by_chance)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of kappa, None where there is no kappa.
+
+        As in Cohen's own standard error, the agreement by chance is taken for known (equation 8).
+        The interval of the observed agreement is Wilson's, so that full agreement of a few reviews
+        does not pass for certainty.
+
+            (w - expected) / (1 - expected), for both ends w of Wilson's interval
+        """
+        return self._interval_of(self.reviews)
+
+    @property
+    def needed(self) -> int | None:
+        """How many reviews more would tell on which side of `SUBSTANTIAL` kappa is.
+
+        Provided that they come out like those that are there. 0 if these tell already; None if
+        there is no kappa, or it is so close to the limit that 500 reviews would not tell.
+        """
+        for total in range(self.reviews, _MOST_REVIEWS + 1):
+            if _trust(self._interval_of(total)) is not Trust.UNDECIDED:
+                return total - self.reviews
+        return None
 
     @property
     def trust(self) -> Trust:
         """What the interval of kappa says."""
-        if self.interval is None or self.interval[0] < SUBSTANTIAL <= self.interval[1]:
-            return Trust.UNDECIDED
-        return Trust.TRUSTED if self.interval[0] >= SUBSTANTIAL else Trust.NOT_TRUSTED
+        return _trust(self.interval)
+
+    @property
+    def _by_chance(self) -> int:
+        """The agreement that is expected by chance, times the square of the reviews."""
+        judge = self.both_passed + self.judge_passed_only
+        person = self.both_passed + self.person_passed_only
+        return judge * person + (self.reviews - judge) * (self.reviews - person)
+
+    def _interval_of(self, n: int) -> tuple[float, float] | None:
+        """Return the interval of kappa if n reviews came out like these."""
+        ends = wilson_interval(round(self.observed * n), n)
+        if self.kappa is None or ends is None:
+            return None
+        chance = self._by_chance / self.reviews**2
+        low, high = ((end - chance) / (1 - chance) for end in ends)
+        return max(-1.0, low), high
+
+
+def _trust(interval: tuple[float, float] | None) -> Trust:
+    if interval is None or interval[0] < SUBSTANTIAL <= interval[1]:
+        return Trust.UNDECIDED
+    return Trust.TRUSTED if interval[0] >= SUBSTANTIAL else Trust.NOT_TRUSTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +249,9 @@ class PeopleAndJudges:
 
     reviewed: int
     people: tuple[str, ...]
-    verdicts: Comparison | None
-    judges: tuple[Comparison, ...]
-    criteria: tuple[Comparison, ...]
+    verdicts: Agreement | None
+    judges: tuple[Agreement, ...]
+    criteria: tuple[Agreement, ...]
     disagreements: tuple[ReviewedExecution, ...]
     divided: tuple[ReviewedExecution, ...]
     errored: int
@@ -243,7 +289,28 @@ def reviewed_executions(
         since: Only executions of runs that began then or later, UTC, ISO 8601.
     """
     wanted = {"run": run, "suite": suite, "since": since}
-    return [_reviewed(db, row) for row in db.execute(_EXECUTIONS, wanted).fetchall()]
+    return [
+        _reviewed(RunView(db, in_run), execution)
+        for in_run, execution in db.execute(_EXECUTIONS, wanted).fetchall()
+    ]
+
+
+def _reviewed(view: RunView, wanted: str) -> ReviewedExecution:
+    execution = view.execution(wanted)
+    assert execution is not None
+    assertions = view.assertions(execution)
+    judges = view.db.execute(_JUDGES, (execution.id, execution.attempt))
+    judged = (assertion for assertion in assertions if assertion.kind == "judge")
+    verdict = {Outcome.PASSED: True, Outcome.FAILED: False}
+    return ReviewedExecution(
+        execution,
+        tuple(view.reviews(execution)),
+        tuple(
+            JudgedCriterion(one.label, judge, one.score, one.threshold, verdict.get(one.outcome))
+            for one, (judge,) in zip(judged, judges, strict=True)
+        ),
+        any(assertion.is_wrong for assertion in assertions if assertion.kind != "judge"),
+    )
 
 
 def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
@@ -253,56 +320,13 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     return PeopleAndJudges(
         reviewed=len(executions),
         people=tuple(sorted({review.by for each in executions for review in each.reviews})),
-        verdicts=_comparison(None, None, [(e.recorded, e.people) for e in told]),
-        judges=tuple(_grouped(clear, _by_judge)),
-        criteria=tuple(_grouped(clear, _by_criterion)),
+        verdicts=_agreement((e.recorded, e.people) for e in told) if told else None,
+        judges=tuple(_agreements(clear, _by_judge)),
+        criteria=tuple(_agreements(clear, _by_criterion)),
         disagreements=tuple(e for e in told if e.recorded is not e.people),
         divided=tuple(execution for execution in executions if execution.people is None),
         errored=len(clear) - len(told),
-        left_out=sum(bool(e.criteria) and next(_by_judge(e), None) is None for e in clear),
-    )
-
-
-def _reviewed(db: sqlite3.Connection, row: sqlite3.Row) -> ReviewedExecution:
-    reviews = [_review(db, row, said) for said in db.execute(_REVIEWS, (row["source"],)).fetchall()]
-    assertions = db.execute(_ASSERTIONS, (row["id"], row["attempt"])).fetchall()
-    return ReviewedExecution(
-        id=row["id"],
-        run=row["run"],
-        number=row["number"],
-        suite=row["suite_name"],
-        test=row["test"],
-        target=row["target"],
-        repeat=row["repeat"],
-        status=Status(row["status"]),
-        error_code=row["error_code"],
-        reviews=tuple(reviews),
-        criteria=tuple(_criterion(one) for one in assertions if one["kind"] == "judge"),
-        checks_failed=any(
-            one["outcome"] in _NOT_PASSED and not one["advisory"]
-            for one in assertions
-            if one["kind"] != "judge"
-        ),
-    )
-
-
-def _review(db: sqlite3.Connection, reviewed: sqlite3.Row, said: sqlite3.Row) -> ReviewView:
-    note = said["note"]
-    if note is not None:
-        view = RunView(db, reviewed["run"])
-        execution = view.execution(reviewed["id"])
-        note = None if execution is None else view.shown_note(execution, note)
-    return ReviewView(bool(said["passed"]), note, said["by"], said["at"])
-
-
-def _criterion(row: sqlite3.Row) -> JudgedCriterion:
-    outcome = Outcome(row["outcome"])
-    return JudgedCriterion(
-        label=row["label"],
-        judge=row["judge"],
-        score=row["score"],
-        threshold=row["threshold"],
-        passed={Outcome.PASSED: True, Outcome.FAILED: False}.get(outcome),
+        left_out=sum(bool(e.criteria) and not any(_by_judge(e)) for e in clear),
     )
 
 
@@ -327,38 +351,37 @@ def _by_criterion(execution: ReviewedExecution) -> _Verdicts:
 
 def _tells_of(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
     """Tell whether these were decided, and either one of them failed or nothing else did."""
-    verdicts = [criterion.passed for criterion in criteria]
-    if None in verdicts:
+    if any(criterion.passed is None for criterion in criteria):
         return False
-    others = [criterion for criterion in execution.criteria if criterion not in criteria]
-    nothing_else_failed = (
-        execution.error_code is None
-        and not execution.checks_failed
-        and all(criterion.passed for criterion in others)
-    )
-    return False in verdicts or nothing_else_failed
+    if not all(criterion.passed for criterion in criteria):
+        return True
+    errored = execution.execution.error_code is not None
+    return not (errored or execution.checks_failed) and all(c.passed for c in execution.criteria)
 
 
-def _grouped(
+def _agreements(
     executions: Iterable[ReviewedExecution], verdicts: Callable[[ReviewedExecution], _Verdicts]
-) -> Iterator[Comparison]:
+) -> Iterator[Agreement]:
     pairs: dict[_Key, list[tuple[bool | None, bool | None]]] = {}
     for execution in executions:
         for key, passed in verdicts(execution):
             pairs.setdefault(key, []).append((passed, execution.people))
     for judge, criterion in sorted(pairs, key=lambda key: (key[1] or "", key[0])):
-        compared = _comparison(judge, criterion, pairs[judge, criterion])
-        if compared is not None:
-            yield compared
+        yield _agreement(pairs[judge, criterion], judge, criterion)
 
 
-def _comparison(
-    judge: str | None, criterion: str | None, pairs: Iterable[tuple[bool | None, bool | None]]
-) -> Comparison | None:
-    """Compare verdicts, all of which are there; None if there are none."""
-    table = agreement((bool(one), bool(other)) for one, other in pairs)
-    if table is None:
-        return None
-    return Comparison(
-        judge, criterion, table, kappa_interval(table), reviews_needed(table, SUBSTANTIAL)
+def _agreement(
+    pairs: Iterable[tuple[bool | None, bool | None]],
+    judge: str | None = None,
+    criterion: str | None = None,
+) -> Agreement:
+    """Count verdicts, all of which are there: (the judge passed it, people passed it)."""
+    cells = Counter(pairs)
+    return Agreement(
+        both_passed=cells[True, True],
+        judge_passed_only=cells[True, False],
+        person_passed_only=cells[False, True],
+        both_failed=cells[False, False],
+        judge=judge,
+        criterion=criterion,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.history.reviews import Comparison, PeopleAndJudges, ReviewedExecution
+from kindlm.history.reviews import Agreement, PeopleAndJudges, ReviewedExecution
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json
 
@@ -27,7 +27,7 @@ def agreement_json(found: PeopleAndJudges) -> str:
     return printed_json(report, indent=2) + "\n"
 
 
-def _judged(compared: Comparison) -> dict[str, Any]:
+def _judged(compared: Agreement) -> dict[str, Any]:
     return {
         "judge": compared.judge or None,
         **_comparison(compared),
@@ -36,22 +36,22 @@ def _judged(compared: Comparison) -> dict[str, Any]:
     }
 
 
-def _comparison(compared: Comparison) -> dict[str, Any]:
-    table = compared.table
+def _comparison(compared: Agreement) -> dict[str, Any]:
     return {
         "reviews": compared.reviews,
-        "bothPass": table.both_passed,
-        "onlyKindlmPasses": table.judge_passed_only,
-        "onlyPeoplePass": table.person_passed_only,
-        "bothFail": table.both_failed,
-        "agreement": table.observed,
-        "kappa": table.kappa,
+        "bothPass": compared.both_passed,
+        "onlyKindlmPasses": compared.judge_passed_only,
+        "onlyPeoplePass": compared.person_passed_only,
+        "bothFail": compared.both_failed,
+        "agreement": compared.observed,
+        "kappa": compared.kappa,
         "kappaInterval": compared.interval,
     }
 
 
-def _execution(execution: ReviewedExecution) -> dict[str, Any]:
-    people = {True: Status.PASSED, False: Status.FAILED, None: None}[execution.people]
+def _execution(reviewed: ReviewedExecution) -> dict[str, Any]:
+    people = {True: Status.PASSED, False: Status.FAILED, None: None}[reviewed.people]
+    execution = reviewed.execution
     return {
         "id": execution.id,
         "run": execution.run,
@@ -62,7 +62,7 @@ def _execution(execution: ReviewedExecution) -> dict[str, Any]:
         "repeat": execution.repeat,
         "status": execution.status,
         "people": people,
-        "otherChecksFailed": execution.checks_failed,
+        "otherChecksFailed": reviewed.checks_failed,
         "criteria": [
             {
                 "label": criterion.label,
@@ -71,7 +71,7 @@ def _execution(execution: ReviewedExecution) -> dict[str, Any]:
                 "threshold": criterion.threshold,
                 "passed": criterion.passed,
             }
-            for criterion in execution.criteria
+            for criterion in reviewed.criteria
         ],
         "reviews": [
             {
@@ -80,6 +80,6 @@ def _execution(execution: ReviewedExecution) -> dict[str, Any]:
                 "by": review.by,
                 "at": review.at,
             }
-            for review in execution.reviews
+            for review in reviewed.reviews
         ],
     }

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from kindlm.history.reviews import (
     SUBSTANTIAL,
-    Comparison,
+    Agreement,
     JudgedCriterion,
     PeopleAndJudges,
     ReviewedExecution,
@@ -48,7 +48,7 @@ def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions)
     _write_list("People are divided", found.divided, page)
 
 
-def _write_judge(judge: Comparison, page: Page) -> None:
+def _write_judge(judge: Agreement, page: Page) -> None:
     name = one_line(judge.judge or "of unknown model")
     page.heading(f"Judge {name}: {count(judge.reviews, 'execution')}")
     _write_table(judge, "judge", page)
@@ -61,10 +61,9 @@ def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
     page.heading("Criteria")
     several = len({criterion.judge for criterion in found.criteria}) > 1
     for criterion in found.criteria:
-        table = criterion.table
         judge = f" · {one_line(criterion.judge or 'unknown judge')}" if several else ""
         page.line(f"{one_line(criterion.criterion or '')}{judge}", indent=2, hang=2)
-        passes, fails = table.judge_passed_only, table.person_passed_only
+        passes, fails = criterion.judge_passed_only, criterion.person_passed_only
         facts = [
             f"{_agreed(criterion)} agree",
             _kappa(criterion),
@@ -85,41 +84,40 @@ def _write_verdicts(found: PeopleAndJudges, page: Page) -> None:
         page.line((errored, "dim"), indent=2, hang=2)
 
 
-def _write_table(compared: Comparison, who: str, page: Page) -> None:
+def _write_table(compared: Agreement, who: str, page: Page) -> None:
     """Write the confusion table, and the figures that are made of it."""
-    table = compared.table
     head, rows = ("people pass", "people fail"), (f"{who} passes", f"{who} fails")
     width = max(map(len, rows))
     page.line((" " * width + "".join(f"  {column}" for column in head), "dim"), indent=2)
     cells = (
-        (table.both_passed, table.judge_passed_only),
-        (table.person_passed_only, table.both_failed),
+        (compared.both_passed, compared.judge_passed_only),
+        (compared.person_passed_only, compared.both_failed),
     )
     for name, numbers in zip(rows, cells, strict=True):
         shown = "".join(f"  {number:>11,}" for number in numbers)
         page.line((name.ljust(width), "dim"), shown, indent=2)
-    interval = wilson_interval(table.both_passed + table.both_failed, compared.reviews)
+    interval = wilson_interval(compared.agreed, compared.reviews)
     low, high = map(percent, interval or (0.0, 1.0))
-    rate = f"{percent(table.observed)} (95 % interval: {low} to {high})"
+    rate = f"{percent(compared.observed)} (95 % interval: {low} to {high})"
     page.fields([("agree", f"{_agreed(compared)}, {rate}"), ("kappa", _figure(compared))], indent=2)
 
 
-def _agreed(compared: Comparison) -> str:
-    return f"{compared.table.both_passed + compared.table.both_failed} of {compared.reviews}"
+def _agreed(compared: Agreement) -> str:
+    return f"{compared.agreed} of {compared.reviews}"
 
 
-def _kappa(compared: Comparison) -> str:
-    return "no kappa" if compared.table.kappa is None else f"kappa {_figure(compared)}"
+def _kappa(compared: Agreement) -> str:
+    return "no kappa" if compared.kappa is None else f"kappa {_figure(compared)}"
 
 
-def _figure(compared: Comparison) -> str:
-    kappa, interval = compared.table.kappa, compared.interval
+def _figure(compared: Agreement) -> str:
+    kappa, interval = compared.kappa, compared.interval
     if kappa is None or interval is None:
         return "none: chance alone would agree"
     return f"{score(kappa)} (95 % interval: {score(interval[0])} to {score(interval[1])})"
 
 
-def _sentence(judge: Comparison) -> str:
+def _sentence(judge: Agreement) -> str:
     """Return what to think of a judge, and what to do."""
     if judge.trust is Trust.TRUSTED:
         return f"It can be trusted: it agrees with people, kappa is at least {SUBSTANTIAL:.2f}."
@@ -128,8 +126,8 @@ def _sentence(judge: Comparison) -> str:
             f"It can not be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements say what"
             " its criteria and rubrics leave open."
         )
-    if judge.table.kappa is None:
-        always, other = ("passed", "failed") if judge.table.both_passed else ("failed", "passed")
+    if judge.kappa is None:
+        always, other = ("passed", "failed") if judge.both_passed else ("failed", "passed")
         return (
             f"Nobody can tell yet: all of these {always} for the judge and for people. Review"
             f" executions that {other}."
@@ -140,7 +138,7 @@ def _sentence(judge: Comparison) -> str:
     return f"Too few reviews to tell whether it can be trusted. About {more} would tell."
 
 
-def _short(criterion: Comparison) -> str:
+def _short(criterion: Agreement) -> str:
     if criterion.trust is Trust.UNDECIDED and criterion.needed is not None:
         return f"needs about {count(criterion.needed, 'more review', 'more reviews')}"
     return str(criterion.trust)
@@ -150,32 +148,33 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
     if not executions:
         return
     page.heading(title)
-    for execution in executions[:_LISTED]:
-        _write_execution(execution, page)
+    for reviewed in executions[:_LISTED]:
+        _write_execution(reviewed, page)
     more = len(executions) - _LISTED
     if more > 0:
         page.line(f"… and {more:,} more: kindlm review --agreement --format json", indent=2)
 
 
-def _write_execution(execution: ReviewedExecution, page: Page) -> None:
-    said = {True: ", people pass it", False: ", people fail it", None: ""}[execution.people]
+def _write_execution(reviewed: ReviewedExecution, page: Page) -> None:
+    said = {True: ", people pass it", False: ", people fail it", None: ""}[reviewed.people]
+    execution = reviewed.execution
     page.line(
-        mark(execution.status),
+        mark(str(execution.status)),
         f" {one_line(execution.test)} · {one_line(execution.target)} · repeat {execution.repeat}",
         (f"  {execution.status}{said}", "dim"),
         indent=2,
         hang=2,
     )
-    page.fields(list(_facts(execution)), indent=4)
+    page.fields(list(_facts(reviewed)), indent=4)
     page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
 
 
-def _facts(execution: ReviewedExecution) -> Iterator[tuple[str, str]]:
-    for criterion in execution.criteria:
+def _facts(reviewed: ReviewedExecution) -> Iterator[tuple[str, str]]:
+    for criterion in reviewed.criteria:
         yield "judge", f"{_scored(criterion)}  {one_line(criterion.label)}"
-    if execution.checks_failed:
+    if reviewed.checks_failed:
         yield "checks", "others than judges failed"
-    for review in execution.reviews:
+    for review in reviewed.reviews:
         note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
         yield one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kindlm.history.reviews import JudgedCriterion, ReviewedExecution, Trust, compare_reviews
+from kindlm.history.reviews import (
+    Agreement,
+    JudgedCriterion,
+    ReviewedExecution,
+    Trust,
+    compare_reviews,
+)
 from kindlm.history.rows import ReviewView
 from kindlm.outcome import Status
 
@@ -26,29 +33,17 @@ def reviewed(
         ReviewView(word == "y", None, f"person{place}", "2026-01-01T00:00:00.000000Z")
         for place, word in enumerate(people)
     )
-    values: dict[str, Any] = {"status": status, "error_code": None} | fields
-    return ReviewedExecution(
-        id="k3f-1",
-        run="k3f",
-        number=1,
-        suite="support",
-        test="greets",
-        target="gpt",
-        repeat=1,
-        reviews=reviews,
-        criteria=criteria,
-        checks_failed=checks_failed,
-        **values,
-    )
+    values = {"status": status, "error_code": None} | fields
+    execution: Any = SimpleNamespace(id="k3f-1", run="k3f", number=1, **values)
+    return ReviewedExecution(execution, reviews, criteria, checks_failed)
 
 
 def cells(compared: Any) -> tuple[int, ...]:
-    table = compared.table
     return (
-        table.both_passed,
-        table.judge_passed_only,
-        table.person_passed_only,
-        table.both_failed,
+        compared.both_passed,
+        compared.judge_passed_only,
+        compared.person_passed_only,
+        compared.both_failed,
     )
 
 
@@ -126,6 +121,19 @@ def test_executions_without_a_judge_count_for_verdicts() -> None:
 def test_a_judge_that_could_not_decide_is_left_out() -> None:
     found = compare_reviews([reviewed("y", judged(None))])
     assert (found.judges, found.left_out, found.errored) == ((), 1, 1)
+
+
+def test_agreement_beyond_chance() -> None:
+    # J. Cohen's own kind of table: 20 both, 5 and 10 alone, 15 neither.
+    found = Agreement(20, 5, 10, 15)
+    assert found.observed == pytest.approx(0.7)
+    assert found.kappa == pytest.approx(0.4)
+
+
+def test_agreement_that_chance_alone_would_give_has_no_kappa() -> None:
+    found = Agreement(5, 0, 0, 0)
+    assert (found.observed, found.kappa) == (1.0, None)
+    assert compare_reviews([]).verdicts is None
 
 
 @pytest.mark.parametrize(

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
-from kindlm.history.statistics.agreement import Agreement, agreement, kappa_interval, reviews_needed
-
-CELLS = [(True, True), (True, False), (False, True), (False, False)]
-
-
-def table(both: int, judge: int, person: int, neither: int) -> Agreement:
-    verdicts = [
-        cell
-        for cell, n in zip(CELLS, (both, judge, person, neither), strict=True)
-        for _ in range(n)
-    ]
-    found = agreement(verdicts)
-    assert found is not None
-    return found
+from kindlm.history.reviews import Agreement
 
 
 def test_full_agreement_of_few_is_not_certain() -> None:
-    few, many = kappa_interval(table(5, 0, 0, 5)), kappa_interval(table(50, 0, 0, 50))
+    few, many = Agreement(5, 0, 0, 5).interval, Agreement(50, 0, 0, 50).interval
     assert few is not None
     assert many is not None
     assert few[0] < 0.6 < many[0]
@@ -32,15 +20,15 @@ def test_full_agreement_of_few_is_not_certain() -> None:
 
 def test_the_interval_holds_the_estimate_and_stays_in_bounds() -> None:
     for cells in [(20, 3, 2, 15), (1, 9, 9, 1), (30, 0, 3, 0), (0, 5, 5, 0)]:
-        found = table(*cells)
-        low, high = kappa_interval(found) or (9.0, -9.0)
+        found = Agreement(*cells)
+        low, high = found.interval or (9.0, -9.0)
         assert found.kappa is not None
         assert -1 <= low <= found.kappa <= high <= 1
 
 
 def test_without_a_kappa_there_is_none() -> None:
-    assert kappa_interval(table(7, 0, 0, 0)) is None
-    assert reviews_needed(table(7, 0, 0, 0), 0.6) is None
+    assert Agreement(7, 0, 0, 0).interval is None
+    assert Agreement(7, 0, 0, 0).needed is None
 
 
 @pytest.mark.parametrize("kappa", [0.3, 0.6, 0.8])
@@ -57,9 +45,9 @@ def test_the_level_holds(kappa: float, rate: float, n: int) -> None:
     ]
     missed = too_high = drawn = 0
     for _ in range(800):
-        found = agreement(dice.choices(CELLS, weights, k=n))
-        assert found is not None
-        interval = kappa_interval(found)
+        cells = Counter(dice.choices(range(4), weights, k=n))
+        found = Agreement(*(cells[place] for place in range(4)))
+        interval = found.interval
         if interval is None:
             continue
         drawn += 1
@@ -70,15 +58,14 @@ def test_the_level_holds(kappa: float, rate: float, n: int) -> None:
 
 
 def test_as_many_reviews_more_as_are_needed_tell() -> None:
-    few = table(18, 2, 1, 9)
-    needed = reviews_needed(few, 0.6)
-    assert needed
-    assert needed < 60
-    as_many_thrice_over = table(54, 6, 3, 27)
-    low, _ = kappa_interval(as_many_thrice_over) or (0.0, 0.0)
+    few = Agreement(18, 2, 1, 9)
+    assert few.needed
+    assert few.needed < 60
+    as_many_thrice_over = Agreement(54, 6, 3, 27)
+    low, _ = as_many_thrice_over.interval or (0.0, 0.0)
     assert low >= 0.6
-    assert reviews_needed(as_many_thrice_over, 0.6) == 0
+    assert as_many_thrice_over.needed == 0
 
 
 def test_a_judge_that_is_as_good_as_the_limit_never_tells() -> None:
-    assert reviews_needed(table(40, 10, 10, 40), 0.6) is None
+    assert Agreement(40, 10, 10, 40).needed is None

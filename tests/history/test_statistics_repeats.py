@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.statistics.agreement import agreement
 from kindlm.history.statistics.pass_rates import Design, power
 from kindlm.history.statistics.repeats import (
     flakiness,
@@ -75,21 +74,3 @@ def test_repeats_for_scores() -> None:
     assert score_repeats_needed([0.9, 0.7], [0.8, 0.6], 0.01) == 41
     assert score_repeats_needed([0.9], [0.6], 0.01) is None
     assert score_repeats_needed([0.6, 0.7], [0.7, 0.8], 0.01) is None
-
-
-def test_agreement_beyond_chance() -> None:
-    # J. Cohen's own kind of table: 20 both, 5 and 10 alone, 15 neither.
-    verdicts = [(True, True)] * 20 + [(True, False)] * 5 + [(False, True)] * 10
-    found = agreement([*verdicts, *[(False, False)] * 15])
-    assert found is not None
-    assert (found.both_passed, found.judge_passed_only) == (20, 5)
-    assert (found.person_passed_only, found.both_failed) == (10, 15)
-    assert found.observed == pytest.approx(0.7)
-    assert found.kappa == pytest.approx(0.4)
-
-
-def test_agreement_that_chance_alone_would_give_has_no_kappa() -> None:
-    found = agreement([(True, True)] * 5)
-    assert found is not None
-    assert (found.observed, found.kappa) == (1.0, None)
-    assert agreement([]) is None
