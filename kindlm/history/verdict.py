@@ -8,10 +8,11 @@ all of them are counted together.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.history.queries import among
 from kindlm.money import exceeds
@@ -100,21 +101,26 @@ class LimitedScores:
     @property
     def broken(self) -> tuple[str, ...]:
         """What they do not keep to, in words and points of 100; empty if they keep to all of it."""
-        return tuple(self._broken())
-
-    def _broken(self) -> Iterator[str]:
         if self.mean is None:
-            yield "No repeat has a weighted score, and the scores of this test have limits"
-            return
+            return ("No repeat has a weighted score, and the scores of this test have limits",)
+        found = []
         low, high = self.limits.min_mean, self.limits.max_std_dev
         if low is not None and self.mean < low - _TOLERANCE:
-            yield f"The mean weighted score is {_points(self.mean)}, and {_points(low)} is needed"
+            mean = _points(self.mean)
+            found.append(f"The mean weighted score is {mean}, and {_points(low)} is needed")
         # One score says nothing of the spread, for or against.
         if high is not None and self.std_dev is not None and self.std_dev > high + _TOLERANCE:
-            yield (
-                f"The standard deviation of the weighted scores is {_points(self.std_dev)}, and "
-                f"{_points(high)} is the most"
+            spread = _points(self.std_dev)
+            found.append(
+                f"The standard deviation of the weighted scores is {spread}, and {_points(high)} is"
+                " the most"
             )
+        return tuple(found)
+
+
+def _points(score: float) -> str:
+    """Return a score, or a difference of two, in points of 100."""
+    return f"{score * 100:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,143 +203,118 @@ def rate_decides(gates: Sequence[GateResult]) -> bool:
     return any(gate.name == "passRateMin" and gate.written for gate in gates)
 
 
+def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:
+    """Judge a suite by its gates, in the order they are given."""
+    return tuple(_evaluate(gate, metrics) for gate in gates)
+
+
+class _Measure(NamedTuple):
+    """What a gate looks at: an attribute of the metrics, in words, and what lacks without it."""
+
+    attribute: str
+    words: str
+    lacking: str = ""
+
+
+_MEASURES = {
+    "passRateMin": _Measure(
+        "executions.pass_rate",
+        "{counts.passed} of {counts.tested} executions passed",
+        "no execution was tested",
+    ),
+    "schemaFailuresMax": _Measure("schema_failures", "{0} schema {failures}"),
+    "judgeAvgMin": _Measure("judge_average", "mean judge score {0:.2f}", "no judge gave a score"),
+    "driftScoreMax": _Measure("drift_maximum", "largest drift {0:.2f}", "no drift was measured"),
+    "piiFailuresMax": _Measure("pii_failures", "{0} pii {failures}"),
+    "keywordFailuresMax": _Measure("keyword_failures", "{0} keyword {failures}"),
+    "costMaxUsd": _Measure("cost_usd", "spent ${0:.4f}", "nothing was spent"),
+    "latencyMaxMs": _Measure(
+        "latency_average_ms", "mean latency {0:.0f} ms", "no latency was measured"
+    ),
+}
+
+
+def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
+    measure = _MEASURES[gate.name]
+    actual: float | None = attrgetter(measure.attribute)(metrics)
+    passed = actual is not None and _keeps_to(gate, actual)
+    # An unknown cost may be any cost, unless what is known is too much already.
+    unpriced = metrics.unknown_costs if gate.name == "costMaxUsd" else 0
+    if actual is not None and not (unpriced and passed):
+        failures = "failure" if actual == 1 else "failures"
+        message = measure.words.format(actual, counts=metrics.executions, failures=failures)
+        return GateResult(gate.name, gate.threshold, actual, passed, gate.written, message)
+    # It passes with a warning when nobody asked for the gate, or when the selection or a missing
+    # baseline left nothing to measure; otherwise a gate that measures nothing fails.
+    excused, message = not gate.written, measure.lacking
+    if unpriced:
+        calls = "1 call" if unpriced == 1 else f"{unpriced} calls"
+        message = (
+            f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
+        )
+    elif gate.name == "driftScoreMax" and metrics.drift_skipped:
+        excused = True
+        message += " (no baseline yet; run: kindlm baseline set)"
+    else:
+        excused = excused or metrics.narrowed
+    return GateResult(
+        gate.name, gate.threshold, None, excused, gate.written, message, warning=excused
+    )
+
+
+def _keeps_to(gate: Gate, actual: float) -> bool:
+    match gate.name:
+        case "passRateMin" | "judgeAvgMin":
+            return actual >= gate.threshold - _TOLERANCE
+        case "driftScoreMax":
+            return actual <= gate.threshold + _TOLERANCE
+        case "costMaxUsd":
+            return not exceeds(actual, gate.threshold)
+    return actual <= gate.threshold
+
+
 def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
     """Return what the gates of a suite look at; `parts` are its ids in the runs that ran it."""
-    executions, latency = _counts(db, parts)
-    schema, pii, keyword = _measured(db, _FAILURES, parts)
-    drift, drift_skipped = _measured(db, _DRIFT, parts)
-    cost, unknown_costs = _spend(db, parts)
+
+    def ask(query: str) -> tuple[Any, ...]:
+        return tuple(db.execute(*among(query, parts)).fetchone())
+
+    *counts, latency = ask(_EXECUTIONS)
+    schema, pii, keyword, drift, drift_skipped = ask(_ASSERTIONS)
+    cost, unknown, judges_then, unknown_calls = ask(_SPEND)
+    then, unknown_then = ask(_SPENT_THEN)
+    known = [usd for usd in (cost, judges_then, then) if usd is not None]
     return SuiteMetrics(
-        executions=executions,
+        executions=StatusCounts(*(count or 0 for count in counts)),
         schema_failures=schema or 0,
         pii_failures=pii or 0,
         keyword_failures=keyword or 0,
-        judge_average=_measured(db, _JUDGE, parts)[0],
+        judge_average=ask(_JUDGE)[0],
         drift_maximum=drift,
-        cost_usd=cost,
-        unknown_costs=unknown_costs,
+        cost_usd=sum(known) if known else None,
+        unknown_costs=unknown + unknown_calls + unknown_then,
         latency_average_ms=latency,
-        narrowed=bool(_measured(db, _NARROWED, parts)[0]),
+        narrowed=bool(ask(_NARROWED)[0]),
         drift_skipped=drift_skipped or 0,
     )
 
 
-def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:
-    """Judge a suite by its gates, in the order they are given."""
-    return tuple(_GATES[gate.name](gate, metrics) for gate in gates)
-
-
-def _pass_rate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-    rate = metrics.executions.pass_rate
-    if rate is None:
-        return _undecided(gate, metrics, "no execution was tested")
-    passed = rate >= gate.threshold - _TOLERANCE
-    counts = metrics.executions
-    return _result(gate, rate, passed, f"{counts.passed} of {counts.tested} executions passed")
-
-
-def _failures(name: str) -> Callable[[Gate, SuiteMetrics], GateResult]:
-    def judge(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-        count: int = getattr(metrics, f"{name}_failures")
-        noun = "failure" if count == 1 else "failures"
-        return _result(gate, count, count <= gate.threshold, f"{count} {name} {noun}")
-
-    return judge
-
-
-def _judge_average(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-    average = metrics.judge_average
-    if average is None:
-        return _undecided(gate, metrics, "no judge gave a score")
-    passed = average >= gate.threshold - _TOLERANCE
-    return _result(gate, average, passed, f"mean judge score {average:.2f}")
-
-
-def _drift(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-    drift = metrics.drift_maximum
-    if drift is None:
-        return _undecided(gate, metrics, "no drift was measured")
-    passed = drift <= gate.threshold + _TOLERANCE
-    return _result(gate, drift, passed, f"largest drift {drift:.2f}")
-
-
-def _cost(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-    spent = metrics.cost_usd or 0.0
-    if exceeds(spent, gate.threshold):
-        return _result(gate, spent, False, f"spent ${spent:.4f}")
-    if metrics.unknown_costs:
-        calls = "1 call" if metrics.unknown_costs == 1 else f"{metrics.unknown_costs} calls"
-        reason = f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
-        # Not for want of something to measure: an unknown cost may be any cost.
-        return GateResult(
-            gate.name,
-            gate.threshold,
-            None,
-            not gate.written,
-            gate.written,
-            reason,
-            not gate.written,
-        )
-    if metrics.cost_usd is None:
-        return _undecided(gate, metrics, "nothing was spent")
-    return _result(gate, spent, True, f"spent ${spent:.4f}")
-
-
-def _latency(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-    average = metrics.latency_average_ms
-    if average is None:
-        return _undecided(gate, metrics, "no latency was measured")
-    return _result(gate, average, average <= gate.threshold, f"mean latency {average:.0f} ms")
-
-
-def _result(gate: Gate, actual: float, passed: bool, message: str) -> GateResult:
-    return GateResult(gate.name, gate.threshold, actual, passed, gate.written, message)
-
-
-def _undecided(gate: Gate, metrics: SuiteMetrics, reason: str) -> GateResult:
-    """Return the result of a gate without a value.
-
-    It passes with a warning when the selection or a missing baseline left nothing to measure, or
-    when the user did not ask for the gate; otherwise a gate that measures nothing fails.
-    """
-    no_baseline = gate.name == "driftScoreMax" and metrics.drift_skipped > 0
-    excused = metrics.narrowed or no_baseline or not gate.written
-    hint = " (no baseline yet; run: kindlm baseline set)" if no_baseline else ""
-    return GateResult(
-        gate.name, gate.threshold, None, excused, gate.written, reason + hint, warning=excused
-    )
-
-
-_GATES: dict[str, Callable[[Gate, SuiteMetrics], GateResult]] = {
-    "passRateMin": _pass_rate,
-    "schemaFailuresMax": _failures("schema"),
-    "judgeAvgMin": _judge_average,
-    "driftScoreMax": _drift,
-    "piiFailuresMax": _failures("pii"),
-    "keywordFailuresMax": _failures("keyword"),
-    "costMaxUsd": _cost,
-    "latencyMaxMs": _latency,
-}
-
-
-def _points(score: float) -> str:
-    """Return a score, or a difference of two, in points of 100."""
-    return f"{score * 100:.2f}".rstrip("0").rstrip(".")
-
-
-_COUNTS = """
+_EXECUTIONS = """
 SELECT sum(status = 'passed'), sum(status = 'failed'), sum(status = 'errored'),
        sum(status = 'skipped'), sum(status IS NULL),
        avg(CASE WHEN status <> 'skipped' AND answers > 0 THEN latency_ms END)
   FROM executions WHERE suite IN $ids
 """
 
-_FAILURES = """
-SELECT sum(a.kind = 'schema'), sum(a.kind = 'pii'),
-       sum(a.kind IN ('keywords_deny', 'keywords_allow'))
-  FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite IN $ids AND a.outcome = 'failed' AND NOT a.advisory
+_ASSERTIONS = """
+SELECT sum(wrong AND kind = 'schema'), sum(wrong AND kind = 'pii'),
+       sum(wrong AND kind IN ('keywords_deny', 'keywords_allow')),
+       max(CASE WHEN kind = 'drift' THEN 1 - score END),
+       sum(kind = 'drift' AND outcome = 'skipped')
+  FROM (SELECT a.*, a.outcome = 'failed' AND NOT a.advisory AS wrong
+          FROM executions e
+          JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+         WHERE e.suite IN $ids)
 """
 
 _JUDGE = """
@@ -343,13 +324,6 @@ SELECT avg(mean) FROM (
     JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
    WHERE e.suite IN $ids AND a.kind = 'judge' AND a.score IS NOT NULL
    GROUP BY e.test, e.target, a.label)
-"""
-
-_DRIFT = """
-SELECT max(1 - a.score), sum(a.outcome = 'skipped')
-  FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite IN $ids AND a.kind = 'drift'
 """
 
 # What was recorded in another run counts with what it cost there: gates judge what a run did.
@@ -373,19 +347,3 @@ _NARROWED = """
 SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
                 GROUP BY test, target HAVING NOT max(selected))
 """
-
-
-def _spend(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[float | None, int]:
-    cost, unknown, judges_then, unknown_calls = _measured(db, _SPEND, parts)
-    then, unknown_then = _measured(db, _SPENT_THEN, parts)
-    known = [usd for usd in (cost, judges_then, then) if usd is not None]
-    return sum(known) if known else None, unknown + unknown_calls + unknown_then
-
-
-def _counts(db: sqlite3.Connection, parts: Sequence[str]) -> tuple[StatusCounts, float | None]:
-    *counts, latency = _measured(db, _COUNTS, parts)
-    return StatusCounts(*(count or 0 for count in counts)), latency
-
-
-def _measured(db: sqlite3.Connection, query: str, parts: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(db.execute(*among(query, parts)).fetchone())
