@@ -13,7 +13,6 @@ from kindlm.cli.settle_request import SettledPair, SettleOptions
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.settling import (
     AddedRepeats,
-    Standing,
     Suspect,
     read_added,
     share_out,
@@ -81,8 +80,8 @@ class Rounds:
             if self._rounds:
                 self._tell(found)
             before, after = self._shares(found)
-            added = sum(test.added.n + test.added_before.n for test in found)
-            if any(test.standing is Standing.OPEN for test in found):
+            added = sum(len(test.rate.added) + len(test.rate.added_before) for test in found)
+            if any(test.is_open for test in found):
                 self.ended = self._end(added, used_up=not (before or after))
             if self.ended or not (before or after):
                 return None
@@ -142,12 +141,13 @@ class Rounds:
         )
 
     def _tell(self, found: Sequence[Suspect]) -> None:
-        still = sum(test.standing is Standing.OPEN for test in found)
+        still = sum(test.is_open for test in found)
         of = count(len(found), "suspected test")
         note(f"Round {self._rounds}: {still:,} of {of} still open", self._console)
         for test in found:
             name = f"{test.key.name} · {test.key.target}"
-            note(f"  {name}  {counts_text(test)}  {test.standing}", self._console)
+            standing = "open" if test.is_open else test.standing or "scores only"
+            note(f"  {name}  {counts_text(test.rate)}  {standing}", self._console)
 
 
 def _is_wanted(key: QualifiedName, wanted: Sequence[str]) -> bool:

@@ -28,7 +28,6 @@ from kindlm.history.evidence.values import TestPair
 from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
-from kindlm.history.settling import Standing
 from kindlm.recording.git import commit_of
 from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
@@ -85,7 +84,7 @@ def settle_runs(options: SettleOptions) -> int:
     if not found:
         note(_nothing_suspected(pair, options.tests), console)
         return 0
-    open_tests = [test.key for test in found if test.standing is Standing.OPEN]
+    open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return (
             0

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.samples import checks_made, read_checks
@@ -28,43 +26,23 @@ from kindlm.history.evidence.values import (
     MOST_ADDED,
     Change,
     CheckKey,
+    CheckPair,
     Strength,
-    TestEvidence,
     TestPair,
 )
 from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.tables import Counts, pooled
 
 __all__ = [
     "AddedRepeats",
-    "Standing",
     "Suspect",
-    "SuspectCheck",
     "read_added",
     "share_out",
     "share_out_both",
     "suspects",
 ]
-
-
-def _added(attempts: Attempts) -> str:
-    return f"""
-SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
-       e.number <= (SELECT max(l.number) FROM executions l
-                     WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
-       {checks_made(attempts)}
-  FROM runs r
-  JOIN suites s ON s.run = r.id
-  JOIN executions e ON e.suite = s.id
-  {attempts.joined}
- WHERE r.mode = 'settled' AND r.source_run IN $ids
- ORDER BY e.repeat, r.started_at, e.id
-"""  # noqa: S608 (constants of this package)
-
-
-_TESTED = ("passed", "failed", "errored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +59,7 @@ class AddedRepeats:
     @property
     def total(self) -> Counts:
         """All of them together."""
-        return Counts(sum(counts.passed for counts in self.counts), len(self.counts))
+        return pooled(self.counts)
 
     def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
         """Return a test and its checks, with these repeats of AFTER and others of BEFORE."""
@@ -116,7 +94,7 @@ def read_added(
     ):
         key = QualifiedName(project, suite, test, target)
         known = found.get(key, AddedRepeats())
-        if status in _TESTED and reached:
+        if status in ("passed", "failed", "errored") and reached:
             known = AddedRepeats(
                 (*known.counts, Counts(int(status == "passed"), 1)),
                 checks=(*known.checks, (checks, status == "errored")),
@@ -125,63 +103,50 @@ def read_added(
     return found
 
 
-class Standing(StrEnum):
-    """How a suspected test stands. More repeats are of use only to one that is open."""
-
-    CONFIRMED = "confirmed"
-    CLEARED = "cleared"
-    OPEN = "open"
-    EXHAUSTED = "exhausted"
-    BEFORE_TOO_SMALL = "before too small"
-    SCORES_ONLY = "scores only"
-
-
-_STANDINGS = {
-    Settlement.CLEARED: Standing.CLEARED,
-    Settlement.UNDECIDED: Standing.OPEN,
-    Settlement.EXHAUSTED: Standing.EXHAUSTED,
-    Settlement.BEFORE_TOO_SMALL: Standing.BEFORE_TOO_SMALL,
-    # The comparison confirms by added repeats only where there are any.
-    Settlement.CONFIRMED: Standing.OPEN,
-}
-
-
-class SuspectCheck(NamedTuple):
-    """A check of a suspected test that passed less often in AFTER, with the repeats that count."""
-
-    check: CheckKey
-    before: Counts
-    after: Counts
-    added: Counts
-    added_before: Counts = Counts(0, 0)
+def _added(attempts: Attempts) -> str:
+    return f"""
+SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
+       e.number <= (SELECT max(l.number) FROM executions l
+                     WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
+       {checks_made(attempts)}
+  FROM runs r
+  JOIN suites s ON s.run = r.id
+  JOIN executions e ON e.suite = s.id
+  {attempts.joined}
+ WHERE r.mode = 'settled' AND r.source_run IN $ids
+ ORDER BY e.repeat, r.started_at, e.id
+"""  # noqa: S608 (constants of this package)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A suspected test: its repeats of both runs, and those that were added to AFTER.
+    """A suspected test with the repeats that were added to it, and its checks that fell.
 
-    `repeats_to_settle` is how many repeats of each run would confirm such a drop in 4 of 5 cases.
-    `added_before` are those that were added to BEFORE.
+    `standing` is what repeats have decided of it, None if only its scores fell, which they can not
+    decide. `repeats_to_settle` is how many repeats of each run would confirm such a drop in 4 of 5
+    cases.
     """
 
     key: QualifiedName
-    before: Counts
-    after: Counts
-    added: Counts
-    standing: Standing
+    rate: CheckPair
+    standing: Settlement | None
     repeats_to_settle: int | None = None
-    added_before: Counts = Counts(0, 0)
-    checks: tuple[SuspectCheck, ...] = ()
+    checks: Mapping[CheckKey, CheckPair] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more repeats may decide it; of use they are only then."""
+        return self.standing is Settlement.UNDECIDED
 
     @property
     def room(self) -> int:
         """How many repeats may still be added to AFTER."""
-        return max(MOST_ADDED - self.added.n, 0) if self.standing is Standing.OPEN else 0
+        return max(MOST_ADDED - len(self.rate.added), 0) if self.is_open else 0
 
     @property
     def room_before(self) -> int:
         """How many repeats may still be added to BEFORE, if they are added to both sides."""
-        return max(MOST_ADDED - self.added_before.n, 0) if self.standing is Standing.OPEN else 0
+        return max(MOST_ADDED - len(self.rate.added_before), 0) if self.is_open else 0
 
 
 def suspects(
@@ -203,11 +168,29 @@ def suspects(
     }
     settled = settle(known, both=both)
     evidence = judge_pair(known, regression_threshold=regression_threshold).tests
-    return [
-        _suspect(key, known[key], test, settled.get(key), both=both)
-        for key, test in evidence.items()
-        if known[key].counts and (key in settled or test.change is Change.REGRESSED)
-    ]
+    found = []
+    for key, test in evidence.items():
+        rate, standing = known[key].rate, settled.get(key)
+        regressed = test.change is Change.REGRESSED
+        if rate is None or not (standing or regressed):
+            continue
+        if regressed and test.strength is Strength.CONFIRMED:
+            standing = Settlement.CONFIRMED
+        elif standing is Settlement.CONFIRMED:
+            # The comparison confirms by added repeats only where there are any.
+            standing = Settlement.UNDECIDED
+        suspect = Suspect(
+            key,
+            rate,
+            standing,
+            test.repeats_to_settle,
+            {check: pair for check, pair in known[key].checks.items() if pair.fell},
+        )
+        if suspect.is_open and not (suspect.room or (both and suspect.room_before)):
+            # A check that not every repeat decided may still want more.
+            suspect = replace(suspect, standing=Settlement.EXHAUSTED)
+        found.append(suspect)
+    return found
 
 
 def share_out_both(
@@ -219,8 +202,8 @@ def share_out_both(
     """
     lacking: tuple[dict[QualifiedName, int], ...] = ({}, {})
     for test in found:
-        if test.standing is Standing.OPEN:
-            sides = test.added_before.n, test.added.n
+        if test.is_open:
+            sides = len(test.rate.added_before), len(test.rate.added)
             look = min(BLOCK * (min(sides) // BLOCK + 1), MOST_ADDED)
             for side, wanted in zip(sides, lacking, strict=True):
                 wanted[test.key] = max(look - side, 0)
@@ -245,39 +228,3 @@ def _in_turn(wanted: Mapping[QualifiedName, int], most: int) -> dict[QualifiedNa
                 given[key] += 1
                 most -= 1
     return {key: number for key, number in given.items() if number}
-
-
-def _suspect(
-    key: QualifiedName,
-    pair: TestPair,
-    test: TestEvidence,
-    settlement: Settlement | None,
-    *,
-    both: bool,
-) -> Suspect:
-    assert pair.counts is not None
-    confirmed = test.change is Change.REGRESSED and test.strength is Strength.CONFIRMED
-    if confirmed:
-        standing = Standing.CONFIRMED
-    else:
-        standing = Standing.SCORES_ONLY if settlement is None else _STANDINGS[settlement]
-    added, added_before = _total(pair.added), _total(pair.added_before)
-    if (
-        standing is Standing.OPEN
-        and added.n >= MOST_ADDED
-        and (added_before.n >= MOST_ADDED or not both)
-    ):
-        # A check that not every repeat decided may still want more.
-        standing = Standing.EXHAUSTED
-    checks = tuple(
-        SuspectCheck(
-            check, known.before, known.after, _total(known.added), _total(known.added_before)
-        )
-        for check, known in pair.checks.items()
-        if known.fell
-    )
-    return Suspect(key, *pair.counts, added, standing, test.repeats_to_settle, added_before, checks)
-
-
-def _total(added: Sequence[Counts]) -> Counts:
-    return Counts(sum(counts.passed for counts in added), sum(counts.n for counts in added))

@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence.values import MOST_ADDED, CheckKey
-from kindlm.history.settling import Standing, Suspect, SuspectCheck
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.evidence.values import MOST_ADDED, CheckKey, CheckPair
+from kindlm.history.settling import Suspect
+from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.reports.figures import money
 from kindlm.reports.page import Page
 from kindlm.reports.registry import ReportOptions
@@ -18,9 +19,9 @@ from kindlm.wording import count
 
 __all__ = ["Settled", "counts_text", "write_planned", "write_settled"]
 
-_SIGNS = {
-    Standing.CONFIRMED: ("✗", "red"),
-    Standing.CLEARED: ("✓", "green"),
+_SIGNS: dict[Settlement | None, tuple[str, str]] = {
+    Settlement.CONFIRMED: ("✗", "red"),
+    Settlement.CLEARED: ("✓", "green"),
 }
 _OPEN_SIGN = ("?", "yellow")
 
@@ -45,7 +46,7 @@ class Settled(NamedTuple):
     @property
     def confirmed(self) -> bool:
         """Whether a regression is confirmed."""
-        return any(found.standing is Standing.CONFIRMED for found in self.suspects)
+        return any(found.standing is Settlement.CONFIRMED for found in self.suspects)
 
 
 def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None:
@@ -81,11 +82,12 @@ def write_planned(
     page.line(("Nothing was run.", "dim"))
 
 
-def counts_text(found: Suspect | SuspectCheck) -> str:
+def counts_text(found: CheckPair) -> str:
     """Return the repeats of a test or a check that passed: `5/5 before, 3/5 after + 4/10 added`."""
     before, after = _of(found.before), _of(found.after)
     old, new = (
-        f" + {_of(added)} added" if added.n else "" for added in (found.added_before, found.added)
+        f" + {_of(pooled(added))} added" if added else ""
+        for added in (found.added_before, found.added)
     )
     return f"{before} before{old}, {after} after{new}"
 
@@ -93,14 +95,14 @@ def counts_text(found: Suspect | SuspectCheck) -> str:
 def _write_test(found: Suspect, said: str, page: Page) -> None:
     sign, style = _SIGNS.get(found.standing, _OPEN_SIGN)
     name, target = one_line(found.key.name), one_line(found.key.target)
-    counts = counts_text(found)
+    counts = counts_text(found.rate)
     page.line((sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (said, style), hang=2)
 
 
 def _write_checks(found: Suspect, settled: Settled, page: Page) -> None:
     """Write the checks that passed less often, so far as their labels may be shown."""
-    for fell in found.checks:
-        if label := settled.labels.get((found.key, fell.check)):
+    for check, fell in found.checks.items():
+        if label := settled.labels.get((found.key, check)):
             page.line(f"check {label}  {counts_text(fell)}", indent=4, hang=2)
 
 
@@ -112,11 +114,11 @@ def _write_suspect(found: Suspect, settled: Settled, page: Page) -> None:
 
 
 def _verdict(found: Suspect) -> str:
-    if found.standing is Standing.CONFIRMED:
+    if found.standing is Settlement.CONFIRMED:
         return "regression confirmed"
-    if found.standing is Standing.BEFORE_TOO_SMALL:
+    if found.standing is Settlement.BEFORE_TOO_SMALL:
         return "not decided, too few repeats before"
-    return "cleared" if found.standing is Standing.CLEARED else "not decided"
+    return "cleared" if found.standing is Settlement.CLEARED else "not decided"
 
 
 def _explained(found: Suspect) -> Iterator[str]:
@@ -124,13 +126,13 @@ def _explained(found: Suspect) -> Iterator[str]:
     needed = found.repeats_to_settle
     repeats = f"{needed:,} repeats" if needed else "more repeats"
     match found.standing:
-        case Standing.CLEARED:
+        case Settlement.CLEARED:
             yield "A drop of 30 points is unlikely: 1 in 10 of those is cleared at most. A smaller"
             yield "one is not ruled out."
-        case Standing.EXHAUSTED:
+        case Settlement.EXHAUSTED:
             yield f"{MOST_ADDED} repeats were added, and there are no more: record {repeats}"
             yield "of both runs to find a drop this small."
-        case Standing.SCORES_ONLY:
+        case None:
             yield "Only its scores fell; settling decides pass rates. Record both runs again with"
             yield f"{repeats}: kindlm test --runs N"
 
@@ -156,8 +158,8 @@ def _headline(settled: Settled) -> str:
 def _next_step(settled: Settled) -> tuple[str, tuple[str, str]]:
     pair = f"{settled.before} {settled.after}"
     standings = {found.standing for found in settled.suspects}
-    is_open = Standing.OPEN in standings
-    if Standing.BEFORE_TOO_SMALL in standings and not is_open and not settled.confirmed:
+    is_open = Settlement.UNDECIDED in standings
+    if Settlement.BEFORE_TOO_SMALL in standings and not is_open and not settled.confirmed:
         return f"kindlm settle {pair} --both FOLDER", ("   with BEFORE's suites and agent", "dim")
     if is_open and not settled.confirmed:
         return f"kindlm settle {pair}", ("   go on; what was added counts", "dim")

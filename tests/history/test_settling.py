@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.values import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
-from kindlm.history.settling import AddedRepeats, Standing, Suspect, share_out, suspects
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.settling import AddedRepeats, Suspect, share_out, suspects
+from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 
 
@@ -32,7 +33,7 @@ def pair(
     return TestPair(*sides)
 
 
-def standing(pairs: dict[str, TestPair], **added: str) -> dict[str, Standing]:
+def standing(pairs: dict[str, TestPair], **added: str) -> dict[str, Settlement | None]:
     """How the suspected tests stand, by name; `added` are repeats that passed (+) or not."""
     more = {
         key(name): AddedRepeats(tuple(Counts(int(sign == "+"), 1) for sign in signs), len(signs))
@@ -52,30 +53,30 @@ def test_only_tests_that_fell_are_suspected() -> None:
         "few": pair((1, 1), (0, 3)),
     }
     assert standing(pairs) == {
-        "fell": Standing.OPEN,
-        "broke": Standing.CONFIRMED,
-        "judged": Standing.SCORES_ONLY,
-        "few": Standing.BEFORE_TOO_SMALL,
+        "fell": Settlement.UNDECIDED,
+        "broke": Settlement.CONFIRMED,
+        "judged": None,
+        "few": Settlement.BEFORE_TOO_SMALL,
     }
 
 
 def test_added_repeats_decide() -> None:
     pairs = {"a": pair((10, 10), (2, 3)), "b": pair((10, 10), (2, 3))}
     assert standing(pairs, a="+" * 20, b="-" * 20) == {
-        "a": Standing.CLEARED,
-        "b": Standing.CONFIRMED,
+        "a": Settlement.CLEARED,
+        "b": Settlement.CONFIRMED,
     }
     # An agent that is a little worse than before stays between the two until there are no more.
     slightly = {"a": pair((20, 20), (4, 5))}
     signs = ("+++-" * MOST_ADDED)[:MOST_ADDED]
-    assert standing(slightly, a=signs[:4]) == {"a": Standing.OPEN}
-    assert standing(slightly, a=signs)["a"] in (Standing.EXHAUSTED, Standing.CONFIRMED)
+    assert standing(slightly, a=signs[:4]) == {"a": Settlement.UNDECIDED}
+    assert standing(slightly, a=signs)["a"] in (Settlement.EXHAUSTED, Settlement.CONFIRMED)
 
 
 def test_repeats_that_fell_are_not_taken_back_by_later_ones() -> None:
     pairs = {"a": pair((10, 10), (2, 3))}
-    assert standing(pairs, a="-" * 8) == {"a": Standing.CONFIRMED}
-    assert standing(pairs, a="-" * 8 + "+" * 3) == {"a": Standing.CONFIRMED}
+    assert standing(pairs, a="-" * 8) == {"a": Settlement.CONFIRMED}
+    assert standing(pairs, a="-" * 8 + "+" * 3) == {"a": Settlement.CONFIRMED}
 
 
 def test_a_check_that_fell_is_settled_although_its_test_failed_before() -> None:
@@ -90,22 +91,24 @@ def test_a_check_that_fell_is_settled_although_its_test_failed_before() -> None:
         (found,) = suspects(pairs, {it: added}, 0.05)
         return found
 
-    assert settled("").standing is Standing.OPEN
-    assert settled("+" * 20).standing is Standing.CLEARED
+    assert settled("").standing is Settlement.UNDECIDED
+    assert settled("+" * 20).standing is Settlement.CLEARED
     confirmed = settled("-" * 20)
-    assert confirmed.standing is Standing.CONFIRMED
-    (shown,) = confirmed.checks
-    assert shown[:4] == (check, Counts(10, 10), Counts(2, 3), Counts(0, 20))
+    assert confirmed.standing is Settlement.CONFIRMED
+    assert (confirmed.checks.keys(), pooled(confirmed.checks[check].added)) == (
+        {check},
+        Counts(0, 20),
+    )
 
 
 suspect_lists = st.lists(
     st.builds(
         Suspect,
         st.builds(key, st.text(min_size=1, max_size=3)),
-        st.just(Counts(5, 5)),
-        st.just(Counts(3, 5)),
-        st.integers(0, MOST_ADDED).map(lambda n: Counts(0, n)),
-        st.sampled_from(Standing),
+        st.integers(0, MOST_ADDED).map(
+            lambda n: CheckPair(Counts(5, 5), Counts(3, 5), (Counts(0, 1),) * n)
+        ),
+        st.sampled_from([None, *Settlement]),
     ),
     unique_by=lambda suspect: suspect.key,
     max_size=6,

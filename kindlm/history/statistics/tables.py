@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -23,6 +23,7 @@ __all__ = [
     "fisher_drop",
     "fisher_mid_p",
     "passes_before",
+    "pooled",
     "score_drop",
 ]
 
@@ -35,6 +36,12 @@ class Counts(NamedTuple):
 
     passed: int
     n: int
+
+
+def pooled(repeats: Iterable[Counts]) -> Counts:
+    """Return all of several repeats together."""
+    known = list(repeats)
+    return Counts(sum(passed for passed, _ in known), sum(n for _, n in known))
 
 
 @dataclass(frozen=True, slots=True)
