@@ -150,7 +150,6 @@ def compared_tests(
     loaded, nobody knows whether it is still defined: it was not run.
     """
     tests = [test for test in diff.tests if (test.key.project, test.key.suite) == (project, suite)]
-    unread = diff.unread(project, suite)
     for test in tests:
         if test.after is None:
             continue
@@ -170,10 +169,10 @@ def compared_tests(
         yield ComparedTest(test, change, test.after, checks, output_changed)
     gone = [test for test in tests if test.after is None]
     for test in sorted(gone, key=lambda test: (test.key.name, test.key.target)):
-        if (test.key.name, test.key.target) in unread:
+        if test.change is Change.NOT_RUN:
             yield ComparedTest(test, Change.NOT_RUN, Side())
     for test in gone:
-        if (test.key.name, test.key.target) not in unread and test.before and test.before.counts.n:
+        if test.change is Change.REMOVED and test.before and test.before.counts.n:
             yield ComparedTest(test, Change.REMOVED, None)
 
 

@@ -152,12 +152,16 @@ _NUMBER = re.compile(r" #\d+$")
 _ROW = re.compile(r" \[[^\]]*\]$")
 
 
-def is_other_demand(config: SuiteConfig | None, test: str, check: CheckKey) -> bool:
+def is_other_demand(
+    config: SuiteConfig | None, before: Suite, after: Suite, test: str, check: CheckKey
+) -> bool:
     """Tell whether a check demands something else than before, though it has the same label.
 
     That is known of kindlm.yaml, whose configuration says what is demanded. Of code, a check with
     the same label is the same one.
     """
+    if check.kind == "drift" and before.baseline != after.baseline:
+        return True
     section = _WRITTEN_IN.get(check.kind)
     if config is None or section is None:
         return False

@@ -8,10 +8,12 @@ no more than their numbers and the few of them that are told in full.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 
 from kindlm.history.compared_attempts import Attempts, attempts_to_compare
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
@@ -37,11 +39,8 @@ from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
 from kindlm.history.evidence.judging import judge_pair
 from kindlm.history.evidence.values import (
     Change,
-    CheckKey,
     FailOn,
     RunEvidence,
-    Side,
-    TestEvidence,
     TestPair,
     Verdict,
 )
@@ -76,20 +75,6 @@ class DiffOptions:
         return cls(regression_threshold=regression_threshold)
 
 
-class _Read(NamedTuple):
-    """A test as it was read: where it stands, both sides, and what it does otherwise.
-
-    `pair` is what evidence is drawn from; None where nothing is known of what became of the test.
-    """
-
-    place: tuple[int, int, int]
-    key: QualifiedName
-    before: Side | None
-    after: Side | None
-    behaviour: BehaviourChange
-    pair: TestPair | None
-
-
 class RunDiff:
     """What became of the tests of a run. `db` is a read-only connection."""
 
@@ -121,19 +106,15 @@ class RunDiff:
 
         Only those that were asked for.
         """
+        found, failing = self.evidence.tests, frozenset(self.evidence.failing)
         return tuple(
-            TestDiff(
-                read.key,
-                read.before,
-                read.after,
-                read.behaviour,
-                self.evidence.tests.get(read.key, TestEvidence(Change.NOT_RUN)),
-                read.key in self._failing,
-                self._added.get(read.key, AddedRepeats()).total,
-                self._added_before.get(read.key, AddedRepeats()).total,
+            replace(
+                test,
+                evidence=found.get(test.key, test.evidence),
+                fails=test.key in failing,
             )
-            for read in self._read
-            if self._is_wanted(read.key)
+            for test in self._read
+            if self._is_wanted(test.key)
         )
 
     @cached_property
@@ -147,24 +128,18 @@ class RunDiff:
     @cached_property
     def evidence(self) -> RunEvidence[QualifiedName]:
         """What the differences are worth: all of them judged together, whatever was asked for."""
+        asked = filter(self._is_wanted, self.pairs) if self.options.test else None
         return judge_pair(
             self.pairs,
             fail_on=self.options.fail_on,
             regression_threshold=self.options.regression_threshold,
-            asked=self._asked,
+            asked=None if asked is None else frozenset(asked),
         )
 
     @cached_property
     def pairs(self) -> dict[QualifiedName, TestPair]:
         """All tests with their counts on both sides, and the repeats that were added to AFTER."""
-        return {read.key: read.pair for read in self._read if read.pair is not None}
-
-    @cached_property
-    def _asked(self) -> frozenset[QualifiedName] | None:
-        """The tests that were asked for; None if all are."""
-        if not self.options.test:
-            return None
-        return frozenset(key for key in self.pairs if self._is_wanted(key))
+        return {test.key: test.pair for test in self._read if test.known}
 
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
@@ -271,90 +246,80 @@ class RunDiff:
         return tuple(suite for suite in suites if wanted is None or suite.name == wanted)
 
     @cached_property
-    def _added(self) -> dict[QualifiedName, AddedRepeats]:
-        return read_added(self._db, self.after.runs, self.counted_attempts)
+    def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
+        sides = self.before.runs, self.after.runs
+        return tuple(read_added(self._db, runs, self.counted_attempts) for runs in sides)
 
     @cached_property
-    def _added_before(self) -> dict[QualifiedName, AddedRepeats]:
-        return read_added(self._db, self.before.runs, self.counted_attempts)
-
-    @cached_property
-    def _failing(self) -> frozenset[QualifiedName]:
-        return frozenset(self.evidence.failing)
-
-    @cached_property
-    def _read(self) -> tuple[_Read, ...]:
-        return tuple(sorted(self._reading(), key=lambda found: found.place))
-
-    def _reading(self) -> Iterator[_Read]:
+    def _read(self) -> tuple[TestDiff, ...]:
+        """All tests of both sides, before they are judged."""
         before = {(suite.project, suite.name): suite for suite in self._suites_before}
-        for number, suite in enumerate(self._suites_after):
-            if not suite.broken:
-                old = before.pop((suite.project, suite.name), None)
-                yield from self._suite_tests(number, old, suite)
-        for number, suite in enumerate(before.values()):
-            if not suite.broken:
-                yield from self._suite_tests(number, suite, None)
+        # The suites of AFTER come first; one that was not loaded there is one of BEFORE alone.
+        suites = [
+            (number, before.pop((suite.project, suite.name), None), suite)
+            for number, suite in enumerate(self._suites_after)
+            if not suite.broken
+        ]
+        gone = [
+            (number, suite, None)
+            for number, suite in enumerate(before.values())
+            if not suite.broken
+        ]
+        found = [
+            ((test.after is None, number, ordinal), test)
+            for number, old, new in (
+                *suites,
+                *gone,
+            )
+            for ordinal, test in self._read_suite(old, new)
+        ]
+        return tuple(test for _, test in sorted(found, key=itemgetter(0)))
 
-    def _suite_tests(
-        self, number: int, before: Suite | None, after: Suite | None
-    ) -> Iterator[_Read]:
+    def _read_suite(
+        self, before: Suite | None, after: Suite | None
+    ) -> Iterator[tuple[int, TestDiff]]:
+        """Yield the tests of a suite, each with its place there."""
         suite = after or before
         assert suite is not None
         unread = unread_tests(self._db, before, after)
-        same_config = bool(before and after and before.config_hash == after.config_hash)
         sides = [
-            read_samples(self._db, side.parts, self.counted_attempts) if side else iter(())
+            read_samples(self._db, side.parts, self.counted_attempts) if side else ()
             for side in (before, after)
         ]
         for old, new in _side_by_side(*sides):
             test = new or old
             assert test is not None
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
-            figures = side_of(old) if old else None, side_of(new) if new else None
-            behaviour = BehaviourChange()
-            pair = TestPair(*figures)
-            if old and new:
+            told = side_of(old) if old else None, side_of(new) if new else None
+            pair, behaviour = TestPair(*told), BehaviourChange()
+            if before and after and old and new:
                 if old.samples and new.samples:
+                    same_config = before.config_hash == after.config_hash
                     behaviour = compare_behaviour(
                         old.samples, new.samples, self._arguments, same_config=same_config
                     )
-                is_other = partial(self._is_other_demand, before, after, test.name)
-                pair = _drawn(pair, old, new, is_other)
-            if pair.same_conversations:
-                # The same conversations need no texts to be the same.
-                behaviour = replace(behaviour, erased=False)
+                judged_old, judged_new, is_same = independent_samples(old, new)
+                if (judged_old, judged_new) != (old, new):
+                    pair = TestPair(side_of(judged_old), side_of(judged_new))
+                config = self._config(suite.name)
+                is_other = partial(is_other_demand, config, before, after, test.name)
+                checks = pair_checks(judged_old, judged_new, is_other)
+                pair = replace(pair, same_conversations=is_same, checks=checks)
+                if is_same:
+                    # The same conversations need no texts to be the same.
+                    behaviour = replace(behaviour, erased=False)
             pair = replace(pair, behaviour_changed=behaviour.any or behaviour.erased)
-            if key in self._added or key in self._added_before:
-                nothing = AddedRepeats()
-                added = self._added.get(key, nothing)
-                pair = added.beside(pair, self._added_before.get(key, nothing))
+            if any(key in added for added in self._added):
+                added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
+                pair = added.beside(pair, added_before)
             # Of a test that a run did not run, nobody knows what became of it.
-            known = all(side.counts.n for side in figures if side is not None)
+            known = all(side.counts.n for side in told if side is not None)
             if new is None:
                 known = after is not None and test.identity not in unread
-            place = new is None, number, test.ordinal
-            yield _Read(place, key, *figures, behaviour, pair if known else None)
-
-    def _is_other_demand(
-        self, before: Suite | None, after: Suite | None, test: str, check: CheckKey
-    ) -> bool:
-        if before is None or after is None:
-            return True
-        if check.kind == "drift" and before.baseline != after.baseline:
-            return True
-        return is_other_demand(self._config(after.name), test, check)
+            yield test.ordinal, TestDiff(key, *told, behaviour, pair, known)
 
     def _config(self, suite: str) -> SuiteConfig | None:
         return next((config for config in self.configs if config.suite == suite), None)
-
-    def unread(self, project: str, suite: str) -> frozenset[tuple[str, str]]:
-        """Return the tests of a suite, by name and target, whose files AFTER could not load."""
-        before, after = (
-            next((one for one in side if (one.project, one.name) == (project, suite)), None)
-            for side in (self._suites_before, self._suites_after)
-        )
-        return unread_tests(self._db, before, after)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:
@@ -383,25 +348,7 @@ def _side_by_side(
     before: Iterable[PlannedSamples], after: Iterable[PlannedSamples]
 ) -> Iterator[tuple[PlannedSamples | None, PlannedSamples | None]]:
     """Yield the tests of both sides in pairs; both are ordered by name and target."""
-    olds, news = iter(before), iter(after)
-    old, new = next(olds, None), next(news, None)
-    while old is not None or new is not None:
-        here = min(test.identity for test in (old, new) if test is not None)
-        is_old = old is not None and old.identity == here
-        is_new = new is not None and new.identity == here
-        yield (old if is_old else None), (new if is_new else None)
-        old = next(olds, None) if is_old else old
-        new = next(news, None) if is_new else new
-
-
-def _drawn(
-    pair: TestPair,
-    before: PlannedSamples,
-    after: PlannedSamples,
-    is_other: Callable[[CheckKey], bool],
-) -> TestPair:
-    """Return a test with what evidence is drawn from: each conversation once, and its checks."""
-    old, new, is_same = independent_samples(before, after)
-    if (old, new) != (before, after):
-        pair = TestPair(side_of(old), side_of(new))
-    return replace(pair, same_conversations=is_same, checks=pair_checks(old, new, is_other))
+    olds, news = ((t.identity, 0, t) for t in before), ((t.identity, 1, t) for t in after)
+    for _, alike in groupby(merge(olds, news, key=itemgetter(0, 1)), key=itemgetter(0)):
+        found = {side: test for _, side, test in alike}
+        yield found.get(0), found.get(1)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import BehaviourChange
-from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence
+from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence, TestPair, total
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
@@ -49,9 +49,10 @@ class Kind(StrEnum):
 class TestDiff:
     """What became of a test. A side is None where the run's suite does not define it.
 
-    `fails`: by what was asked for, this makes the exit code 1. `added` are the repeats that
-    `kindlm settle` added to AFTER, `added_before` those that it added to BEFORE; the figures of
-    both sides do not have them, their pass rates here do.
+    `pair` is what it is judged by: each conversation once, and the repeats that `kindlm settle`
+    added, which `before` and `after` do not have. `known`: whether a run that did not test it, or
+    that does not define it, says anything of it; else it was not run. `fails`: by what was asked
+    for, this makes the exit code 1.
     """
 
     __test__ = False  # not a pytest class
@@ -60,10 +61,20 @@ class TestDiff:
     before: Side | None
     after: Side | None
     behaviour: BehaviourChange
-    evidence: TestEvidence
-    fails: bool
-    added: Counts = Counts(0, 0)
-    added_before: Counts = Counts(0, 0)
+    pair: TestPair
+    known: bool
+    evidence: TestEvidence = TestEvidence(Change.NOT_RUN)
+    fails: bool = False
+
+    @property
+    def added(self) -> Counts:
+        """The repeats that were added to AFTER."""
+        return total(self.pair.added)
+
+    @property
+    def added_before(self) -> Counts:
+        """The repeats that were added to BEFORE."""
+        return total(self.pair.added_before)
 
     @property
     def change(self) -> Change:
@@ -85,10 +96,9 @@ class TestDiff:
         """The pass rates before and after, with added repeats; None if it did not run in both."""
         if not self.compared or self.before is None or self.after is None:
             return None
-        old, new = self.before.counts, self.after.counts
-        sides = (old, self.added_before), (new, self.added)
-        before, after = ((side.passed + added.passed) / (side.n + added.n) for side, added in sides)
-        return before, after
+        before = total((self.before.counts, self.added_before))
+        after = total((self.after.counts, self.added))
+        return before.passed / before.n, after.passed / after.n
 
     @property
     def fell_by_checks(self) -> bool:
