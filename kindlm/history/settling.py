@@ -33,7 +33,7 @@ from kindlm.history.evidence.values import (
 from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement
-from kindlm.history.statistics.tables import Counts, pooled
+from kindlm.history.statistics.tables import Counts
 
 __all__ = [
     "AddedRepeats",
@@ -55,11 +55,6 @@ class AddedRepeats:
     counts: tuple[Counts, ...] = ()
     last: int = 0
     checks: tuple[tuple[str, bool], ...] = ()
-
-    @property
-    def total(self) -> Counts:
-        """All of them together."""
-        return pooled(self.counts)
 
     def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
         """Return a test and its checks, with these repeats of AFTER and others of BEFORE."""

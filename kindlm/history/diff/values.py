@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import BehaviourChange
-from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence, TestPair, total
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence, TestPair
+from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 
 __all__ = ["Kind", "QualifiedName", "TestDiff"]
@@ -69,12 +69,12 @@ class TestDiff:
     @property
     def added(self) -> Counts:
         """The repeats that were added to AFTER."""
-        return total(self.pair.added)
+        return pooled(self.pair.added)
 
     @property
     def added_before(self) -> Counts:
         """The repeats that were added to BEFORE."""
-        return total(self.pair.added_before)
+        return pooled(self.pair.added_before)
 
     @property
     def change(self) -> Change:
@@ -96,8 +96,8 @@ class TestDiff:
         """The pass rates before and after, with added repeats; None if it did not run in both."""
         if not self.compared or self.before is None or self.after is None:
             return None
-        before = total((self.before.counts, self.added_before))
-        after = total((self.after.counts, self.added))
+        before = pooled((self.before.counts, self.added_before))
+        after = pooled((self.after.counts, self.added))
         return before.passed / before.n, after.passed / after.n
 
     @property

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from kindlm.history.statistics.paired import PairedComparison
 from kindlm.history.statistics.pass_rates import Looks
 from kindlm.history.statistics.sequential import Settlement
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 
 __all__ = [
@@ -169,10 +169,7 @@ class CheckPair:
     @property
     def all_before(self) -> Counts:
         """The repeats of BEFORE, with those that were added to it."""
-        return Counts(
-            self.before.passed + sum(counts.passed for counts in self.added_before),
-            self.before.n + sum(counts.n for counts in self.added_before),
-        )
+        return pooled((self.before, *self.added_before))
 
     @property
     def all_after(self) -> Counts:
@@ -186,7 +183,7 @@ class CheckPair:
         for counts in self.added:
             if after[-1].n + counts.n > self.after.n + MOST_ADDED:
                 break
-            after.append(Counts(after[-1].passed + counts.passed, after[-1].n + counts.n))
+            after.append(pooled((after[-1], counts)))
         return Looks(self.before, tuple(after), MOST_ADDED)
 
 
