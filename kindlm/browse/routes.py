@@ -93,11 +93,11 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answ
 
 
 def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
-    from kindlm.history.trends import TestIdentity
+    from kindlm.history.diff.values import QualifiedName
     from kindlm.reports.pages.trend_page import trend_page
 
     named = [asked.query.get(name, "") for name in ("project", "suite", "name", "target")]
-    return trend_page(db, TestIdentity(*named), links)
+    return trend_page(db, QualifiedName(*named), links)
 
 
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:

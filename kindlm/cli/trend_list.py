@@ -56,7 +56,7 @@ def _lines(trend: Trend, color: bool, blocks: bool) -> Iterator[str]:
     rows = aligned([_HEADER, *(_cells(point) for point in trend.points)])
     if color:
         for point, cells in zip(trend.points, rows[1:], strict=True):
-            paint = _COLORS.get(point.status, "33")
+            paint = _COLORS.get(point.test.status, "33")
             cells[_STATUS] = f"\x1b[{paint}m{cells[_STATUS]}\x1b[0m"
     yield from ("  ".join(row).rstrip() + "\n" for row in rows)
 
@@ -64,7 +64,7 @@ def _lines(trend: Trend, color: bool, blocks: bool) -> Iterator[str]:
 def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
     """Yield a sparkline for each figure, the oldest run first, with the range that it shows."""
     points = list(reversed(trend.counted))
-    rates = [point.counts.pass_rate for point in points]
+    rates = [point.test.counts.pass_rate for point in points]
     passed = sum(point.own.passed for point in points)
     tested = sum(point.own.n for point in points)
     if tested:
@@ -73,7 +73,7 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
     for title, values, low, figure in (
         ("judge", [point.judge for point in points], 0.0, score),
         ("score", [point.weighted for point in points], 0.0, points_of_100),
-        ("latency", [point.latency_ms for point in points], 0.0, duration),
+        ("latency", [point.test.latency_ms for point in points], 0.0, duration),
         ("cost", [point.cost_usd for point in points], 0.0, money),
     ):
         known = [value for value in values if value is not None]
@@ -110,7 +110,7 @@ def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
 
 def _cells(point: TrendPoint) -> tuple[str, ...]:
     when = datetime.fromisoformat(point.run.started_at).astimezone()
-    counts, run = point.counts, point.run
+    counts, run = point.test.counts, point.run
     remarks = [run.mode] if run.mode != "live" else []
     if run.ended in ("interrupted", "aborted"):
         remarks.append(run.ended)
@@ -120,10 +120,10 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         one_line(point.run.id),
         one_line(point.run.label or ""),
         when.strftime("%Y-%m-%d %H:%M"),
-        str(point.status),
+        str(point.test.status),
         _passed(point),
         "" if point.judge is None else score(point.judge),
-        "" if point.latency_ms is None else duration(point.latency_ms),
+        "" if point.test.latency_ms is None else duration(point.test.latency_ms),
         "" if point.cost_usd is None else money(point.cost_usd),
         one_line(", ".join(point.models), 40),
         one_line((point.run.git_commit or "")[:_COMMIT]),
@@ -132,9 +132,9 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
 
 
 def _passed(point: TrendPoint) -> str:
-    if not point.counts.tested:
+    if not point.test.counts.tested:
         return "-"
-    return f"{point.counts.passed}/{point.counts.tested}{' flaky' if point.flaky else ''}"
+    return f"{point.test.counts.passed}/{point.test.counts.tested}{' flaky' if point.flaky else ''}"
 
 
 def _trend(trend: Trend) -> dict[str, Any]:
@@ -160,22 +160,22 @@ def _point(point: TrendPoint) -> dict[str, Any]:
         "mode": point.run.mode,
         "startedAt": point.run.started_at,
         "ended": point.run.ended,
-        "status": point.status,
+        "status": point.test.status,
         "executions": {
-            "passed": point.counts.passed,
-            "failed": point.counts.failed,
-            "errored": point.counts.errored,
-            "skipped": point.counts.untested,
+            "passed": point.test.counts.passed,
+            "failed": point.test.counts.failed,
+            "errored": point.test.counts.errored,
+            "skipped": point.test.counts.untested,
         },
         "ownExecutions": {
             "passed": point.own.passed,
             "passedLater": point.passed_later,
             "tested": point.own.n,
         },
-        "passRate": point.counts.pass_rate,
+        "passRate": point.test.counts.pass_rate,
         "judgeAvg": point.judge,
         "weightedScoreAvg": point.weighted,
-        "latencyAvgMs": point.latency_ms,
+        "latencyAvgMs": point.test.latency_ms,
         "costUsd": point.cost_usd,
         "models": point.models,
         "configHash": point.config_hash,

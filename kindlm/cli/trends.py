@@ -11,7 +11,8 @@ from kindlm.cli.options import ListFormat
 from kindlm.cli.sparkline import draws_blocks
 from kindlm.cli.trend_list import trends_json, trends_text
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.trends import TestIdentity, find_tests, read_trend
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.trends import find_tests, read_trend
 from kindlm.wording import count
 
 __all__ = ["show_trends"]
@@ -67,7 +68,7 @@ def _unknown(
     )
 
 
-def _place(test: TestIdentity) -> str:
+def _place(test: QualifiedName) -> str:
     return f"{test.suite} on {test.target}"
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.read_rows import test_of
+from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.history.statistics.repeats import Flakiness, flakiness
 from kindlm.history.statistics.tables import Counts
-from kindlm.history.verdict import LimitedScores, StatusCounts, is_flaky, test_status
+from kindlm.history.verdict import is_flaky
 from kindlm.outcome import Status
-from kindlm.suite import ScoreLimits
 
-__all__ = ["TestIdentity", "Trend", "TrendPoint", "failing_tests", "find_tests", "read_trend"]
+__all__ = ["Trend", "TrendPoint", "failing_tests", "find_tests", "read_trend"]
 
 _SHORT = 8
 
@@ -36,7 +37,7 @@ _NAMES = "SELECT DISTINCT test FROM planned_tests"
 
 # From the newest run on, so that as few runs are looked at as are wanted.
 _RUNS = """
-SELECT r.id AS run, s.id AS suite, s.config_hash, p.pass_rate, p.score_mean_min, p.score_std_dev_max
+SELECT r.id AS run, s.id AS suite, s.config_hash
   FROM runs r
   CROSS JOIN suites s ON s.run = r.id AND s.name = :suite AND s.project = :project
   CROSS JOIN planned_tests p ON p.suite = s.id AND p.test = :test AND p.target = :target
@@ -45,44 +46,33 @@ SELECT r.id AS run, s.id AS suite, s.config_hash, p.pass_rate, p.score_mean_min,
  LIMIT :limit
 """
 
-# What was answered from the history alone is no conversation of the run's own.
-_COUNTS = """
-SELECT coalesce(sum(status = 'passed'), 0) AS passed, coalesce(sum(status = 'failed'), 0) AS failed,
-       coalesce(sum(status = 'errored'), 0) AS errored,
-       coalesce(sum(status = 'skipped'), 0) AS skipped, coalesce(sum(status IS NULL), 0) AS pending,
-       avg(CASE WHEN answers > 0 THEN latency_ms END) AS latency_ms,
-       coalesce(sum(status = 'passed' AND NOT is_taken), 0) AS own_passed,
-       coalesce(sum(status IN ('passed', 'failed', 'errored') AND NOT is_taken), 0) AS own_tested,
-       coalesce(sum(status = 'passed' AND NOT is_taken AND EXISTS (
-         SELECT 1 FROM retried_attempts r WHERE r.execution = id
-       )), 0) AS passed_later
-  FROM (SELECT e.*, coalesce((
-                 SELECT min(c.recorded_in IS NOT NULL)
-                   FROM provider_calls c
-                  WHERE c.execution = e.id AND c.attempt = e.attempt AND c.purpose = 'test'
-               ), 0) AS is_taken
-          FROM executions e)
- WHERE suite = :suite AND test = :test AND target = :target
+_TEST = """
+SELECT * FROM tests WHERE run = :run AND suite = :suite AND test = :test AND target = :target
 """
 
-_JUDGE = """
-SELECT avg(mean) FROM (
-  SELECT avg(a.score) AS mean
-    FROM executions e
+# What was answered from the history alone is no conversation of the run's own. `score`: in results
+# of EvalView that were imported.
+_FIGURES = """
+WITH repeats AS (
+  SELECT * FROM executions WHERE suite = :suite AND test = :test AND target = :target),
+own AS (
+  SELECT status, EXISTS (SELECT 1 FROM retried_attempts r WHERE r.execution = e.id) AS is_retried
+    FROM repeats e
+   WHERE status IN ('passed', 'failed', 'errored')
+     AND NOT coalesce((SELECT min(c.recorded_in IS NOT NULL) FROM provider_calls c
+                        WHERE c.execution = e.id AND c.attempt = e.attempt AND c.purpose = 'test'),
+                      0)),
+scored AS (
+  SELECT a.kind, a.label, a.score
+    FROM repeats e
     JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-   WHERE e.suite = :suite AND e.test = :test AND e.target = :target
-     AND a.kind = 'judge' AND a.score IS NOT NULL
-   GROUP BY a.label)
-"""
-
-# `score`: in results of EvalView that were imported.
-_WEIGHTED = """
-SELECT avg(a.score) AS weighted,
-       json_group_array(a.score) FILTER (WHERE a.kind = 'weighted_score') AS scores
-  FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite = :suite AND e.test = :test AND e.target = :target
-   AND a.kind IN ('weighted_score', 'score') AND a.score IS NOT NULL
+   WHERE a.score IS NOT NULL)
+SELECT (SELECT coalesce(sum(status = 'passed'), 0) FROM own) AS own_passed,
+       (SELECT count(*) FROM own) AS own_tested,
+       (SELECT coalesce(sum(status = 'passed' AND is_retried), 0) FROM own) AS passed_later,
+       (SELECT avg(mean) FROM (
+          SELECT avg(score) AS mean FROM scored WHERE kind = 'judge' GROUP BY label)) AS judge,
+       (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')) AS weighted
 """
 
 _MODELS = """
@@ -96,64 +86,38 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
 
 
 @dataclass(frozen=True, slots=True)
-class TestIdentity:
-    """What identifies a test over runs."""
-
-    __test__ = False  # not a pytest class
-
-    project: str
-    suite: str
-    name: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
 class TrendPoint:
     """How a test did in one run.
 
     `judge` is the mean over its criteria of their mean score, `weighted` that of its weighted
-    scores, `latency_ms` the mean of its executions, `cost_usd` all that was paid for them, None if
-    a part is unknown. `models` are those that answered, as they were reported. `scores` are its
-    weighted scores where these have limits. `own` counts the executions that were not answered from
-    the history alone, `passed_later` those of them that passed only when they were run again.
+    scores, `cost_usd` all that was paid for its executions, None if a part is unknown. `models` are
+    those that answered, as they were reported. `own` counts the executions that were not answered
+    from the history alone, `passed_later` those of them that passed only when they were run again.
     `changes` says what is another one than in the run before.
     """
 
     run: Run
     config_hash: str | None
-    counts: StatusCounts
-    pass_rate_min: float
+    test: TestView
     judge: float | None
     weighted: float | None
-    latency_ms: float | None
     cost_usd: float | None
     models: tuple[str, ...]
-    scores: LimitedScores | None
     own: Counts
     passed_later: int
     changes: tuple[str, ...] = ()
 
     @property
-    def status(self) -> Status:
-        """How the test came out in the run."""
-        return test_status(self.counts, self.pass_rate_min, self.scores)
-
-    @property
-    def at_once(self) -> Counts:
-        """Of its own executions, those that passed at the first attempt."""
-        return Counts(self.own.passed - self.passed_later, self.own.n)
-
-    @property
     def flaky(self) -> bool:
         """Whether it passed in some repeats or attempts, and in others did not."""
-        return is_flaky(self.counts, self.passed_later)
+        return is_flaky(self.test.counts, self.passed_later)
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
     """A test over its runs, the newest first; `more` tells that there are older ones."""
 
-    test: TestIdentity
+    test: QualifiedName
     points: tuple[TrendPoint, ...]
     more: bool
 
@@ -168,7 +132,7 @@ class Trend:
         return tuple(
             point
             for point in self.points
-            if point.run.mode not in _NOT_COUNTED and (point.own.n or not point.counts.tested)
+            if point.run.mode not in _NOT_COUNTED and (point.own.n or not point.test.counts.tested)
         )
 
     @property
@@ -179,7 +143,9 @@ class Trend:
         answered from the history. What passed only when it was run again counts as not passed.
         """
         live = [point for point in reversed(self.counted) if point.run.mode == "live"]
-        return flakiness([point.at_once for point in live])
+        return flakiness(
+            [Counts(point.own.passed - point.passed_later, point.own.n) for point in live]
+        )
 
     @property
     def passed_later(self) -> Counts:
@@ -192,21 +158,25 @@ class Trend:
 
 def find_tests(
     db: sqlite3.Connection, name: str, *, suite: str | None = None, target: str | None = None
-) -> list[TestIdentity]:
+) -> list[QualifiedName]:
     """Return the tests of a name; if there is none, those whose name contains it.
 
     Letters of either case are the same in the latter.
     """
-    found = list(_of_name(db, name))
+
+    def named(name: str) -> list[QualifiedName]:
+        return [QualifiedName(*row) for row in db.execute(_EXACT, (name,))]
+
+    found = named(name)
     if not found:
         wanted = name.casefold()
         names = [row[0] for row in db.execute(_NAMES) if wanted in row[0].casefold()]
-        found = [test for each in sorted(names) for test in _of_name(db, each)]
+        found = [test for each in sorted(names) for test in named(each)]
     return [test for test in found if suite in (None, test.suite) and target in (None, test.target)]
 
 
 def read_trend(
-    db: sqlite3.Connection, test: TestIdentity, *, limit: int, since: str | None = None
+    db: sqlite3.Connection, test: QualifiedName, *, limit: int, since: str | None = None
 ) -> Trend:
     """Return how a test did in the newest runs that selected it.
 
@@ -227,35 +197,24 @@ def read_trend(
     }
     rows = db.execute(_RUNS, wanted).fetchall()
     found = {run.id: run for run in runs(db, RunFilter(ids=[row["run"] for row in rows]))}
-    points = [_point(db, row, test, found[row["run"]]) for row in rows]
+    points = [_point(db, row, found[row["run"]], test) for row in rows]
     return Trend(test, tuple(_with_changes(points))[:limit], more=len(points) > limit)
 
 
-def _of_name(db: sqlite3.Connection, name: str) -> Iterator[TestIdentity]:
-    for row in db.execute(_EXACT, (name,)):
-        yield TestIdentity(*row)
-
-
-def _point(db: sqlite3.Connection, row: sqlite3.Row, test: TestIdentity, run: Run) -> TrendPoint:
-    key = {"suite": row["suite"], "test": test.name, "target": test.target}
-    counts = db.execute(_COUNTS, key).fetchone()
-    weighted = db.execute(_WEIGHTED, key).fetchone()
+def _point(db: sqlite3.Connection, row: sqlite3.Row, run: Run, test: QualifiedName) -> TrendPoint:
+    key = {**dict(row), "test": test.name, "target": test.target}
+    figures = db.execute(_FIGURES, key).fetchone()
     paid = paid_for_test(db, row["suite"], test.name, test.target)
-    limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
-    has_limits = limits != ScoreLimits()
     return TrendPoint(
         run=run,
         config_hash=row["config_hash"],
-        counts=StatusCounts(*counts[:5]),
-        pass_rate_min=row["pass_rate"],
-        judge=db.execute(_JUDGE, key).fetchone()[0],
-        weighted=weighted["weighted"],
-        latency_ms=counts["latency_ms"],
+        test=test_of(db.execute(_TEST, key).fetchone()),
+        judge=figures["judge"],
+        weighted=figures["weighted"],
         cost_usd=None if paid.unknown else paid.total_usd,
         models=tuple(found[0] for found in db.execute(_MODELS, key)),
-        scores=LimitedScores(limits, tuple(json.loads(weighted["scores"]))) if has_limits else None,
-        own=Counts(counts["own_passed"], counts["own_tested"]),
-        passed_later=counts["passed_later"],
+        own=Counts(figures["own_passed"], figures["own_tested"]),
+        passed_later=figures["passed_later"],
     )
 
 

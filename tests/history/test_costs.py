@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kindlm.history.costs import Paid, paid_for_runs
+from kindlm.history.diff.values import QualifiedName
 from kindlm.history.runs import RunFilter, read_figures, runs
-from kindlm.history.trends import TestIdentity, read_trend
+from kindlm.history.trends import read_trend
 from kindlm.reports.figures import cost
 
-TEST = TestIdentity("shop", "support", "greets", "gpt")
+TEST = QualifiedName("shop", "support", "greets", "gpt")
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ import pytest
 
 from kindlm.browse.queries import QUERIES
 from kindlm.history.baselines import output_of
+from kindlm.history.diff.values import QualifiedName
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs
-from kindlm.history.trends import TestIdentity, find_tests, read_trend
+from kindlm.history.trends import find_tests, read_trend
 from kindlm.reports.compliance.over_time import read_history
 
 SHORT, LONG = 10, 40
@@ -60,7 +61,7 @@ QUESTIONS: dict[str, Question] = {
     "a run": whole_run,
     "an execution": whole_execution,
     "a test over its newest runs": lambda db: (
-        read_trend(db, TestIdentity("shop", "support", "test 1", "gpt"), limit=5).points
+        read_trend(db, QualifiedName("shop", "support", "test 1", "gpt"), limit=5).points
     ),
     "the output that a test is compared with": lambda db: output_of(
         db, RUN, "support", "test 1", "gpt"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Ok
-from kindlm.history.trends import TestIdentity, read_trend
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.trends import read_trend
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.registry import ReportOptions, find_report
 from kindlm.reports.totals_page import totals_of
@@ -30,8 +31,8 @@ def test_it_is_counted_apart(half_way: Any) -> None:
     summary = half_way.summary
     assert summary.tests == StatusCounts(passed=1, pending=2)
     assert summary.executions == StatusCounts(passed=1, pending=1)
-    trend = read_trend(half_way.db, TestIdentity("shop", "support", "refunds", "gpt"), limit=1)
-    assert trend.points[0].counts == StatusCounts(pending=1)
+    trend = read_trend(half_way.db, QualifiedName("shop", "support", "refunds", "gpt"), limit=1)
+    assert trend.points[0].test.counts == StatusCounts(pending=1)
 
 
 def test_a_run_that_goes_on_tells_what_runs_and_what_waits(half_way: Any, history: Any) -> None:

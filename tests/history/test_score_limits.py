@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kindlm.cli.trend_list import trends_json, trends_text
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.diff.values import QualifiedName as Identity
 from kindlm.history.run_grid import read_grid
-from kindlm.history.trends import TestIdentity as Identity
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import Status
@@ -63,7 +63,7 @@ def test_a_test_whose_repeats_all_pass_fails_by_its_scores(
     (row,) = read_grid(view, limit=9).rows
     assert row.cells["gpt"].test.status is status
     trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)
-    assert trend.points[0].status is status
+    assert trend.points[0].test.status is status
     (pair,) = compare_runs(history.reader(), view.id, view.id, DiffOptions()).tests
     assert pair.after is not None
     assert pair.after.status is status

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kindlm.history.trends import TestIdentity, Trend, TrendPoint, read_trend
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.trends import Trend, TrendPoint, read_trend
 from kindlm.outcome import Status
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.pages.charts import Point, trend
@@ -41,7 +42,7 @@ class _Chart:
     said: str
 
 
-def trend_page(db: sqlite3.Connection, test: TestIdentity, links: Links) -> Document | None:
+def trend_page(db: sqlite3.Connection, test: QualifiedName, links: Links) -> Document | None:
     """Return the page of a test on a target, None if no run selected it."""
     found = read_trend(db, test, limit=_RUNS)
     if not found.points:
@@ -92,7 +93,7 @@ def _charts(found: Trend, links: Links) -> Iterator[_Chart]:
         ("Pass rate", 1.0, _rate, percent),
         ("Judge", 1.0, lambda point: point.judge, score),
         ("Weighted score", 1.0, lambda point: point.weighted, points_of_100),
-        ("Latency", None, lambda point: point.latency_ms, duration),
+        ("Latency", None, lambda point: point.test.latency_ms, duration),
         ("Cost", None, lambda point: point.cost_usd, money),
     ):
         if (chart := _chart(name, points, value, told, most, links)) is not None:
@@ -100,7 +101,7 @@ def _charts(found: Trend, links: Links) -> Iterator[_Chart]:
 
 
 def _rate(point: TrendPoint) -> float | None:
-    return point.counts.passed / point.counts.tested if point.counts.tested else None
+    return point.test.counts.passed / point.test.counts.tested if point.test.counts.tested else None
 
 
 def _chart(
@@ -119,8 +120,8 @@ def _chart(
     drawn = [
         Point(
             None if each is None else each / high,
-            _MOODS[point.status],
-            f"{one_line(point.run.id)}, {point.run.started_at[:10]}: {point.status.value}, "
+            _MOODS[point.test.status],
+            f"{one_line(point.run.id)}, {point.run.started_at[:10]}: {point.test.status.value}, "
             f"{'unknown' if each is None else told(each)}",
             links.run(point.run.id),
         )
