@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.groups import Group, Shard, ShardRun
 from kindlm.history.masking import Mask, masked
-from kindlm.history.repeat_statistics import repeat_statistics
+from kindlm.history.repeat_statistics import repeat_statistics, verdicts_of
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -27,7 +27,6 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.history.two_verdicts import verdicts_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json

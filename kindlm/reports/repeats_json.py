@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindlm.history.repeat_statistics import RepeatStatistics
-from kindlm.history.two_verdicts import TwoVerdicts
+from kindlm.history.repeat_statistics import RepeatStatistics, TwoVerdicts
 
 __all__ = ["repeats_json", "verdicts_json"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from kindlm.history.repeat_statistics import TwoVerdicts, differing_verdicts
 from kindlm.history.run_view import RunView
-from kindlm.history.two_verdicts import TwoVerdicts, differing_verdicts
 from kindlm.reports.page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import show_run

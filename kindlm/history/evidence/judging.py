@@ -40,7 +40,7 @@ from kindlm.history.evidence.values import (
 from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import PairedComparison, compare_paired
 from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, pass_rate_drop
-from kindlm.history.statistics.repeats import repeats_needed, score_repeats_needed
+from kindlm.history.statistics.power import repeats_needed, score_repeats_needed
 from kindlm.history.statistics.sequential import Settlement, settlements
 from kindlm.history.statistics.tables import DiscreteP, discrete_discoveries, score_drop
 

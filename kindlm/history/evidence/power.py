@@ -13,7 +13,8 @@ from statistics import fmean
 
 from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.evidence.values import Key, TestPair
-from kindlm.history.statistics.pass_rates import Design, Looks, power, power_from_here
+from kindlm.history.statistics.pass_rates import Design, Looks
+from kindlm.history.statistics.power import power, power_from_here
 from kindlm.history.statistics.sequential import large_drop, together
 from kindlm.history.statistics.tables import Counts
 

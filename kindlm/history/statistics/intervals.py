@@ -73,17 +73,13 @@ def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float
     """
     if len(values) < 2:
         return None
-    mean = fmean(values)
-    margin = _student(len(values) - 1, level) * sqrt(_variance(values) / len(values))
-    return mean - margin, mean + margin
-
-
-def _variance(values: Sequence[float]) -> float:
-    """Return the sample variance; that of the standard library takes fractions, and its time."""
+    mean, n = fmean(values), len(values)
     if min(values) == max(values):
-        return 0.0
-    mean = fmean(values)
-    return fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        return mean, mean
+    # The variance of the standard library takes fractions, and its time.
+    variance = fsum((value - mean) ** 2 for value in values) / (n - 1)
+    margin = _student(n - 1, level) * sqrt(variance / n)
+    return mean - margin, mean + margin
 
 
 def _normal(level: float) -> float:

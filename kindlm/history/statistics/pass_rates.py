@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from math import comb, sqrt
+from math import comb
 from typing import NamedTuple
 
 from kindlm.history.statistics.tables import Counts, even_chances, fisher_drop
@@ -30,10 +30,10 @@ __all__ = [
     "Looks",
     "binomial",
     "confirmed_drops",
+    "crossings",
     "expected_by_chance",
     "pass_rate_drop",
-    "power",
-    "power_from_here",
+    "worst_chance",
 ]
 
 _GRID = 64
@@ -41,12 +41,6 @@ _GRID = 64
 
 BLOCK = 5
 """Where repeats are added to both sides, they are looked at when both have so many more."""
-
-_SMALLEST_P = 2.0**-40
-"""No level and number of tests asks for less."""
-
-_PRECISION = 1.002
-"""How far the limit that is found may lie below the exact one."""
 
 Crossings = dict[tuple[int, int], float]
 
@@ -127,54 +121,6 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
         if expected <= level * sum(counted[kind] for kind in smallest):
             believed = p
     return [kind in convincing and kind.p <= believed for kind in kinds]
-
-
-def power(
-    design: Design, before: float, after: float, level: float, others: Sequence[Looks] = ()
-) -> float:
-    """Return how often `confirmed_drops` confirms that one test fell between two pass rates.
-
-    `others` are the tests that are compared with it, as they came out or are expected to: they do
-    not change. Where repeats may be added, it is the chance that any look confirms the drop.
-    Computed over all outcomes, and a lower bound: tests that drop together help each other.
-    """
-    old, new = binomial(design.before, before), binomial(design.after, after)
-    limit = _limit(design, level, tuple(others))
-    return sum(
-        crossings(limit, design, [[x * y for y in new] for x in old], (before, after)).values()
-    )
-
-
-def power_from_here(
-    looks: Looks, rates: tuple[float, float], level: float, others: Sequence[Looks]
-) -> float:
-    """Return how often repeats that are still to be added confirm a drop, as things stand.
-
-    `rates` are the pass rates of both sides; what came out until now is given.
-    """
-    old, new = (looks.grown or (looks.before,))[-1], looks.after[-1]
-    shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
-    shares[old.passed][new.passed] = 1.0
-    limit = _limit(looks.design, level, tuple(others))
-    added = new.n - looks.after[0].n
-    return sum(crossings(limit, looks.design, shares, rates, added).values())
-
-
-@lru_cache(maxsize=256)
-def _limit(design: Design, level: float, others: tuple[Looks, ...]) -> float:
-    """Return the largest of Fisher's p-values that is believed of a test beside the others."""
-
-    def is_believed(p: float) -> bool:
-        own = worst_chance(p, design)
-        return own <= level and own + expected_by_chance(p, others) <= level
-
-    low, high = _SMALLEST_P, 1.0
-    if is_believed(high):
-        return high
-    while high / low > _PRECISION:
-        middle = sqrt(low * high)
-        low, high = (middle, high) if is_believed(middle) else (low, middle)
-    return low
 
 
 class _Kind(NamedTuple):
