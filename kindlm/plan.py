@@ -6,7 +6,7 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -21,7 +21,9 @@ __all__ = [
     "PlannedSuite",
     "Selection",
     "make_plan",
+    "numbered",
     "plan_repeats",
+    "undealt",
 ]
 
 
@@ -172,7 +174,12 @@ def make_plan(
     tests of the others are dealt to shards as if they had.
     """
     chosen = selection or Selection()
-    in_shard = _dealer(chosen.shard)
+    index, shards = chosen.shard or (1, 1)
+    dealt = count()
+
+    def in_shard() -> bool:
+        return next(dealt) % shards == index - 1
+
     planned: dict[int, PlannedSuite] = {}
     for position, suite in enumerate(suites):
         ordinal = places.ordinal(suite.path, position)
@@ -181,7 +188,7 @@ def make_plan(
             planned[ordinal] = PlannedSuite(ordinal, suite, cases)
     order = [ordinal for ordinal in places.started if ordinal in planned]
     order += [ordinal for ordinal in planned if ordinal not in places.started]
-    return Plan(tuple(_numbered([planned[ordinal] for ordinal in order])))
+    return numbered(planned[ordinal] for ordinal in order)
 
 
 def plan_repeats(
@@ -193,7 +200,7 @@ def plan_repeats(
     has had until then: the next ones are numbered from there.
     """
     suites = [replace(planned, cases=tuple(_repeated(planned, repeats))) for planned in plan.suites]
-    return Plan(tuple(_numbered([suite for suite in suites if suite.cases], done)))
+    return numbered((suite for suite in suites if suite.cases), done)
 
 
 def _repeated(
@@ -206,19 +213,24 @@ def _repeated(
                 yield replace(entry, targets=(target,), repeat=len(wanted), numbers=wanted)
 
 
-def _numbered(suites: Sequence[PlannedSuite], before: int = 0) -> Iterator[PlannedSuite]:
+def undealt(plan: Plan) -> Plan:
+    """Return a plan before any of its tests was dealt to the run: none is selected."""
+    return numbered(
+        replace(
+            suite,
+            cases=tuple(replace(case, selected=False, targets=()) for case in suite.cases),
+        )
+        for suite in plan.suites
+    )
+
+
+def numbered(suites: Iterable[PlannedSuite], before: int = 0) -> Plan:
+    """Return a plan of suites whose executions are numbered on from `before`."""
+    found = []
     for suite in suites:
-        yield replace(suite, before=before)
+        found.append(replace(suite, before=before))
         before += suite.executions
-
-
-def _dealer(shard: tuple[int, int] | None) -> Callable[[], bool]:
-    """Return what tells of one test after the other whether it is dealt to the shard."""
-    if shard is None:
-        return lambda: True
-    index, shards = shard
-    counter = count()
-    return lambda: next(counter) % shards == index - 1
+    return Plan(tuple(found))
 
 
 def _plan_case(

@@ -17,11 +17,11 @@ from kindlm.cli.shards import group_of, parse_shard
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
-from kindlm.history.resumption import Unfinished
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, run_environment
 from kindlm.recording.request import RunRequest
+from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Gate, Suite
 
 __all__ = ["TestOptions", "make_request", "parse_gate"]

@@ -20,7 +20,6 @@ from kindlm.cli.test_run import record_and_report
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.recorded_requests import is_as_recorded
-from kindlm.history.resumption import find_unfinished, read_unfinished
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, SourceSuite, read_source
@@ -28,7 +27,7 @@ from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, find_project
 from kindlm.recording.request import Derived, RunRequest
-from kindlm.recording.resumption import resumed
+from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.recording.session import new_run_id
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role

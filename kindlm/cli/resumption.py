@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kindlm.cli.request import TestOptions
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.resumption import Unfinished
+from kindlm.recording.resumption import Unfinished
 
 __all__ = ["as_recorded", "no_selection"]
 

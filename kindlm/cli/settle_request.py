@@ -11,15 +11,16 @@ from rich.console import Console
 from kindlm.cli.console import show
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import SuiteStarted
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.values import CheckKey, TestPair
-from kindlm.history.resumption import RecordedSuite, Unfinished
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project
 from kindlm.recording.request import RunRequest
+from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Suite
 
 __all__ = ["SettleOptions", "SettledPair", "request_repeats"]
@@ -122,7 +123,7 @@ def _loaded(
     pair: SettledPair, wanted: set[tuple[str, str]], root: Path, console: Console
 ) -> Result[Loaded]:
     """Load the suites that are wanted, and no others, if they are what the run ran."""
-    recorded = [s for s in pair.recorded.suites if (s.project, s.name) in wanted]
+    recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
     for suite in recorded:
         if not (root / suite.path).exists():
             return Err(_changed(pair, suite, f"there is no {suite.path}"))
@@ -134,22 +135,22 @@ def _loaded(
     named = (_as_recorded(suite, recorded) for suite in loaded.value.suites)
     suites = {(suite.project, suite.name): suite for suite in named}
     for suite in recorded:
-        if wrong := _difference(suite, suites.get((suite.project or "", suite.name))):
+        if wrong := _difference(suite, suites.get((suite.project, suite.suite))):
             show([item for item in loaded.value.diagnostics if item.severity == "error"], console)
             return Err(_changed(pair, suite, wrong))
     kept = tuple(suite for key, suite in suites.items() if key in wanted)
     return Ok(replace(loaded.value, suites=kept, skipped=()))
 
 
-def _as_recorded(suite: Suite, recorded: Sequence[RecordedSuite]) -> Suite:
+def _as_recorded(suite: Suite, recorded: Sequence[SuiteStarted]) -> Suite:
     """Return the suite with its recorded project: another checkout may be named otherwise."""
     for then in recorded:
-        if (then.name, then.config_hash) == (suite.name, suite.config_hash):
-            return replace(suite, project=then.project or "")
+        if (then.suite, then.config_hash) == (suite.name, suite.config_hash):
+            return replace(suite, project=then.project)
     return suite
 
 
-def _difference(then: RecordedSuite, now: Suite | None) -> str | None:
+def _difference(then: SuiteStarted, now: Suite | None) -> str | None:
     if now is None:
         return f"{then.path} does not hold it any more, or has an error"
     return None if now.config_hash == then.config_hash else f"{then.path} has changed"
@@ -172,13 +173,13 @@ def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmErro
     return None
 
 
-def _changed(pair: SettledPair, suite: RecordedSuite, what: str) -> KindlmError:
+def _changed(pair: SettledPair, suite: SuiteStarted, what: str) -> KindlmError:
     hint = "Put it back, or record AFTER anew with more repeats: kindlm test --runs N"
     if pair.repeated == pair.before:
         hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Suite {suite.name!r} is not what run {pair.repeated} ran: {what}."
+        f"Suite {suite.suite!r} is not what run {pair.repeated} ran: {what}."
         " Its repeats would not be repeats of that run.",
         hint,
     )

@@ -134,8 +134,8 @@ class Rounds:
         """Return how many repeats the run planned of a test."""
         return max(
             test.repeat
-            for suite in self._pair.recorded.suites
-            if (suite.project, suite.name) == (key.project, key.suite)
+            for suite in self._pair.recorded.started.values()
+            if (suite.project, suite.suite) == (key.project, key.suite)
             for test in suite.tests
             if (test.name, test.target) == (key.name, key.target)
         )

@@ -25,12 +25,12 @@ from kindlm.history.diff.run_diff import REGRESSION_THRESHOLD, DiffOptions, comp
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.power import chance_to_settle
 from kindlm.history.evidence.values import TestPair
-from kindlm.history.resumption import read_unfinished
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import commit_of
 from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
+from kindlm.recording.resumption import read_unfinished
 from kindlm.recording.session import new_run_id
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.text import not_comparable_text

@@ -48,14 +48,13 @@ from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.guard import guard
 from kindlm.history.lost_writes import lost_writes
-from kindlm.history.resumption import Unfinished, find_unfinished, read_unfinished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.loading import Loaded, default_paths, load_paths
 from kindlm.recording.project import Project, find_project
 from kindlm.recording.request import RunRequest
-from kindlm.recording.resumption import resumed
+from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import new_run_id, open_log, run_secrets, run_session
 from kindlm.recording.unwritten import (

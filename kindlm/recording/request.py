@@ -123,6 +123,15 @@ class RunRequest:
     generating: bool = False
 
     @property
+    def mode(self) -> Literal["live", "rescored", "replayed", "settled", "generation"]:
+        """What kind of run it is, as it is recorded."""
+        if self.settling is not None:
+            return "settled"
+        if self.generating:
+            return "generation"
+        return self.derived.mode if self.derived else "live"
+
+    @property
     def places(self) -> Places:
         """Where the suites stand in the run."""
         return self.resuming.places if self.resuming else Places()

@@ -1,46 +1,311 @@
-"""From a run that did not finish to the request that finishes it, or why that can not be done."""
+"""Resuming a run that did not finish: what is recorded of it, and the request that goes on.
+
+An execution is known by its place in the plan. So the suites and tests must be those that the run
+began with, in the same order; a changed configuration is accepted if that is forced.
+"""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.resumption import RecordedSuite, RecordedTest, Unfinished
-from kindlm.plan import Places, PlannedSuite, make_plan
+from kindlm.events import (
+    PlannedTest,
+    RunOptions,
+    RunStarted,
+    SuiteSkipped,
+    SuiteStarted,
+    load_event,
+)
+from kindlm.history.run_names import find_run
+from kindlm.history.runs import runner_of
+from kindlm.plan import Earlier, Places, make_plan
 from kindlm.providers.registry import check_settings
 from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
+from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
+from kindlm_store import is_held, unreadable_wal
 
-__all__ = ["lost_suite", "resumed"]
+__all__ = [
+    "Unfinished",
+    "find_unfinished",
+    "lost_suite",
+    "read_earlier",
+    "read_unfinished",
+    "resumed",
+]
+
+_UNFINISHED = """
+SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
+ ORDER BY started_at DESC, id
+"""
+
+# A session lasts from its first event to the last one before the next session.
+_BEGINNINGS = """
+SELECT type, data, at,
+       (SELECT at FROM event_log e WHERE e.stream = b.stream AND e.version = b.version - 1)
+  FROM event_log b
+ WHERE stream = 'run/' || ?
+   AND type IN ('run.started', 'run.resumed', 'suite.started', 'suite.skipped')
+ ORDER BY version
+"""
+
+_RUN = """
+SELECT planned, ended,
+       (SELECT at FROM event_log WHERE stream = 'run/' || runs.id ORDER BY version DESC LIMIT 1) AS last
+  FROM runs WHERE id = ?
+"""
+
+_EXECUTIONS = """
+SELECT number, attempt, status,
+       (SELECT count(*) FROM retried_attempts r WHERE r.execution = e.id)
+  FROM executions e WHERE run = ?
+"""
+
+_SPENT = """
+SELECT s.ordinal, sum(c.cost_usd)
+  FROM executions e
+  JOIN suites s ON s.id = e.suite
+  JOIN provider_calls c ON c.execution = e.id
+ WHERE e.run = ? AND c.cost_usd IS NOT NULL
+ GROUP BY s.ordinal
+"""
+
+_RESUMED_BY = {
+    "live": "Resume it: kindlm test --resume {run}",
+    "rescored": "Resume it: kindlm rescore --resume {run}",
+    "replayed": "It costs nothing to begin it again: kindlm replay",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What is recorded of a run that can be resumed, unless it `is_finished`.
+
+    `planned` is how many executions it has. `started` are its suites as they last started, by their
+    ordinals, in the order in which they first did; `skipped` are those that never started.
+    `duration_ms` is how long its sessions took together.
+    """
+
+    run: str
+    options: RunOptions
+    group: str | None
+    planned: int
+    started: Mapping[int, SuiteStarted]
+    skipped: Mapping[int, SuiteSkipped]
+    earlier: Earlier
+    duration_ms: float
+    is_finished: bool = False
+
+    @property
+    def baselines(self) -> dict[tuple[str, str], str | None]:
+        """The baseline that each suite began with, by project and name; None for no baseline."""
+        return {(each.project, each.suite): each.baseline_run for each in self.started.values()}
+
+    @property
+    def started_paths(self) -> frozenset[str]:
+        """The files of the suites that have started."""
+        return frozenset(suite.path for suite in self.started.values())
+
+    @property
+    def selected(self) -> frozenset[tuple[str, str, str]]:
+        """The tests that were selected, by suite, test and target."""
+        return frozenset(
+            (suite.suite, test.name, test.target)
+            for suite in self.started.values()
+            for test in suite.tests
+            if test.selected
+        )
+
+
+def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> Result[str]:
+    """Return the id of the run of a mode to resume.
+
+    `latest` is the latest that is unfinished and that no process works on, if there is one.
+    """
+    if wanted == "latest":
+        return _latest_unfinished(db, mode)
+    run = find_run(db, wanted)
+    if isinstance(run, Err):
+        return run
+    ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
+    if ended == "finished":
+        return _invalid(
+            f"Run {run.value} has finished; there is nothing left of it to run.",
+            f"Look at it: kindlm show {run.value}; run only what failed: kindlm test --failed",
+        )
+    if is_a != mode:
+        return _invalid(
+            f"Run {run.value} is {is_a}: it can not be resumed so.",
+            _RESUMED_BY.get(is_a, "Look at it: kindlm show {run}").format(run=run.value),
+        )
+    runner = runner_of(db, run.value)
+    return run if runner is None else _run_by(run.value, runner)
+
+
+def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    by_others = None
+    found: list[str] = []
+    for (run,) in db.execute(_UNFINISHED, (mode,)).fetchall():
+        if (runner := runner_of(db, run)) is not None:
+            by_others = by_others or _run_by(run, runner)
+        elif is_held(file, f"run/{run}"):
+            found.append(run)
+        else:
+            return Ok(run)
+    if found:
+        return Ok(found[0])
+    if by_others is not None:
+        return by_others
+    if (wal := unreadable_wal(Path(file))) is not None:
+        message = f"The write-ahead log {wal} can not be read"
+        message += ": what was recorded last may be lost with it."
+        hint = "Restore that file if there is a copy of it; else run the tests again: kindlm test"
+        return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint))
+    has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
+    reason = "every recorded run has finished" if has_runs else "no run is recorded"
+    message = f"There is nothing to resume: {reason}."
+    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, "Run the tests: kindlm test"))
+
+
+def _run_by(run: str, runner: str) -> Err:
+    """Return the error of a run whose tests have to be chosen again by whoever chose them."""
+    return _invalid(
+        f"Run {run} can not be resumed: {runner} chose its tests, and started them.",
+        f"Run what failed or did not run, as a run of its own: {runner} --kindlm --lf",
+    )
+
+
+def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
+    """Return what is recorded of a run."""
+    planned, ended, last = db.execute(_RUN, (run,)).fetchone()
+    began = RunStarted(planned=0, project="", versions={})
+    started: dict[int, SuiteStarted] = {}
+    skipped: dict[int, SuiteSkipped] = {}
+    begins: list[str] = []
+    ends: list[str] = []
+    for kind, data, at, before in db.execute(_BEGINNINGS, (run,)):
+        if kind in ("run.started", "run.resumed"):
+            begins.append(at)
+            ends.append(before)
+        match load_event(kind, json.loads(data), lambda _: ""):
+            case RunStarted() as event:
+                began = event
+            case SuiteStarted() as event:
+                started[event.ordinal] = event
+            case SuiteSkipped() as event:
+                skipped[event.ordinal] = event
+    return Unfinished(
+        run=run,
+        options=began.options or RunOptions(),
+        group=began.group,
+        planned=planned,
+        started=started,
+        skipped={ordinal: skipped[ordinal] for ordinal in skipped.keys() - started.keys()},
+        earlier=read_earlier(db, run),
+        duration_ms=sum(map(_ms_between, begins, [*ends[1:], last])),
+        is_finished=ended == "finished",
+    )
+
+
+def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
+    """Return which executions of a run are recorded, and what they cost."""
+    finished: set[str] = set()
+    attempts: dict[str, int] = {}
+    reruns: dict[str, int] = {}
+    for number, attempt, status, again in db.execute(_EXECUTIONS, (run,)):
+        if status is None:
+            attempts[str(number)] = attempt
+            reruns[str(number)] = again
+        else:
+            finished.add(str(number))
+    spent = {ordinal: float(usd) for ordinal, usd in db.execute(_SPENT, (run,))}
+    return Earlier(frozenset(finished), attempts, reruns, spent)
+
+
+def _ms_between(first: str, last: str) -> float:
+    took = datetime.fromisoformat(last) - datetime.fromisoformat(first)
+    return max(0.0, took.total_seconds() * 1000)
 
 
 def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Result[RunRequest]:
-    """Return the request that finishes a run, unless it would be another run by now.
+    """Return the request that finishes a run; an error if the files hold other suites or tests.
 
-    A changed configuration is accepted if it is forced. The tests must be the same even then:
-    executions are known by their place in the plan.
+    A changed configuration is an error, too, unless it is forced.
     """
-    wrong = _other_suites(request, unfinished)
-    if wrong is not None:
-        return Err(wrong)
-    places = Places(_ordinals(request, unfinished), unfinished.started)
-    suites = sorted(request.suites, key=lambda suite: places.ordinals[suite.path])
-    plan = make_plan(suites, request.selection, places=places)
-    before = {suite.path: suite for suite in unfinished.suites}
+    run, earlier = unfinished.run, unfinished.earlier
+    recorded: dict[int, SuiteStarted | SuiteSkipped]
+    recorded = {**unfinished.started, **unfinished.skipped}
+    then = {suite.path: suite.suite for suite in recorded.values()}
+    now = {suite.path: suite.name for suite in request.suites}
+    now |= {suite.path: suite.name for suite in request.skipped}
+    # Of a run that was killed at its very start, not all suites may have been written down.
+    has_begun = earlier.finished or earlier.attempts
+    new = now.keys() - then.keys()
+    broken = unfinished.started_paths & {suite.path for suite in request.skipped}
+    differences = [f"{now[path]!r} is new" for path in sorted(new) if has_begun]
+    differences += [f"{then[path]!r} is gone" for path in sorted(then.keys() - now.keys())]
+    differences += [f"{now[path]!r} has an error now" for path in sorted(broken)]
+    if differences:
+        return _refused(run, "the suites are not the same", differences)
+
+    # What was not recorded comes last: first what was loaded, then what could not be.
+    ordinals = {suite.path: ordinal for ordinal, suite in recorded.items()}
+    unknown = [path for path in now if path in new]
+    ordinals |= {path: at for at, path in enumerate(unknown, max(recorded, default=-1) + 1)}
+    places = Places(ordinals, tuple(unfinished.started))
+    suites = sorted(request.suites, key=lambda suite: ordinals[suite.path])
     changed: list[str] = []
-    for now in map(_as_recorded_suite, plan.suites):
-        if now.path not in unfinished.started_paths:
+    for planned in make_plan(suites, request.selection, places=places).suites:
+        before = unfinished.started.get(planned.ordinal)
+        if before is None:
             continue  # One that could not start, for want of a key or a port, may start now.
-        then = before[now.path]
-        if then.tests != now.tests:
-            return Err(_other_tests(unfinished.run, now, then))
-        if then.config_hash != now.config_hash:
-            changed.append(now.name)
+        tests = list(planned_tests(planned, request.root))
+        name = planned.suite.name
+        if list(map(_identity, tests)) != list(map(_identity, before.tests)):
+            differences = _differences(tests, before.tests)
+            return _refused(run, f"the tests of suite {name!r} are not the same", differences)
+        if before.config_hash != planned.suite.config_hash:
+            changed.append(name)
     if changed and not force:
-        return Err(_changed(unfinished.run, changed))
+        names = ", ".join(map(repr, changed))
+        return _invalid(
+            f"Run {run} can not be resumed: the configuration of {names} has changed since.",
+            "Put it back as it was, begin a new run, or mix both on purpose with --force-resume.",
+        )
     resuming = Resuming(places, tuple(changed))
     return Ok(replace(request, suites=suites, group=unfinished.group, resuming=resuming))
+
+
+def _identity(test: PlannedTest) -> tuple[str, str, bool, bool, int]:
+    return test.name, test.target, test.selected, test.skip, test.repeat
+
+
+def _differences(now: Sequence[PlannedTest], then: Sequence[PlannedTest]) -> list[str]:
+    named_now = {(test.name, test.target) for test in now}
+    named_then = {(test.name, test.target) for test in then}
+    new, gone = sorted(named_now - named_then), sorted(named_then - named_now)
+    differences = [f"{name!r} on {target!r} is new" for name, target in new]
+    differences += [f"{name!r} on {target!r} is gone" for name, target in gone]
+    return differences or ["their order, selection, repeats or skips differ"]
+
+
+def _refused(run: str, what: str, differences: Sequence[str]) -> Err:
+    more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
+    return _invalid(
+        f"Run {run} can not be resumed: {what} ({'; '.join(differences[:5])}{more}).",
+        "Put the files back as they were, or begin a new run: kindlm test",
+    )
+
+
+def _invalid(message: str, hint: str) -> Err:
+    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
 
 
 def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
@@ -52,7 +317,7 @@ def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> Skipp
         if ordinal in before.started:
             return skipped
     if request.derived is not None:
-        return None  # Nobody is called without whom it could not go on.
+        return None  # No target is called.
     left = {
         (each.suite.ordinal, each.target): each.suite.suite
         for each in served.plan
@@ -67,87 +332,3 @@ def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> Skipp
             if isinstance(usable, Err):
                 return SkippedSuite(suite.name, suite.path, 0, usable.error)
     return None
-
-
-def _other_suites(request: RunRequest, unfinished: Unfinished) -> KindlmError | None:
-    """Return an error if the files do not hold the suites that the run began with."""
-    then = {suite.path: suite.name for suite in unfinished.suites}
-    broken = {suite.path for suite in request.skipped}
-    now = _names(request)
-    # Of a run that was killed at its very start, not all suites may have been written down.
-    new = now.keys() - then.keys() if unfinished.has_begun else set()
-    differences = [f"{now[path]!r} is new" for path in sorted(new)]
-    differences += [f"{then[path]!r} is gone" for path in sorted(then.keys() - now.keys())]
-    differences += [
-        f"{now[path]!r} has an error now" for path in sorted(unfinished.started_paths & broken)
-    ]
-    if not differences:
-        return None
-    return _refused(unfinished.run, "the suites are not the same", differences)
-
-
-def _ordinals(request: RunRequest, unfinished: Unfinished) -> Mapping[str, int]:
-    """Return the ordinals of all suites: the recorded ones, and the next for those that have none.
-
-    What could not be loaded comes last, as in a run that begins.
-    """
-    ordinals = {suite.path: suite.ordinal for suite in unfinished.suites}
-    free = max(ordinals.values(), default=-1) + 1
-    for path in _names(request):
-        if path not in ordinals:
-            ordinals[path] = free
-            free += 1
-    return ordinals
-
-
-def _names(request: RunRequest) -> dict[str, str]:
-    names = {suite.path: suite.name for suite in request.suites}
-    return names | {suite.path: suite.name for suite in request.skipped}
-
-
-def _as_recorded_suite(planned: PlannedSuite) -> RecordedSuite:
-    suite = planned.suite
-    tests = [
-        RecordedTest(
-            entry.case.name,
-            target,
-            entry.selected and target in entry.targets,
-            entry.case.skip,
-            entry.repeat,
-        )
-        for entry in planned.cases
-        for target in entry.case.targets
-    ]
-    return RecordedSuite(planned.ordinal, suite.name, suite.path, suite.config_hash, tuple(tests))
-
-
-def _other_tests(run: str, now: RecordedSuite, before: RecordedSuite) -> KindlmError:
-    named_now = {(test.name, test.target) for test in now.tests}
-    named_before = {(test.name, test.target) for test in before.tests}
-    differences = [f"{_test(key)} is new" for key in sorted(named_now - named_before)]
-    differences += [f"{_test(key)} is gone" for key in sorted(named_before - named_now)]
-    differences = differences or ["their order, selection, repeats or skips differ"]
-    return _refused(run, f"the tests of suite {now.name!r} are not the same", differences)
-
-
-def _test(key: tuple[str, str]) -> str:
-    name, target = key
-    return f"{name!r} on {target!r}"
-
-
-def _refused(run: str, what: str, differences: Sequence[str]) -> KindlmError:
-    more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} can not be resumed: {what} ({'; '.join(differences[:5])}{more}).",
-        "Put the files back as they were, or begin a new run: kindlm test",
-    )
-
-
-def _changed(run: str, changed: Sequence[str]) -> KindlmError:
-    names = ", ".join(repr(name) for name in changed)
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} can not be resumed: the configuration of {names} has changed since.",
-        "Put it back as it was, begin a new run, or mix both on purpose with --force-resume.",
-    )

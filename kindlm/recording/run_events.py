@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from kindlm.config.load import suite_identity
 from kindlm.errors import Ok
 from kindlm.events import (
     GateVerdict,
-    GitState,
+    Payload,
     PlannedTest,
     RunFinished,
+    RunInterrupted,
     RunResumed,
     RunSealed,
     RunStarted,
@@ -30,67 +31,122 @@ from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import BaselineLookup
+from kindlm.recording.git import ci_service, git_state
 from kindlm.recording.journal import new_journal
-from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
-from kindlm.suite import Case, Suite
-from kindlm_store import Append, EventLog, HeadOf
+from kindlm.recording.request import RunRequest, SkippedSuite
+from kindlm_store import Append, EventLog, HeadOf, StreamLock
 
-__all__ = [
-    "finish_run",
-    "run_finished",
-    "run_resumed",
-    "run_started",
-    "suite_skipped",
-    "suite_started",
-]
+if TYPE_CHECKING:
+    from kindlm.recording.serving import Served
 
+__all__ = ["end_dealt", "finish_run", "planned_tests", "run_resumed", "session_started"]
 
 _USUAL_CONFIDENCE = 0.95
 
 
-def run_started(
-    plan: Plan, request: RunRequest, *, git: GitState | None, ci: str | None
-) -> RunStarted:
-    """Return the first event of a run."""
-    suites = [planned.suite for planned in plan.suites]
+def session_started(
+    served: Served, request: RunRequest, baselines: BaselineLookup
+) -> Iterator[Payload]:
+    """Yield the events that a session begins with: those of the run, then those of its suites.
+
+    A later session records its suites again: what could not start then may start now.
+    """
+    yield (
+        _run_started(served.work, request)
+        if request.resuming is None
+        else run_resumed(len(served.work), request)
+    )
+    for planned in served.plan.suites:
+        yield _suite_started(planned, baselines, request.root)
+    for ordinal, skipped in sorted(served.skipped.items()):
+        yield _suite_skipped(skipped, ordinal)
+
+
+def run_resumed(planned: int, request: RunRequest) -> RunResumed:
+    """Return the first event of a later session of a run, which has so many executions."""
+    changed = request.resuming.changed if request.resuming else ()
+    return RunResumed(by=f"{socket.gethostname()}:{os.getpid()}", planned=planned, changed=changed)
+
+
+def planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
+    """Yield the tests of a suite, in a project whose folder is `root`, in their order."""
+    for entry in planned.cases:
+        case = entry.case
+        file = suite_identity(Path(case.where.file), root) if case.where else planned.suite.path
+        for target in case.targets:
+            yield PlannedTest(
+                name=case.name,
+                target=target,
+                tags=case.tags,
+                selected=entry.selected and target in entry.targets,
+                skip=case.skip,
+                repeat=entry.repeat,
+                pass_rate=case.pass_rate,
+                line=case.where.line if case.where else None,
+                file=None if file == planned.suite.path else file,
+                score_limits=case.score_limits,
+                confidence=case.confidence if case.confidence != _USUAL_CONFIDENCE else None,
+            )
+
+
+async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
+    """Compute the verdict from the read models, record it, and seal the run.
+
+    Not if the tables can not be trusted, also when they are computed anew: a verdict from tables
+    that miss what happened would be sealed for good.
+    """
+    if log.projection_errors():
+        await asyncio.to_thread(log.rebuild)
+    if log.projection_errors():
+        return
+    with closing(log.reader()) as reader:
+        finished = _run_finished(RunView(reader, run), duration_ms)
+    stream = f"run/{run}"
+    await log.submit(
+        Append(stream, (new_event(finished),), seal=True),
+        Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
+    )
+
+
+async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | None) -> None:
+    """End a run whose tests were dealt to it, once all that share them have ended.
+
+    `lacking` says why not all of them were run, None if they were: only then there is a verdict,
+    and the run is sealed. Raises `LockHeldError` if a process still records it.
+    """
+    stream = f"run/{run}"
+    with StreamLock(log.path, stream):
+        if lacking is None:
+            await finish_run(run, log, duration_ms)
+        else:
+            await log.submit(Append(stream, (new_event(RunInterrupted(reason=lacking)),)))
+
+
+def _run_started(plan: Plan, request: RunRequest) -> RunStarted:
+    versions = {"python": platform.python_version()}
+    for package in ("kindlm", "openai", "anthropic"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
     source = request.derived or request.settling
     return RunStarted(
-        project=suites[0].project if suites else request.root.name,
-        mode=_mode(request),
+        project=plan.suites[0].suite.project if plan.suites else request.root.name,
+        mode=request.mode,
         source_run=source.run if source else None,
         # What is settled is planned round by round.
         planned=0 if request.settling else len(plan),
         label=request.label,
         group=request.group,
         shard=request.options.shard,
-        git=git,
-        ci=ci,
-        versions=_versions(),
+        git=git_state(request.root),
+        ci=ci_service(request.environ),
+        versions=versions,
         options=request.options,
     )
 
 
-def _mode(
-    request: RunRequest,
-) -> Literal["live", "rescored", "replayed", "settled", "generation"]:
-    if request.settling is not None:
-        return "settled"
-    if request.generating:
-        return "generation"
-    return request.derived.mode if request.derived else "live"
-
-
-def run_resumed(planned: int, resuming: Resuming) -> RunResumed:
-    """Return the first event of a later session of a run."""
-    return RunResumed(
-        by=f"{socket.gethostname()}:{os.getpid()}",
-        planned=planned,
-        changed=resuming.changed,
-    )
-
-
-def suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) -> SuiteStarted:
-    """Return the event of a suite that runs, in a project whose folder is `root`."""
+def _suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) -> SuiteStarted:
     suite = planned.suite
     baseline = baselines.run(suite.project, suite.name)
     return SuiteStarted(
@@ -104,13 +160,12 @@ def suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) 
         gates=suite.gates,
         baseline_run=baseline.value if isinstance(baseline, Ok) else None,
         tags=suite.tags,
-        tests=list(_planned_tests(planned, root)),
+        tests=list(planned_tests(planned, root)),
         unread=suite.unread,
     )
 
 
-def suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
-    """Return the event of a suite that can not run."""
+def _suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
     error = skipped.error
     return SuiteSkipped(
         suite=skipped.name,
@@ -126,7 +181,7 @@ def suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
     )
 
 
-def run_finished(view: RunView, duration_ms: float) -> RunFinished:
+def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
     """Return the event that completes a run, with the verdict as it is told now."""
     passed = view.fulfilled
     return RunFinished(
@@ -151,33 +206,6 @@ def run_finished(view: RunView, duration_ms: float) -> RunFinished:
     )
 
 
-def _planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
-    for entry in planned.cases:
-        case = entry.case
-        for target in case.targets:
-            yield PlannedTest(
-                name=case.name,
-                target=target,
-                tags=case.tags,
-                selected=entry.selected and target in entry.targets,
-                skip=case.skip,
-                repeat=entry.repeat,
-                pass_rate=case.pass_rate,
-                line=case.where.line if case.where else None,
-                file=_file_of(case, planned.suite, root),
-                score_limits=case.score_limits,
-                confidence=case.confidence if case.confidence != _USUAL_CONFIDENCE else None,
-            )
-
-
-def _file_of(case: Case, suite: Suite, root: Path) -> str | None:
-    """Return the file of a case as paths of suites are written, if it is not that of its suite."""
-    if case.where is None:
-        return None
-    file = suite_identity(Path(case.where.file), root)
-    return None if file == suite.path else file
-
-
 def _by_status(counts: StatusCounts) -> dict[str, int]:
     return {
         "passed": counts.passed,
@@ -185,32 +213,3 @@ def _by_status(counts: StatusCounts) -> dict[str, int]:
         "errored": counts.errored,
         "skipped": counts.untested,
     }
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("kindlm", "openai", "anthropic"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
-async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
-    """Compute the verdict from the read models, record it, and seal the run.
-
-    Not if the tables can not be trusted, also when they are computed anew: a verdict from tables
-    that miss what happened would be sealed for good.
-    """
-    if log.projection_errors():
-        await asyncio.to_thread(log.rebuild)
-    if log.projection_errors():
-        return
-    with closing(log.reader()) as reader:
-        finished = run_finished(RunView(reader, run), duration_ms)
-    stream = f"run/{run}"
-    await log.submit(
-        Append(stream, (new_event(finished),), seal=True),
-        Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
@@ -23,31 +23,22 @@ from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
-from kindlm.events import RunAborted, RunExtended, RunInterrupted
+from kindlm.events import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.guard import Lost, guard
 from kindlm.history.baselines import RecordedBaselines
-from kindlm.history.resumption import Unfinished, read_unfinished
-from kindlm.plan import Earlier, Execution, Plan
-from kindlm.ports import Agent, AgentFactory, BaselineLookup, Embedder, ModelClient
+from kindlm.plan import Earlier, Execution, Plan, numbered, undealt
+from kindlm.ports import Agent, AgentFactory, BaselineLookup, Embedder
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
-from kindlm.recording.git import ci_service, git_state
-from kindlm.recording.pytest_parts import Parts, undealt
 from kindlm.recording.recorder import RunRecorder
-from kindlm.recording.request import Driven, RunRequest, Settling, SkippedSuite, Watcher
-from kindlm.recording.resumption import lost_suite
-from kindlm.recording.run_events import (
-    finish_run,
-    run_resumed,
-    run_started,
-    suite_skipped,
-    suite_started,
-)
+from kindlm.recording.request import Driven, RunRequest, Settling, Watcher
+from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, read_unfinished
+from kindlm.recording.run_events import finish_run, run_resumed, session_started
 from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.simulation import SimulatedTools
-from kindlm.suite import AgentTarget, Command, ProviderSettings, Suite
+from kindlm.suite import AgentTarget, Command, Suite
 from kindlm.wording import shown
 from kindlm_store import EventLog, Redactor, StreamLock
 
@@ -106,7 +97,8 @@ async def run_session(
             session = _Session(request, run, log, watcher, stop, recorder, reader, before)
             complete = await session.work_off()
         if not complete:
-            recorder.record(_stopped(stop))
+            reason = stop.reason or "stopped"
+            recorder.record((RunAborted if stop.aborted else RunInterrupted)(reason=reason))
             await recorder.durable()
             return
         await recorder.durable()
@@ -141,46 +133,55 @@ class _Session:
             _agents_of(request) as agents,
         ):
             self.recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
-            baselines = RecordedBaselines(self.reader, _chosen_baselines(request, self.before))
-            await self._begin(_as_begun(served, request.driven), baselines)
+            chosen = request.settling.baselines if request.settling else None
+            if self.before is not None:
+                chosen = self.before.baselines
+            baselines = RecordedBaselines(self.reader, chosen)
+            await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
-            ports = _ports(request, self.run, self.reader, baselines, self.recorder, agents)
+            ports = self._ports(baselines, agents)
             if request.driven is not None:
                 complete = await self._run_driven(request.driven, served, ports)
-            elif request.settling is None:
-                earlier = self.before.earlier if self.before else Earlier()
-                complete = await self._run_once(served.work, ports, earlier)
-            else:
+            elif request.settling is not None:
                 complete = await self._run_rounds(request.settling, served.plan, ports)
+            else:
+                complete = await self._run_once(served.work, ports)
         return complete and not served.ended
 
     async def _begin(self, served: Served, baselines: BaselineLookup) -> None:
         """Record what the session starts with; stop it if it can not go on from there."""
-        lost = None if self.before is None else lost_suite(served, self.request, self.before)
-        _record_start(served, self.request, baselines, self.recorder, lost, self.before)
+        request, before = self.request, self.before
+        lost = None if before is None else lost_suite(served, request, before)
+        if before is not None and lost is not None:
+            # Its suites stay what they were.
+            self.recorder.record(run_resumed(before.planned, request))
+        else:
+            if request.driven is not None and request.driven.dealt:
+                # Which tests will come to it is not known yet.
+                served = replace(served, plan=undealt(served.plan), work=undealt(served.work))
+            for event in session_started(served, request, baselines):
+                self.recorder.record(event)
         # A run that was finished meanwhile takes no event any more, and calls no model.
         await self.recorder.durable()
         if lost is not None:
             self.watcher.tell(lost.error)
             self.stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
 
-    async def _run_once(self, plan: Plan, ports: Ports, earlier: Earlier) -> bool:
+    async def _run_once(self, plan: Plan, ports: Ports) -> bool:
         """Run a plan that is known from the start; tell whether all of it is done."""
+        earlier = self.before.earlier if self.before else Earlier()
         lacking = self.request.derived.lacking if self.request.derived else None
-        if lacking is None:
-            self.watcher.planned(plan, earlier.finished)
-            earlier = await self._run_suspects(plan, ports, earlier)
-            complete = await self._work_off(plan, ports, earlier)
-            if complete and (why := guard.lost.unexplained) is not None:
-                self.stop.abort(why)
-                return False
-            return complete
-        never = {each.id for each in plan if _place_of(each) in lacking.executions}
-        held = replace(earlier, finished=earlier.finished | never)
-        if await self._run(plan, ports, held):
-            self.stop.abort(lacking.why)
-        return False
+        if lacking is not None:
+            never = {each.id for each in plan if _place_of(each) in lacking.executions}
+            earlier = replace(earlier, finished=earlier.finished | never)
+        self.watcher.planned(plan, earlier.finished)
+        earlier = await self._run_suspects(plan, ports, earlier)
+        complete = await self._run(plan, ports, earlier)
+        why = lacking.why if lacking is not None else guard.lost.unexplained
+        if complete and why is not None:
+            self.stop.abort(why)
+        return complete and why is None
 
     async def _run_suspects(self, plan: Plan, ports: Ports, earlier: Earlier) -> Earlier:
         """Find the execution that ended the process before this one, among those that ran then.
@@ -193,14 +194,13 @@ class _Session:
         if len(left) == 1:
             (culprit,) = left
             attempt = earlier.attempts.get(culprit.id)
-            error = _lost_us(culprit, lost)
-            ended = await end_lost(culprit, self.recorder, attempt, error)
+            ended = await end_lost(culprit, self.recorder, attempt, _lost_us(culprit, lost))
             self.watcher.finished(self.recorder.shown(ended))
             return replace(earlier, finished=earlier.finished | {culprit.id})
         everything = frozenset(execution.id for execution in plan)
         for suspect in left:
             alone = replace(earlier, finished=everything - {suspect.id})
-            if not await self._work_off(plan, ports, alone):
+            if not await self._run(plan, ports, alone):
                 return earlier
         if not lost.suspects:
             return earlier
@@ -209,20 +209,50 @@ class _Session:
             f"kindlm's process was ended ({lost.how}) while it ran {names}; none of them did it "
             "again when it ran alone"
         )
-        await self.recorder.durable()
-        await self.log.aflush()
-        return read_unfinished(self.reader, self.run).earlier
+        now = await self._recorded()
+        return replace(now, finished=now.finished | earlier.finished)
 
     async def _run_driven(self, driven: Driven, served: Served, ports: Ports) -> bool:
         """Run what somebody else says, when they say it; tell whether that was all of the plan."""
         lost = {suite.path: suite.error for suite in served.skipped.values()}
-        parts = Parts(driven, served.work, lost, self.recorder)
-        complete = await self._run(served.work, ports, Earlier(), aiter(parts))
-        if driven.dealt or not complete or parts.executions < len(served.work):
+        came = 0
+
+        async def parts() -> AsyncIterator[Plan]:
+            nonlocal came
+            async for part in driven.parts(served.work, lost):
+                # The executions of tests that are dealt are numbered as they come.
+                plan = numbered(part.suites, came) if driven.dealt else part
+                came += len(plan)
+                if driven.dealt:
+                    self.recorder.record(RunExtended(planned=came, tests=_dealt_tests(plan)))
+                yield plan
+
+        self.watcher.planned(served.work, frozenset())
+        complete = await self._run(served.work, ports, Earlier(), parts())
+        if driven.dealt or not complete or came < len(served.work):
             return complete and driven.dealt
         if (objection := driven.objection()) is not None:
             self.stop.wind_down(objection)
         return objection is None
+
+    async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
+        """Run one round after the other, each planned from what is recorded of those before."""
+        planned = 0
+        while (plan := await settling.next_round(self.reader, whole)) is not None:
+            planned += len(plan)
+            self.recorder.record(RunExtended(planned=planned))
+            earlier = read_earlier(self.reader, self.run)
+            self.watcher.planned(plan, earlier.finished)
+            if not await self._run(plan, ports, earlier):
+                return False
+            await self._recorded()
+        return True
+
+    async def _recorded(self) -> Earlier:
+        """Wait until all events are on disk and in the tables; return what these hold by then."""
+        await self.recorder.durable()
+        await self.log.aflush()
+        return read_earlier(self.reader, self.run)
 
     async def _run(
         self,
@@ -232,17 +262,6 @@ class _Session:
         parts: AsyncIterator[Plan] | None = None,
     ) -> bool:
         """Run a plan, but for what has ended earlier; tell whether all of it is done."""
-        self.watcher.planned(plan, earlier.finished)
-        return await self._work_off(plan, ports, earlier, parts)
-
-    async def _work_off(
-        self,
-        plan: Plan,
-        ports: Ports,
-        earlier: Earlier,
-        parts: AsyncIterator[Plan] | None = None,
-    ) -> bool:
-        tell = self.watcher.tell
         return await run_plan(
             plan,
             ports,
@@ -251,27 +270,62 @@ class _Session:
             limits=self.request.limits,
             earlier=earlier,
             parts=parts,
-            unpriced=lambda model: tell(_unpriced(model)),
+            unpriced=lambda model: self.watcher.tell(_unpriced(model)),
             held_up=self._held_up,
         )
 
     def _held_up(self, callee: str, seconds: float) -> None:
         """Tell that a provider wants to be left alone; go on without it if that is for too long."""
-        self.watcher.tell(_held_up(callee, seconds))
+        # A number of 300 digits is no help to anybody.
+        written = f"{seconds:,.0f} s" if seconds < 1e9 else f"{seconds:.0e} s"
+        message = f"{shown(callee)} takes no calls for {written}"
+        self.watcher.tell(_held_up(message, for_too_long=seconds > MAX_RETRY_AFTER_S))
         if seconds > MAX_RETRY_AFTER_S:
-            self.stop.leave_undone(f"{shown(callee)} takes no calls for {_written(seconds)}")
+            self.stop.leave_undone(message)
 
-    async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
-        """Run one round after the other, each planned from what is recorded of those before."""
-        planned = 0
-        while (plan := await settling.next_round(self.reader, whole)) is not None:
-            planned += len(plan)
-            self.recorder.record(RunExtended(planned=planned))
-            if not await self._run(plan, ports, read_unfinished(self.reader, self.run).earlier):
-                return False
-            await self.recorder.durable()
-            await self.log.aflush()
-        return True
+    def _ports(self, baselines: BaselineLookup, agents: AgentFactory) -> Ports:
+        request = self.request
+        # One for all patterns and schemas of the user: side by side they would share a time limit.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
+
+        def embedder(suite: Suite, target: str) -> Result[Embedder]:
+            from kindlm.recording.recorded_sources import embedders
+
+            return embedders(request.derived, request.environ)(suite, target)
+
+        transcripts, answers = None, None
+        if request.derived is not None or request.options.cache:
+            from kindlm.recording.recorded_sources import recorded_sources
+
+            transcripts, answers = recorded_sources(request, self.run, self.reader)
+        return Ports(
+            clients=partial(make_client, environ=request.environ),
+            pricing=PriceTable,
+            simulators=partial(SimulatedTools, thread=thread),
+            agents=agents,
+            baselines=baselines,
+            embedders=embedder,
+            checker=CheckRunner(thread=thread),
+            recorder=self.recorder,
+            clock=SystemClock(),
+            transcripts=transcripts,
+            answers=answers,
+            asks_what_is_new=request.derived is None,
+        )
+
+
+def _place_of(execution: Execution) -> tuple[str, str, str, int]:
+    suite = execution.suite.suite.name
+    return suite, execution.case.name, execution.target, execution.repeat
+
+
+def _dealt_tests(plan: Plan) -> list[DealtTest]:
+    return [
+        DealtTest(suite=suite.ordinal, name=entry.case.name, target=target)
+        for suite in plan.suites
+        for entry in suite.cases
+        for target in entry.targets
+    ]
 
 
 def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
@@ -297,32 +351,6 @@ def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
     return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
 
-def _as_begun(served: Served, driven: Driven | None) -> Served:
-    """Return what is known of a run when it begins: not yet which tests will be dealt to it."""
-    if driven is None or not driven.dealt:
-        return served
-    return replace(served, plan=undealt(served.plan), work=undealt(served.work))
-
-
-def _chosen_baselines(
-    request: RunRequest, before: Unfinished | None
-) -> Mapping[tuple[str, str], str | None] | None:
-    """Return the baselines that suites were run with before; None where nothing is given."""
-    if before is not None:
-        return before.baselines
-    return request.settling.baselines if request.settling else None
-
-
-def _place_of(execution: Execution) -> tuple[str, str, str, int]:
-    suite = execution.suite.suite.name
-    return suite, execution.case.name, execution.target, execution.repeat
-
-
-def _stopped(stop: Stop) -> RunInterrupted | RunAborted:
-    reason = stop.reason or "stopped"
-    return RunAborted(reason=reason) if stop.aborted else RunInterrupted(reason=reason)
-
-
 def _too_slow(pattern: str) -> Diagnostic:
     error = KindlmError(
         ErrorCode.ASSERTION_EVAL_ERROR,
@@ -332,21 +360,16 @@ def _too_slow(pattern: str) -> Diagnostic:
     return Diagnostic(error, "warning", "record.redactPii", None)
 
 
-def _held_up(callee: str, seconds: float) -> Diagnostic:
+def _held_up(message: str, *, for_too_long: bool) -> Diagnostic:
     error = KindlmError(
         ErrorCode.PROVIDER_RATE_LIMIT,
-        f"{shown(callee)} takes no calls for {_written(seconds)}; nothing is sent there meanwhile.",
-        "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later."
-        if seconds <= MAX_RETRY_AFTER_S
-        else "That is too long to wait for: what needs it is left out, and the others go on. "
-        "kindlm test --resume finishes the run later.",
+        f"{message}; nothing is sent there meanwhile.",
+        "That is too long to wait for: what needs it is left out, and the others go on. "
+        "kindlm test --resume finishes the run later."
+        if for_too_long
+        else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later.",
     )
     return Diagnostic(error, "warning", "providers", None)
-
-
-def _written(seconds: float) -> str:
-    # A number of 300 digits is no help to anybody.
-    return f"{seconds:,.0f} s" if seconds < 1e9 else f"{seconds:.0e} s"
 
 
 def _unpriced(model: str) -> Diagnostic:
@@ -386,67 +409,3 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
 def _no_agent(target: AgentTarget | Command) -> Result[Agent]:
     message = f"{target} is an agent of a suite that has none"
     raise AssertionError(message)
-
-
-def _ports(
-    request: RunRequest,
-    run: str,
-    reader: sqlite3.Connection,
-    baselines: BaselineLookup,
-    recorder: RunRecorder,
-    agents: AgentFactory,
-) -> Ports:
-    def clients(settings: ProviderSettings) -> Result[ModelClient]:
-        return make_client(settings, environ=request.environ)
-
-    # One for all patterns and schemas of the user: side by side they would share a time limit.
-    thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
-
-    def embedder(suite: Suite, target: str) -> Result[Embedder]:
-        from kindlm.recording.recorded_sources import embedders
-
-        return embedders(request.derived, request.environ)(suite, target)
-
-    transcripts, answers = None, None
-    if request.derived is not None or request.options.cache:
-        from kindlm.recording.recorded_sources import recorded_sources
-
-        transcripts, answers = recorded_sources(request, run, reader)
-    return Ports(
-        clients=clients,
-        pricing=PriceTable,
-        simulators=partial(SimulatedTools, thread=thread),
-        agents=agents,
-        baselines=baselines,
-        embedders=embedder,
-        checker=CheckRunner(thread=thread),
-        recorder=recorder,
-        clock=SystemClock(),
-        transcripts=transcripts,
-        answers=answers,
-        asks_what_is_new=request.derived is None,
-    )
-
-
-def _record_start(
-    served: Served,
-    request: RunRequest,
-    baselines: BaselineLookup,
-    recorder: RunRecorder,
-    lost: SkippedSuite | None,
-    before: Unfinished | None,
-) -> None:
-    if request.resuming is None or before is None:
-        git, ci = git_state(request.root), ci_service(request.environ)
-        recorder.record(run_started(served.work, request, git=git, ci=ci))
-    elif lost is not None:
-        # Nothing of it is told again: it stays what it was.
-        recorder.record(run_resumed(before.planned, request.resuming))
-        return
-    else:
-        recorder.record(run_resumed(len(served.work), request.resuming))
-    # Told again when a run is resumed: what could not start then may start now.
-    for planned in served.plan.suites:
-        recorder.record(suite_started(planned, baselines, request.root))
-    for ordinal, suite in sorted(served.skipped.items()):
-        recorder.record(suite_skipped(suite, ordinal))

@@ -12,11 +12,11 @@ from suites import make_suite
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.resumption import as_recorded
 from kindlm.errors import Ok
-from kindlm.events import RunOptions
-from kindlm.history.resumption import RecordedSuite, RecordedTest, Unfinished
+from kindlm.events import PlannedTest, RunOptions, SuiteStarted
 from kindlm.plan import Earlier
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project
+from kindlm.recording.resumption import Unfinished
 from kindlm.suite import ModelParams, ModelTarget
 
 ASKED_FOR = RunOptions(
@@ -47,14 +47,24 @@ def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: P
     assert left_out == NOT_ASKED_FOR_AGAIN
 
     (tmp_path / "kindlm.yaml").touch()
-    refund = RecordedTest("refund", "gpt", selected=True, skip=False, repeat=7)
+    began = SuiteStarted(
+        suite="support",
+        ordinal=0,
+        project="shop",
+        front_end="kindlm",
+        path="kindlm.yaml",
+        config_hash="0123456789ab",
+        config="",
+        gates=(),
+        tests=(PlannedTest(name="refund", target="gpt", repeat=7),),
+    )
     began_with = Unfinished(
         run="r",
         options=replace(ASKED_FOR, fail_fast=True),
         group=None,
         planned=7,
-        suites=(RecordedSuite(0, "support", "kindlm.yaml", "0123456789ab", (refund,)),),
-        started=(0,),
+        started={0: began},
+        skipped={},
         earlier=Earlier(),
         duration_ms=0.0,
     )
