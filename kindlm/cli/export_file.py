@@ -7,7 +7,7 @@ nothing was changed since it was recorded; nothing else in it is taken on trust.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, BinaryIO, Literal, NoReturn
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from kindlm.recording.json_lines import (
     LineModel,
     StreamName,
     checked,
+    json_line,
     numbered_lines,
     require_format,
 )
@@ -134,7 +135,7 @@ def write_export(out: BinaryIO, run: str, streams: Sequence[str], source: Source
             for name in streams
         },
     }
-    out.write(_line(header))
+    out.write(json_line(header))
     written: set[str] = set()
     for name in streams:
         piece: list[StoredEvent] = []
@@ -217,7 +218,7 @@ def _write_piece(
         shown = {}
         if text.salt is not None and text.body is not None:
             shown = {"salt": text.salt.hex(), "body": text.body}
-        out.write(_line({"text": {"ref": text.ref, **shown}}))
+        out.write(json_line({"text": {"ref": text.ref, **shown}}))
     for event, data in parsed:
         line = {
             "stream": stream,
@@ -230,7 +231,7 @@ def _write_piece(
             "data": data,
             "hash": hash_text(event.hash),
         }
-        out.write(_line({"event": line}))
+        out.write(json_line({"event": line}))
 
 
 def _refs(value: Any) -> Iterator[str]:
@@ -242,10 +243,6 @@ def _refs(value: Any) -> Iterator[str]:
             yield value["$ref"]
         for member in value.values():
             yield from _refs(member)
-
-
-def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _parsed(raw: bytes) -> Any:

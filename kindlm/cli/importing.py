@@ -20,7 +20,7 @@ from kindlm.cli.search_index import forget_erased
 from kindlm.cli.spool_import import Imported, import_spool
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.sealing import PURGES, SEALED_HEADS
-from kindlm.recording import spool
+from kindlm.recording import unwritten
 from kindlm.recording.json_lines import LineError
 from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values
@@ -135,7 +135,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
 
 
 _TAKERS: dict[str | None, _Take] = {
-    spool.FORMAT: import_spool,
+    unwritten.FORMAT: import_spool,
     export_file.FORMAT: _import_export,
 }
 

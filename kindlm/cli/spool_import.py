@@ -20,7 +20,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.json_lines import LineError
 from kindlm.recording.secrets import secret_values
 from kindlm.recording.session import open_log
-from kindlm.recording.spool import Spool, SpooledEvent, StreamEnd, read_spool
+from kindlm.recording.unwritten import StreamEnd, Unwritten, read_unwritten
 from kindlm_store import (
     Append,
     ConflictError,
@@ -70,16 +70,16 @@ def import_spool(opened: BinaryIO, file: Path, database: Path) -> Result[Importe
         LineError: The file is no spool.
         OpenError: The history cannot be opened.
     """
-    spool = read_spool(opened)
-    for spooled in spool.events:
-        _require_sound(spooled)
+    spool = read_unwritten(opened)
+    for line, append in enumerate(spool.appends, 2):
+        _require_sound(line, append)
     with open_log(database, secret_values(os.environ, ())) as log:
         return _import(spool, file, log)
 
 
-def _import(spool: Spool, file: Path, log: EventLog) -> Result[Imported]:
+def _import(spool: Unwritten, file: Path, log: EventLog) -> Result[Imported]:
     """Append under the locks of the runs, so that none of them goes on meanwhile."""
-    streams = dict.fromkeys(spooled.stream for spooled in spool.events)
+    streams = dict.fromkeys(append.stream for append in spool.appends)
     try:
         with ExitStack() as locks:
             for stream in streams:
@@ -100,16 +100,16 @@ def _import(spool: Spool, file: Path, log: EventLog) -> Result[Imported]:
         return Err(_refused(file, reason, _MAKE_ROOM))
     present = sum(len(events) for events in known.values())
     runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
-    return Ok(Imported(len(spool.events) - present, present, spool.missing, runs))
+    return Ok(Imported(len(spool.appends) - present, present, spool.missing, runs))
 
 
-def _recorded(reader: sqlite3.Connection, stream: str, spool: Spool) -> set[str]:
+def _recorded(reader: sqlite3.Connection, stream: str, spool: Unwritten) -> set[str]:
     """Return the ids of those events of a stream that the history has already.
 
     Raises:
         _MisfitError: The rest would not follow the last event of the stream.
     """
-    wanted = [str(s.event.id) for s in spool.events if s.stream == stream]
+    wanted = [str(a.events[0].id) for a in spool.appends if a.stream == stream]
     rows = reader.execute(
         "SELECT version, id, hash FROM event_log WHERE stream = ? ORDER BY version", (stream,)
     )
@@ -141,28 +141,25 @@ def _start(
     return versions.get(wanted[0], len(there) + 1) - 1
 
 
-def _appends(spool: Spool, known: Mapping[str, set[str]]) -> Iterator[Append]:
-    rest = [s for s in spool.events if str(s.event.id) not in known[s.stream]]
-    for stream, group in groupby(rest, key=lambda spooled: spooled.stream):
-        events = list(group)
-        yield Append(stream, [s.event for s in events], seal=events[-1].seal)
+def _appends(spool: Unwritten, known: Mapping[str, set[str]]) -> Iterator[Append]:
+    rest = [a for a in spool.appends if str(a.events[0].id) not in known[a.stream]]
+    for stream, group in groupby(rest, key=lambda append: append.stream):
+        appends = list(group)
+        yield Append(stream, [a.events[0] for a in appends], seal=appends[-1].seal)
 
 
-def _require_sound(spooled: SpooledEvent) -> None:
+def _require_sound(line: int, append: Append) -> None:
     """Refuse what the read models could not be folded from: it would be in the log for good."""
-    try:
-        require_known_form(_as_recorded(spooled))
-    except ValueError as error:
-        raise LineError(spooled.line, str(error)) from None
-
-
-def _as_recorded(spooled: SpooledEvent) -> RecordedEvent:
-    """Return an event as it will be read, with stand-ins for what only the log can say."""
-    event = spooled.event
-    return RecordedEvent(
-        0, event.id, spooled.stream, 0, event.type, event.schema, event.at, event.subject,
+    (event,) = append.events
+    # As it will be read, with stand-ins for what only the log can say.
+    read = RecordedEvent(
+        0, event.id, append.stream, 0, event.type, event.schema, event.at, event.subject,
         _filled(event.data), "",
     )  # fmt: skip
+    try:
+        require_known_form(read)
+    except ValueError as error:
+        raise LineError(line, str(error)) from None
 
 
 def _filled(value: Any) -> Any:

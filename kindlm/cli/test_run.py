@@ -261,6 +261,11 @@ def record_run(
     is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
     that runs are compared with, and can be resumed. `held` has the signals that come after the run.
     """
+    if held is None:
+        # What could not be recorded is kept in a file before a signal ends the process.
+        with HeldSignals() as held:
+            record_run(request, run, console, progress=progress, fail_fast=fail_fast, held=held)
+        return
     secret = run_secrets(request)
     name_run(run, secret)
     remember_secrets(secret)

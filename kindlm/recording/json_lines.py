@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +15,7 @@ __all__ = [
     "LineModel",
     "StreamName",
     "checked",
+    "json_line",
     "numbered_lines",
     "require_format",
 ]
@@ -44,6 +46,12 @@ class LineModel(BaseModel):
     """What all lines have in common: nothing is converted, and nothing may be there besides."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def json_line(value: Mapping[str, Any], default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a value as a line; `default` says what stands for what JSON does not know."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
+    return text.encode() + b"\n"
 
 
 def numbered_lines(

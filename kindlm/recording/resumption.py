@@ -57,7 +57,7 @@ SELECT type, data, at,
 
 _RUN = """
 SELECT planned, ended,
-       (SELECT at FROM event_log WHERE stream = 'run/' || runs.id ORDER BY version DESC LIMIT 1) AS last
+       (SELECT at FROM event_log WHERE stream = 'run/' || runs.id ORDER BY version DESC LIMIT 1)
   FROM runs WHERE id = ?
 """
 

@@ -1,32 +1,117 @@
-"""What a run does when its history takes no more events: they are kept in a file beside it."""
+"""The file that keeps the events which a history could not take, until they are imported.
+
+It is JSON Lines: a header, then one event on each line, in order. `docs/unwritten-events.md`
+describes it. Whatever kindlm writes to it was made fit for the log before, secrets and personal
+data taken out; but a file may come from anywhere, so that nothing in it is taken on trust when it
+is read.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import signal
 import sqlite3
+import sys
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from uuid import UUID
 
+from pydantic import Field
+
+from kindlm import __version__
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunInterrupted, new_event
-from kindlm.recording.spool import StreamEnd, write_spool
-from kindlm_store import Append, EventLog, ForeignSchemaError, StoreError
+from kindlm.recording.json_lines import (
+    EventId,
+    HashText,
+    LineError,
+    LineModel,
+    StreamName,
+    checked,
+    json_line,
+    numbered_lines,
+    require_format,
+)
+from kindlm_store import (
+    Append,
+    EventLog,
+    ForeignSchemaError,
+    HeadOf,
+    NewEvent,
+    StoreError,
+    Text,
+)
+from kindlm_store.events import is_timestamp
 
-__all__ = ["COULD_NOT_BE_WRITTEN", "find_unwritten", "import_command", "keep_unwritten"]
+__all__ = [
+    "COULD_NOT_BE_WRITTEN",
+    "FORMAT",
+    "StreamEnd",
+    "Unwritten",
+    "find_unwritten",
+    "import_command",
+    "keep_unwritten",
+    "read_unwritten",
+    "write_unwritten",
+]
+
+FORMAT = "kindlm-unwritten-events"
+VERSION = 1
 
 COULD_NOT_BE_WRITTEN = "the history could not be written"
 """Why a run was interrupted whose events are kept in a file."""
 
 _HEADER_BYTES = 1_000_000
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_Number = TypeVar("_Number", int, float)
+
+
+class StreamEnd(LineModel):
+    """Where a stream ended in the history; one without events is at version 0 and has no hash."""
+
+    version: Annotated[int, Field(ge=0)] = 0
+    hash: HashText | None = None
+
+
+class _Header(LineModel):
+    format: Literal["kindlm-unwritten-events"]
+    version: Literal[1]
+    kindlm: str
+    events: Annotated[int, Field(ge=0)]
+    streams: dict[StreamName, StreamEnd | None]
+
+
+class _EventLine(LineModel):
+    stream: StreamName
+    type: Annotated[str, Field(min_length=1, max_length=200)]
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=1_000_000)]
+    id: EventId
+    at: str
+    subject: Annotated[str, Field(min_length=1, max_length=1_000)] | None
+    data: dict[str, Any]
+    seal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """What such a file holds.
+
+    Attributes:
+        ends: Where each stream ended before; None if the history could not be read.
+        appends: One event each, in order; the first is on line 2 of the file.
+        missing: How many events the header announces that the file does not have.
+    """
+
+    ends: Mapping[str, StreamEnd | None]
+    appends: Sequence[Append]
+    missing: int
 
 
 def keep_unwritten(
@@ -34,8 +119,8 @@ def keep_unwritten(
 ) -> None:
     """Write the events that the log could not take into a file, and tell the user which.
 
-    Beside the database, or where temporary files go if there is no room. A signal waits until the
-    user was told; a second one ends it, and the file has whole lines up to there.
+    Beside the database, or where temporary files go if there is no room. The caller sees to it that
+    a signal waits until the user was told.
 
     Args:
         log: A log that has failed.
@@ -43,44 +128,34 @@ def keep_unwritten(
         shown: The database as the user would name it.
         tell: Shows an error.
     """
-    appends = _with_end(log.unwritten(), run)
-    ended = _ended(appends)
-    count = sum(len(append.events) for append in appends)
-    with _signals_wait():
-        ends = {append.stream: _end(log, append.stream) for append in appends}
-        refused: list[str] = []
-        for folder in _folders(log.path):
-            try:
-                file = _write(folder, run, appends, ends)
-            except OSError as error:
-                refused.append(f"{folder} ({error.strerror or error})")
-            else:
-                tell(_kept(log, f"{count:,} events{ended}", file, shown))
-                return
-        tell(_lost(log, f"{count:,} events{ended}", refused, shown))
+    appends = list(log.unwritten())
+    if not any(append.seal and append.stream == f"run/{run}" for append in appends):
+        interrupted = new_event(RunInterrupted(reason=COULD_NOT_BE_WRITTEN))
+        appends.append(Append(f"run/{run}", (interrupted,)))
+    ends = {append.stream: _end(log, append.stream) for append in appends}
+    kept, refused = None, list[str]()
+    for folder in _folders(log.path):
+        try:
+            kept = _write(folder, run, appends, ends)
+            break
+        except OSError as error:
+            refused.append(f"{folder} ({error.strerror or error})")
+    tell(_failed(log, appends, kept, refused, shown))
 
 
 def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path | None:
     """Return a file with events of a run that its history still lacks, None if there is none."""
     stream = f"run/{run}"
-    row = reader.execute(
-        "SELECT max(version) FROM event_log WHERE stream = ?", (stream,)
+    (version,) = reader.execute(
+        "SELECT coalesce(max(version), 0) FROM event_log WHERE stream = ?", (stream,)
     ).fetchone()
     for folder in _folders(database):
         for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
-            if _ended_at(file, stream) == (row[0] or 0):
-                return file
+            with suppress(OSError, ValueError, KeyError, TypeError), file.open("rb") as opened:
+                end = json.loads(opened.readline(_HEADER_BYTES))["streams"][stream]
+                if int(end["version"]) == version:
+                    return file
     return None
-
-
-def _ended_at(file: Path, stream: str) -> int | None:
-    """Return the version that a stream had when the file was written; None if it does not say."""
-    try:
-        with file.open("rb") as opened:
-            end = json.loads(opened.readline(_HEADER_BYTES))["streams"][stream]
-        return int(end["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def import_command(file: Path, database: str) -> str:
@@ -88,34 +163,72 @@ def import_command(file: Path, database: str) -> str:
     return f"kindlm import {shlex.quote(str(file))} --db {shlex.quote(database)}"
 
 
-def _with_end(appends: Sequence[Append], run: str) -> list[Append]:
-    """Add that the run was interrupted, unless it had come to its end."""
-    stream = f"run/{run}"
-    if any(append.seal for append in appends if append.stream == stream):
-        return list(appends)
-    interrupted = RunInterrupted(reason=COULD_NOT_BE_WRITTEN)
-    return [*appends, Append(stream, (new_event(interrupted),))]
+def write_unwritten(
+    out: BinaryIO, appends: Sequence[Append], ends: Mapping[str, StreamEnd | None]
+) -> None:
+    """Write appends, in order; `ends` says of each of their streams where it ended before."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kindlm": __version__,
+        "events": sum(len(append.events) for append in appends),
+        "streams": {name: end and end.model_dump() for name, end in ends.items()},
+    }
+    out.write(json_line(header))
+    for append in appends:
+        for event in append.events:
+            line = {
+                "stream": append.stream,
+                "type": event.type,
+                "schema": event.schema,
+                "id": str(event.id),
+                "at": event.at,
+                "subject": event.subject,
+                "data": event.data,
+            }
+            if append.seal and event is append.events[-1]:
+                line["seal"] = True
+            out.write(json_line(line, default=_as_reference))
 
 
-def _ended(appends: Sequence[Append]) -> str:
-    """Say how the executions came out whose end is not in the history."""
-    statuses = Counter(
-        event.data["status"]
-        for append in appends
-        for event in append.events
-        if event.type == "execution.finished"
-    )
-    listed = ", ".join(f"{count:,} {status}" for status, count in sorted(statuses.items()))
-    return f" (executions that ended: {listed})" if listed else ""
+def read_unwritten(file: BinaryIO) -> Unwritten:
+    """Read such a file, which may end early: a program may have been killed while it wrote it.
+
+    Raises:
+        LineError: It is something else, or a line is not what it must be.
+    """
+    lines = numbered_lines(file, _parsed, may_end_early=True)
+    number, first = next(lines, (1, None))
+    if first is None:
+        raise LineError(number, "is empty")
+    require_format(first, FORMAT, VERSION, "unwritten events")
+    header = checked(_Header, first, number)
+    sealed: set[str] = set()
+    appends = []
+    for number, value in lines:
+        line = checked(_EventLine, value, number)
+        if line.stream not in header.streams:
+            raise LineError(
+                number, f"is of the stream {line.stream!r}, which the header does not say"
+            )
+        if line.stream in sealed:
+            raise LineError(number, "follows the event that sealed its stream")
+        if not is_timestamp(line.at):
+            raise LineError(number, "has no time in UTC, ISO 8601, with microseconds")
+        event = NewEvent(line.type, line.data, line.schema_, line.subject, UUID(line.id), line.at)
+        appends.append(Append(line.stream, (event,), seal=line.seal))
+        if line.seal:
+            sealed.add(line.stream)
+    return Unwritten(header.streams, appends, max(0, header.events - len(appends)))
 
 
 def _end(log: EventLog, stream: str) -> StreamEnd | None:
-    """Return where a stream ends in the file; None if the file cannot be read either."""
+    """Return where a stream ends in the history; None if that cannot be read either."""
     try:
         head = log.head(stream)
     except (sqlite3.Error, StoreError):
         return None
-    return StreamEnd(version=head.version, hash=head.hash) if head else StreamEnd.nothing()
+    return StreamEnd(version=head.version, hash=head.hash) if head else StreamEnd()
 
 
 def _folders(database: Path) -> Iterator[Path]:
@@ -126,88 +239,94 @@ def _folders(database: Path) -> Iterator[Path]:
 
 
 def _write(
-    folder: Path, run: str, appends: Sequence[Append], ends: dict[str, StreamEnd | None]
+    folder: Path, run: str, appends: Sequence[Append], ends: Mapping[str, StreamEnd | None]
 ) -> Path:
-    """Write a file that nobody else may read, and wait for the disk."""
+    """Write a file that nobody else may read, and wait until it is on disk with its name."""
     descriptor, name = tempfile.mkstemp(prefix=f"unwritten-{run}-", suffix=".jsonl", dir=folder)
-    file = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as out:
-            write_spool(out, appends, ends)
+            write_unwritten(out, appends, ends)
             out.flush()
             os.fsync(out.fileno())
-        _sync_folder(folder)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
         with suppress(OSError):
-            file.unlink()
+            Path(name).unlink()
         raise
-    return file
+    return Path(name)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Let the first signal wait until the end of the block; a second one raises at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[int] = []
-
-    def remember(number: int, frame: object) -> None:
-        del frame
-        if waiting:
-            raise KeyboardInterrupt
-        waiting.append(number)
-
-    before = {
-        number: signal.signal(number, remember)
-        for number in _SIGNALS
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if waiting:
-        signal.raise_signal(waiting[0])
-
-
-def _kept(log: EventLog, events: str, file: Path, shown: str) -> KindlmError:
-    command = import_command(file, shown)
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"{_failed(log, shown)} What it does not have, {events}, is in {file}.",
-        f"Nothing new was started. {_mended(log)}, then: {command}",
-    )
-
-
-def _lost(log: EventLog, events: str, refused: Sequence[str], shown: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"{_failed(log, shown)} What it does not have, {events}, is lost:"
-        f" no file could be written in {' or '.join(refused)}.",
-        f"Nothing new was started. {_mended(log)}, and run it again.",
-    )
-
-
-def _mended(log: EventLog) -> str:
-    """Say what to do about the reason for which a history takes no more events."""
-    reason = getattr(log.failure, "__cause__", None)
-    if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
-        return "Merge what can be read of it into a new history (kindlm merge DAMAGED --db NEW)"
-    if isinstance(reason, ForeignSchemaError):
-        return "See what is foreign in it and remove that (kindlm verify)"
-    return "Make room on the disk"
-
-
-def _failed(log: EventLog, shown: str) -> str:
+def _failed(
+    log: EventLog, appends: Sequence[Append], kept: Path | None, refused: Sequence[str], shown: str
+) -> KindlmError:
+    """Return what to say of a history that takes no more events, and what to do about it."""
     reason = getattr(log.failure, "__cause__", None) or log.failure
-    return f"The history {shown} could not be written any more: {reason}."
+    mended = "Make room on the disk"
+    if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+        mended = "Merge what can be read of it into a new history (kindlm merge DAMAGED --db NEW)"
+    elif isinstance(reason, ForeignSchemaError):
+        mended = "See what is foreign in it and remove that (kindlm verify)"
+    events = [event for append in appends for event in append.events]
+    ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
+    lacking = f"{len(events):,} events"
+    if statuses:
+        lacking += f" (executions that ended: {statuses})"
+    if kept is not None:
+        became, then = f"is in {kept}", f"then: {import_command(kept, shown)}"
+    else:
+        became = f"is lost: no file could be written in {' or '.join(refused)}"
+        then = "and run it again."
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The history {shown} could not be written any more: {reason}."
+        f" What it does not have, {lacking}, {became}.",
+        f"Nothing new was started. {mended}, {then}",
+    )
+
+
+def _as_reference(value: object) -> object:
+    match value:
+        case Text(body):
+            return {"$ref": {"text": body}}
+        case HeadOf(stream):
+            return {"$ref": {"headOf": stream}}
+        case Mapping():
+            return dict(value)
+        case _:
+            raise TypeError
+
+
+def _from_reference(members: dict[str, Any]) -> Any:
+    match members:
+        case {"$ref": {"text": str(body), **rest}, **others} if not rest and not others:
+            return Text(body)
+        case {"$ref": {"headOf": str(stream), **rest}, **others} if not rest and not others:
+            return HeadOf(stream)
+        case {"$ref": _}:
+            message = "$ref is neither a text nor the head of a stream"
+            raise ValueError(message)
+    return members
+
+
+def _parsed(raw: bytes) -> Any:
+    number = partial(_number, float, sys.float_info.max)
+    return json.loads(
+        raw.decode(),
+        object_hook=_from_reference,
+        parse_int=partial(_number, int, 2**63 - 1),  # what SQLite can hold in a column
+        parse_float=number,
+        parse_constant=number,
+    )
+
+
+def _number(kind: type[_Number], most: _Number, digits: str) -> _Number:
+    value = kind(digits)
+    if not -most <= value <= most:  # nor is NaN
+        message = "a number is too large"
+        raise ValueError(message)
+    return value

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kindlm.events import ProviderResponded, RunInterrupted, RunSealed, RunStarted, new_event
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.json_lines import LineError
-from kindlm.recording.spool import StreamEnd, read_spool, write_spool
+from kindlm.recording.unwritten import StreamEnd, read_unwritten, write_unwritten
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, uuid7
 
 RUN = "run/k3f9x2ab"
@@ -35,14 +35,14 @@ def database(here: Path) -> Path:
 def end_of(database: Path, stream: str = RUN) -> StreamEnd:
     with EventLog.open(database, projections=PROJECTIONS) as log:
         head = log.head(stream)
-    return StreamEnd(version=head.version, hash=head.hash) if head else StreamEnd.nothing()
+    return StreamEnd(version=head.version, hash=head.hash) if head else StreamEnd()
 
 
 def spooled(folder: Path, *appends: Append, **ends: StreamEnd | None) -> Path:
     """A spool as `kindlm test` writes it; `ends` for all streams is `end` if there is one."""
     file = folder / "unwritten.jsonl"
     with file.open("wb") as out:
-        write_spool(out, appends, {append.stream: ends["end"] for append in appends})
+        write_unwritten(out, appends, {append.stream: ends["end"] for append in appends})
     return file
 
 
@@ -118,8 +118,8 @@ def test_a_run_is_sealed_and_its_head_noted(kindlm: Any, database: Path, here: P
     file = here / "unwritten.jsonl"
     with file.open("wb") as out:
         journal = Append("journal/0123456789abcdef0123", [new_event(noted)])
-        ends = {RUN: end_of(database), journal.stream: StreamEnd.nothing()}
-        write_spool(out, [sealing, journal], ends)
+        ends = {RUN: end_of(database), journal.stream: StreamEnd()}
+        write_unwritten(out, [sealing, journal], ends)
     assert kindlm("import", file, "--db", database).code == 0
     assert kindlm("import", file, "--db", database).code == 0
     with EventLog.open(database) as log:
@@ -306,14 +306,14 @@ json_values = st.recursive(
 def test_what_is_written_is_read_back(data: dict[str, Any]) -> None:
     event = NewEvent("t", data, subject=None, id=uuid7())
     file = BytesIO()
-    write_spool(file, [Append(RUN, [event])], {RUN: StreamEnd.nothing()})
+    write_unwritten(file, [Append(RUN, [event])], {RUN: StreamEnd()})
     file.seek(0)
-    spool = read_spool(file)
-    assert [item.event for item in spool.events] == [event]
+    spool = read_unwritten(file)
+    assert [append.events for append in spool.appends] == [(event,)]
     assert spool.missing == 0
 
 
 @given(st.binary())
 def test_no_bytes_at_all_are_anything_but_a_spool_or_refused(content: bytes) -> None:
     with pytest.raises(LineError):
-        read_spool(BytesIO(content))
+        read_unwritten(BytesIO(content))
