@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self, TypeVar
 
@@ -16,7 +16,6 @@ from kindlm.errors import KindlmError, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
-from kindlm.stored_form import bounded
 from kindlm.suite import (
     AgentTarget,
     Command,
@@ -35,9 +34,7 @@ from kindlm.transcript import (
     ToolUse,
     Transcript,
     Usage,
-    storable_json,
 )
-from kindlm_store.payload import scrub
 
 __all__ = [
     "Agent",
@@ -196,16 +193,6 @@ class ModelReply:
     warnings: tuple[str, ...] = ()
     quotas: tuple[Quota, ...] = ()
     recorded: Provenance | None = None
-
-    def storable(self) -> ModelReply:
-        """Return the reply as it can be stored, so that what is checked is what is recorded."""
-        return replace(
-            self,
-            text=scrub(self.text),
-            model=bounded(scrub(self.model)) if self.model else None,
-            latency_ms=round(self.latency_ms, 3),
-            tool_calls=tuple([call.storable() for call in self.tool_calls]),
-        )
 
 
 class ModelClient(Protocol):
@@ -381,25 +368,6 @@ class AgentReply:
     recorded: Provenance | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
     reports_tools: bool | None = None
-
-    def storable(self) -> AgentReply:
-        """Return the reply as it can be stored, so that what is checked is what is recorded."""
-        shown = self.reports_tools
-        return replace(
-            self,
-            text=scrub(self.text),
-            raw=None if self.raw is None else scrub(self.raw),
-            model=bounded(scrub(self.model)) if self.model else None,
-            latency_ms=round(self.latency_ms, 3),
-            tool_uses=tuple(
-                [
-                    replace(use, call=use.call.storable(), response=storable_json(use.response))
-                    for use in self.tool_uses
-                ]
-            ),
-            reported=storable_json(dict(self.reported)),
-            reports_tools=bool(self.tool_uses) if shown is None else shown,
-        )
 
 
 class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it

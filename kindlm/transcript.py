@@ -9,10 +9,10 @@ turn, and `prefix` gives back what it was after an earlier one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Annotated, Any, Self
 
 from kindlm.stored_form import Authored, AuthoredJson, Flag, Flat, Form, Meaning, Name, Unstored
@@ -245,9 +245,9 @@ class Turn:
         return self.steps[-1].text if self.steps else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Transcript:
-    """A conversation with the target under test.
+    """A conversation with the target under test. What it adds up to is worked out once.
 
     `reports_tools` is set if the suite says that the target reports its tool calls, `prints_calls`
     if it does so in lines that it prints.
@@ -258,46 +258,49 @@ class Transcript:
     reports_tools: bool = False
     prints_calls: bool = False
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The final text, which output checks look at."""
         return self.turns[-1].text if self.turns else ""
 
-    @property
-    def steps(self) -> Iterator[Step]:
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
         """All steps, oldest first."""
-        return (step for turn in self.turns for step in turn.steps)
+        if len(self.turns) == 1:
+            return self.turns[0].steps
+        return tuple([step for turn in self.turns for step in turn.steps])
 
-    @property
+    @cached_property
     def tool_uses(self) -> tuple[ToolUse, ...]:
         """All tool calls with their answers, in the order they were made."""
-        return tuple(use for step in self.steps for use in step.tool_uses)
+        return tuple([use for step in self.steps for use in step.tool_uses])
 
-    @property
+    @cached_property
     def shows_tools(self) -> bool:
         """Whether a tool call that is not here was not made.
 
         The suite says so, or one of the answers shows that the target reports its calls. Without
         any answer there is nothing to report.
         """
-        steps = list(self.steps)
-        return self.reports_tools or not steps or any(step.reports_tools for step in steps)
+        if self.reports_tools or not self.steps:
+            return True
+        return any(step.reports_tools for step in self.steps)
 
-    @property
+    @cached_property
     def usage(self) -> Usage:
         """Tokens of all steps together; unknown of none: a target may not have answered."""
         usages = [step.usage for step in self.steps]
         return reduce(Usage.__add__, usages) if usages else Usage()
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
         """Cost of all steps together; unknown as soon as one is unknown."""
         return cost_of(self.steps)
 
-    @property
+    @cached_property
     def latency_ms(self) -> float:
         """Time the target took to answer, waits between retries not counted."""
-        return sum(step.latency_ms for step in self.steps)
+        return sum([step.latency_ms for step in self.steps])
 
     def prefix(self, turns: int) -> Transcript:
         """Return the transcript as it was after its first `turns` turns."""

@@ -30,7 +30,7 @@ def latency(expectation: Expectation, transcript: Transcript) -> CheckResult:
     nothing was measured.
     """
     limit: float = expectation.params["maxMs"]
-    if next(transcript.steps, None) is None:
+    if not transcript.steps:
         message = "The latency is not known: the target gave no answer."
         code = FailureCode.ASSERTION_EVAL_ERROR
         return undecided(expectation, code, message, threshold=limit)
@@ -131,7 +131,7 @@ def _total(name: str, of_step: Callable[[Step], float | None]) -> Metric:
 
 
 def _latency(transcript: Transcript) -> float | None:
-    answered = next(transcript.steps, None) is not None
+    answered = bool(transcript.steps)
     return round(transcript.latency_ms, 3) if answered else None
 
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from kindlm.engine.calls import Calls, definition_of
+from kindlm.engine.calls import Calls, Reservation, definition_of
 from kindlm.engine.file_words import in_words_of, said_in_words_of
-from kindlm.engine.log import FieldLog, about_execution
+from kindlm.engine.log import FieldLog, name_execution
 from kindlm.engine.pace import Callee
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, Talk, first_messages
-from kindlm.engine.tools import AgentTools, Tools
+from kindlm.engine.tools import Tools
 from kindlm.engine.trial import ScriptedTrial
-from kindlm.engine.turns import Reservation
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
@@ -35,10 +33,9 @@ from kindlm.ports import (
     RecordedAnswers,
     Recorder,
 )
-from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool
+from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool, Suite
 from kindlm.transcript import (
     Message,
-    Step,
     Transcript,
     calls_lack_a_secret,
     cost_of,
@@ -160,55 +157,51 @@ async def run_execution(
     again if it did not pass; then it has not ended, and what is returned is `retried`.
     """
     transcripts, source = run.ports.transcripts, run.ports.answers
+    subject, case, target = execution.subject(attempt), execution.case, execution.target
+    recorder = run.ports.recorder.about(subject)
     try:
         held = None if transcripts is None else transcripts.find(execution)
         answers = None if source is None else source(execution)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-        recorder = run.ports.recorder.about(execution.subject(attempt))
         recorder.record(_started(execution, attempt))
         return await _end_errored(execution, recorder, _crashed(crash))
     if isinstance(held, NothingHeld):
-        recorder = run.ports.recorder
-        return await skip_execution(execution, recorder, attempt=attempt, reason=held.reason)
+        return await skip_execution(
+            execution, run.ports.recorder, attempt=attempt, reason=held.reason
+        )
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
         # What the suite says of the agent now counts: that is no answer of its own.
         if agent is not None:
             past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
         held = replace(held, transcript=past)
-    name = execution.case.name
-    with about_execution(execution.subject(attempt), name, execution.target), _guarded(execution):
-        finished = await _Attempt(execution, run, attempt, reserved, held, answers).run(may_rerun)
-        if finished is None:
-            _log.info("The execution was cut off")
-        else:
-            latency_ms = round(finished.latency_ms, 3)
-            if finished.error is None:
-                _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
-            else:
-                code = finished.error.code.name
-                _log.error("The execution errored", code=code, latency_ms=latency_ms)
+    name_execution(subject, case.name, target)
+    running = _Attempt(execution, run, attempt, recorder, reserved, held, answers)
+    if case.script is None and not guard.has_packages:
+        finished = await running.run(may_rerun)
+    else:
+        # What may run code of a user in this process.
+        with guard.execution(execution.id, case.name, running.timeout_ms / 1000):
+            finished = await running.run(may_rerun)
+    if finished is None:
+        _log.info("The execution was cut off")
+    elif finished.error is None:
+        latency_ms = round(finished.latency_ms, 3)
+        _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
+    else:
+        latency_ms = round(finished.latency_ms, 3)
+        _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
     return finished
 
 
-def _guarded(execution: Execution) -> AbstractContextManager[None]:
-    """Return the context for what may run code of a user in this process."""
-    case = execution.case
-    if case.script is None and not guard.has_packages:
-        return nullcontext()
-    timeout_ms = case.timeout_ms or execution.suite.suite.execution_timeout_ms
-    return guard.execution(execution.id, case.name, timeout_ms / 1000)
-
-
-def callee(execution: Execution) -> Callee | None:
-    """Return the provider or agent that an execution calls, None if it starts a command."""
-    suite, target = execution.suite.suite, execution.target
-    if execution.case.command is not None:
+def callee(suite: Suite, case: Case, target: str) -> Callee | None:
+    """Return the provider or agent that a case calls on a target, None if it starts a command."""
+    if case.command is not None:
         return None
     model = suite.models.get(target)
     if model is not None:
         return suite.providers[model.provider]
-    return execution.case.agent or suite.agents[target]
+    return case.agent or suite.agents[target]
 
 
 def _agent(execution: Execution) -> AgentTarget | Command | None:
@@ -225,6 +218,7 @@ class _Attempt:
         execution: Execution,
         run: Run,
         number: int,
+        recorder: Recorder,
         reserved: Reservation | None,
         held: HeldConversation | None,
         answers: RecordedAnswers | None,
@@ -235,17 +229,18 @@ class _Attempt:
         self._ports = run.ports
         self._number = number
         self._held = held
-        self._recorder = run.ports.recorder.about(execution.subject(number))
+        self._recorder = recorder
         self._answers = answers
-        self._timeout_ms = execution.case.timeout_ms or self._suite.execution_timeout_ms
-        self._deadline = Deadline(self._timeout_ms / 1000, run.ports.clock)
+        self._messages = first_messages(self._case)
+        self.timeout_ms = self._case.timeout_ms or self._suite.execution_timeout_ms
+        self._deadline = Deadline(self.timeout_ms / 1000, run.ports.clock)
         self._calls = Calls(
             run,
             execution.suite,
-            self._recorder,
+            recorder,
             self._deadline,
             reserved=reserved,
-            answers=self._answers,
+            answers=answers,
             last=held.calls if held else 0,
         )
         self._talk = Talk(Transcript(self._case.prompt.system))
@@ -255,22 +250,20 @@ class _Attempt:
 
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
         """Converse and check, and record how it ended; None if it was cut off."""
-        held, case = self._held, self._case
-        error = self._record(
-            _started(
-                self._execution,
-                self._number,
-                messages=held.messages if held else first_messages(case),
-                tools=() if held else case.tools,
-                source=held.source if held else None,
-            ),
-            lambda _: _started(self._execution, self._number),
+        held = self._held
+        started = _started(
+            self._execution,
+            self._number,
+            messages=held.messages if held else self._messages,
+            tools=() if held else self._case.tools,
+            source=held.source if held else None,
         )
+        error = self._record(started, lambda _: _started(self._execution, self._number))
         try:
             if error is None:
-                error = in_words_of(self._suite, await self._guarded())
+                error = in_words_of(self._suite, await self._converse_and_check())
             else:
-                self._calls.turns.release()
+                self._calls.release_turn()
         except asyncio.CancelledError:
             if self._calls.permit.takes_back():
                 return None
@@ -306,10 +299,10 @@ class _Attempt:
             return error
         return None
 
-    async def _guarded(self) -> KindlmError | None:
+    async def _converse_and_check(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""
         try:
-            async with self._deadline:
+            async with self._deadline.timeout:
                 talk = self._make_talk()
                 if isinstance(talk, Err):
                     return talk.error
@@ -320,47 +313,44 @@ class _Attempt:
                 if self._talk.is_checkable:
                     await self._check()
         except TimeoutError:
-            return _too_slow(self._timeout_ms, self._case)
+            return _too_slow(self.timeout_ms, self._case)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
         finally:
-            self._calls.turns.release()
+            self._calls.release_turn()
         return self._talk.error
 
     def _make_talk(self) -> Result[Talk]:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
         if self._held is not None:
             return Ok(HeldTalk(self._held))
-        case, target = self._case, self._execution.target
+        case, target, calls, ports = self._case, self._execution.target, self._calls, self._ports
         model = self._suite.models.get(target)
-        if case.script is not None:
-            if case.agent is None and model is not None:
-                return Ok(Talk())  # the script of a model only asks questions
-        elif case.command is None and model is not None:
-            return Ok(ModelTalk(case, model, self._calls, self._tools()))
+        if case.script is not None and case.agent is None and model is not None:
+            return Ok(Talk())  # the script of a model only asks questions
+        tools = Tools(ports.simulators(case.tools), self._recorder, ports.clock)
+        if case.script is None and case.command is None and model is not None:
+            return Ok(ModelTalk(case, model, calls, tools, self._messages))
         if case.fault is not None:
             return Err(case.fault)
         agent_target = _agent(self._execution)
         assert agent_target is not None, "only agents are talked to"
         recorded = None if self._answers is None else self._answers.agent()
-        agent = self._ports.agents(agent_target) if recorded is None else Ok(recorded)
+        agent = ports.agents(agent_target) if recorded is None else Ok(recorded)
         if isinstance(agent, Err):
             return agent
         return Ok(
             AgentTalk(
                 case,
                 agent.value,
-                self._calls,
+                calls,
+                tools,
+                self._messages,
                 name=target,
                 target=agent_target,
-                callee=callee(self._execution) if recorded is None else None,
-                tools=AgentTools(self._tools() if case.tools else None),
+                callee=callee(self._suite, case, target) if recorded is None else None,
             )
         )
-
-    def _tools(self) -> Tools:
-        ports = self._ports
-        return Tools(ports.simulators(self._case.tools), self._recorder, ports.clock)
 
     async def _play(self, script: Script) -> KindlmError | None:
         """Let a script hold the conversation and check it; return what makes it errored."""
@@ -378,10 +368,11 @@ class _Attempt:
 
     async def _check(self) -> None:
         """Evaluate all expectations; those before a crash or the end of the time are kept."""
-        context = self._context()
-        transcript = self._talk.transcript
-        clock = self._ports.clock
+        context = CheckContext(self._calls.ask)
+        clock, transcript = self._ports.clock, self._talk.transcript
         for expectation in self._case.expectations:
+            if expectation.kind == "drift" and context.embed is None:
+                context = self._drift_context()
             self._calls.assertion = len(self._results)
             seen = replace(context, earlier=tuple(self._results))
             started = clock.monotonic()
@@ -396,12 +387,9 @@ class _Attempt:
             if not expectation.advisory:
                 self._deciding.append(result)
 
-    def _context(self) -> CheckContext:
-        """Return what checks may use; the baseline is looked up only where drift is checked."""
-        ask = self._calls.ask
-        if "drift" not in {expectation.kind for expectation in self._case.expectations}:
-            return CheckContext(ask)
-        lookup, suite = self._ports.baselines, self._suite
+    def _drift_context(self) -> CheckContext:
+        """Return what checks may use where drift is checked: embeddings, and the baseline."""
+        ask, lookup, suite = self._calls.ask, self._ports.baselines, self._suite
         run = lookup.run(suite.project, suite.name)
         if isinstance(run, Err):
             return CheckContext(ask, self._embed, baseline_error=run.error)
@@ -422,33 +410,29 @@ class _Attempt:
     def _finished_event(
         self, status: Status, error: KindlmError | None, *, retried: bool
     ) -> ExecutionFinished:
-        transcript, is_held = self._talk.transcript, self._held is not None
+        transcript = self._talk.transcript
+        steps, usage, cost = transcript.steps, transcript.usage, transcript.cost
+        cost_usd, cost_then_usd = cost.usd, None
         # Warnings name what can be set by the keys of the user's file.
         warnings = [said_in_words_of(self._suite, warning) for warning in self._talk.warnings]
-        steps = list(transcript.steps)
-        taken: list[Step] = []
-        paid: list[Step] = []
-        for step in steps:
+        taken = [step for step in steps if step.recorded]
+        if taken or self._held is not None:
             # What was paid for in an earlier run costs nothing now.
-            (taken if is_held or step.recorded else paid).append(step)
-            if text_lacks_a_secret(step) or calls_lack_a_secret(step):
+            paid = [step for step in steps if not step.recorded]
+            cost_usd = cost_of(paid).usd if paid or not steps else 0.0
+            cost_then_usd = cost_of(taken).usd
+            if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in taken):
                 warnings = list(dict.fromkeys((*warnings, _TAKEN_OUT)))
-        usage = transcript.usage
-        return ExecutionFinished(
-            status=status,
-            error_code=error.code.name if error else None,
-            error_number=error.code.value if error else None,
-            error=error.message if error else None,
-            hint=error.hint if error else None,
-            trace=error.trace or None if error else None,
+        return replace(
+            _errored(error) if error else ExecutionFinished(status=status),
             output=transcript.text if steps else None,
             answers=len(steps),
             latency_ms=round(transcript.latency_ms, 3),
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
-            cost_usd=cost_of(paid).usd if paid or not steps else 0.0,
-            cost_source=transcript.cost.source,
-            cost_then_usd=cost_of(taken).usd,
+            cost_usd=cost_usd,
+            cost_source=cost.source,
+            cost_then_usd=cost_then_usd,
             finish_reason=steps[-1].finish_reason if steps else None,
             warnings=warnings,
             score=self._score,

@@ -1,24 +1,27 @@
-"""The calls of one execution: to models, judges and embedders; retried, recorded, priced.
+"""The calls of one execution: to models, agents, judges and embedders.
 
-Retries belong here, not to the adapters: each try is an event, and only here is it known what the
-whole call cost.
+Adapters make one request each. Retries belong here: each try is an event, takes a turn at the pace
+of whoever is called, and only here is it known what the whole call cost.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kindlm.engine.log import FieldLog
+from kindlm.engine.pace import MAX_RETRY_AFTER_S, Callee, Pace, Turn
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline, Permit
-from kindlm.engine.turns import Reservation, Turns
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.events import CallFailed, Payload, ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.plan import PlannedSuite
 from kindlm.ports import (
     AgentReply,
@@ -35,28 +38,47 @@ from kindlm.ports import (
     ToolDefinition,
 )
 from kindlm.stored_form import bounded
-from kindlm.suite import ModelParams, ModelTarget, ProviderSettings, SimulatedTool, Suite
-from kindlm.transcript import Cost, Message, Role, ToolCall, Usage
+from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
+from kindlm.transcript import Cost, Message, Role, Usage
+from kindlm_store.payload import scrub
 
-__all__ = ["Answered", "Calls", "answer_facts", "definition_of", "fingerprint"]
+__all__ = [
+    "BASE_DELAY_S",
+    "MAX_DELAY_S",
+    "MAX_RESENDS",
+    "Calls",
+    "Reservation",
+    "definition_of",
+    "fingerprint",
+    "retry_delay",
+]
+
+T = TypeVar("T")
+
+BASE_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
+MAX_RESENDS = 5
+"""How often a call is made again at once because its client asks for it, which is no retry."""
 
 _log = FieldLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A reply, and the event that it is recorded as."""
+class Reservation:
+    """A turn taken before an execution starts, for its first call."""
 
-    reply: ModelReply
-    event: ProviderResponded
+    pace: Pace
+    turn: Turn
 
 
 class Calls:
-    """Makes the calls of one attempt of an execution.
+    """Makes the calls of one attempt of an execution, each when its callee's pace allows it.
 
     Calls are numbered from 1, retries included, after `last` of an earlier run. `spent_usd` is what
     they cost so far, as far as that is known. `assertion` is the index of the assertion that is
-    being evaluated; its calls are recorded with it.
+    being evaluated; its calls are recorded with it. No wait goes beyond the `deadline`, but waiting
+    for a turn, or as long as a provider asks for (`Retry-After`), takes none of its time.
+    `reserved` is the turn for the first call, if it was taken already.
     """
 
     def __init__(
@@ -75,22 +97,146 @@ class Calls:
         self.recorder = recorder
         self.pricing = run.pricing[planned.ordinal]
         self.permit = Permit(run.permits, planned.ordinal)
-        self.turns = Turns(run.paces, deadline, self.permit, run.ports.clock, reserved)
         self.spent_usd = 0.0
         self.assertion = 0
+        self.last = last
         self._ordinal = planned.ordinal
+        self._deadline = deadline
+        self._reserved = reserved
         self._answers = answers
-        self._last = last
 
-    def next_number(self) -> int:
-        """Return the number of the next call."""
-        self._last += 1
-        return self._last
+    async def make(
+        self,
+        callee: Callee | None,
+        sent: Callable[..., Payload],
+        call: Callable[[], Awaitable[Result[T]]],
+        failed: type[CallFailed],
+        about: Mapping[str, Any],
+    ) -> Result[tuple[int, T]]:
+        """Call until there is an answer, an error that no retry can help, or no try or time left.
+
+        Args:
+            callee: whose pace each try keeps to; None is something local, which has no pace.
+            sent: returns the event of a try, of the number of its `call` and its `attempt` from 1.
+            call: makes one try. Those that an error with the detail `resend` asks for come on top
+                of the retries of the suite.
+            failed: the event of a try that failed.
+            about: what log lines say of the callee.
+
+        Returns:
+            The number of the call that was answered, with the answer; or the last error.
+        """
+        pace = None if callee is None else self.run.paces.get(callee)
+        clock, retries = self.run.ports.clock, self.suite.retries
+        retried = resent = 0
+
+        def record_failure(error: KindlmError, begun: float, delay_s: float | None) -> None:
+            latency_ms = (clock.monotonic() - begun) * 1000
+            keep_raw = self.suite.record_raw_bodies
+            event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
+            self.recorder.record(event)
+            _log.warning(
+                "The call failed",
+                **about,
+                code=error.code.name,
+                call=number,
+                http_status=event.status,
+                latency_ms=event.latency_ms,
+                retry_in_ms=event.retry_in_ms,
+            )
+
+        while True:
+            turn = None if pace is None else await self.turn(pace)
+            result: Result[T] | None = None
+            try:
+                await self.permit.to_call(is_answered=pace is None or not pace.is_closed)
+                self.last = number = self.last + 1
+                self.recorder.record(sent(call=number, attempt=retried + resent + 1))
+                what = "Calling an agent" if "agent" in about else "Calling a model"
+                _log.debug(what, **about, call=number, attempt=retried + resent + 1)
+                begun = clock.monotonic()
+                try:
+                    result = await call()
+                except asyncio.CancelledError:
+                    record_failure(_cut_off(), begun, None)
+                    raise
+            finally:
+                if pace is not None and turn is not None:
+                    _settle(pace, turn, result)
+            if isinstance(result, Ok):
+                return Ok((number, result.value))
+            error = result.error
+            if resend := bool(error.details.get("resend")):
+                # A client that never learns must not be called for ever.
+                delay = 0.0 if resent < MAX_RESENDS else None
+            else:
+                delay = _delay(error, retried, retries)
+            asked_for = not resend and bool(error.details.get("retry_after"))
+            if delay is not None and not (asked_for or self._deadline.leaves(delay)):
+                delay = None
+            record_failure(error, begun, delay)
+            if delay is None:
+                return result
+            with self.permit.waiting(), self._deadline.paused() if asked_for else nullcontext():
+                await clock.sleep(delay)
+            retried, resent = retried + (not resend), resent + resend
+
+    async def turn(self, pace: Pace) -> Turn:
+        """Wait until one more call may start; the deadline is paused meanwhile."""
+        reserved = self._reserved
+        if reserved is not None and reserved.pace is pace:
+            self._reserved = None
+            return reserved.turn
+        turn = pace.turn_now()
+        if turn is not None:
+            return turn
+        with self.permit.waiting(), self._deadline.paused():
+            return await pace.turn()
+
+    def release_turn(self) -> None:
+        """Give back the reserved turn if no call used it."""
+        if self._reserved is not None:
+            self._reserved.pace.ended(self._reserved.turn)
+            self._reserved = None
 
     def spend(self, model: str, cost: Cost) -> None:
         """Count what a call to a model, or to an agent, cost."""
         self.spent_usd += cost.usd or 0.0
         self.run.budget.spend(self._ordinal, model, cost)
+
+    def answer_facts(
+        self,
+        number: int,
+        reply: ModelReply | AgentReply,
+        price: Callable[[str | None], Cost],
+        name: str,
+    ) -> dict[str, Any]:
+        """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
+
+        It is as it can be stored, so that what is checked is what is recorded. `price` gives the
+        cost for the model that answered, `name` stands for a model that names itself not. An answer
+        of an earlier run costs nothing now; what it cost then is recorded beside.
+        """
+        recorded = reply.recorded
+        model = bounded(scrub(reply.model)) if reply.model else None
+        cost = price(model) if recorded is None else recorded.cost
+        usd = cost.usd if recorded is None else 0.0
+        self.spend(model or name, cost if recorded is None else Cost(0.0))
+        return {
+            "call": number,
+            "text": scrub(reply.text),
+            "model": model,
+            "input_tokens": reply.usage.input_tokens,
+            "output_tokens": reply.usage.output_tokens,
+            "latency_ms": round(reply.latency_ms, 3),
+            "cost_usd": usd,
+            "cost_source": cost.source,
+            "recorded_in": recorded.call if recorded else None,
+            "cost_then_usd": cost.usd if recorded else None,
+            # The body stands with the call that was really made.
+            "raw": reply.raw if self.suite.record_raw_bodies and recorded is None else None,
+            "warnings": reply.warnings,
+        }
 
     async def to_model(
         self,
@@ -102,90 +248,67 @@ class Calls:
         after: int | None = None,
         boundary: str = "",
         assertion: int | None = None,
-    ) -> Result[Answered]:
-        """Call a model, as often as it may be tried; record each try.
+    ) -> Result[tuple[ModelReply, ProviderResponded]]:
+        """Call a model, as often as it may be tried; record each try. Return the answer's event.
 
         The request continues the answer of call `after` with the messages that are `new` since.
         `boundary` is random text in those messages that is not recorded. `assertion` is the index
-        of the assertion that asks.
+        of the assertion that asks. The reply is as it came, the event as it is recorded.
         """
-        identity = fingerprint(target.provider, request, boundary=boundary)
-        params = request.params
+        provider, params = target.provider, request.params
+        identity = fingerprint(provider, request, boundary=boundary)
         numbers = {
             "temperature": params.temperature,
             "max_tokens": params.max_tokens,
             "top_p": params.top_p,
             "seed": params.seed,
         }
-        facts = {
-            "purpose": purpose,
-            "provider": target.provider,
-            "model": request.model,
-            "fingerprint": identity,
-            "parameters": {name: value for name, value in numbers.items() if value is not None},
-            "stop_sequences": params.stop_sequences or None,
-            "response_schema": request.response_schema.name if request.response_schema else None,
-            "assertion": assertion,
-            "after": after,
-            "messages": [
-                replace(message, text=_without(message.text, boundary)) for message in new
-            ],
-        }
-        complete: Callable[[], Awaitable[Result[ModelReply]]]
-        callee: ProviderSettings | None = None
-        recorded = None
+        sent = partial(
+            ProviderRequested,
+            purpose=purpose,
+            provider=provider,
+            model=request.model,
+            fingerprint=identity,
+            parameters={name: value for name, value in numbers.items() if value is not None},
+            stop_sequences=params.stop_sequences or None,
+            response_schema=request.response_schema.name if request.response_schema else None,
+            assertion=assertion,
+            after=after,
+            messages=_without(boundary, new),
+        )
+        callee = complete = None
         if self._answers is not None:
-            messages = [
-                replace(message, text=_without(message.text, boundary))
-                for message in request.messages
-            ]
-            as_told = replace(request, messages=tuple(messages))
-            recorded = self._answers.answer(Asked(purpose, target.provider, identity, as_told))
-        if recorded is not None:
-            complete = partial(_given, recorded)
-        else:
-            callee = self.suite.providers[target.provider]
+            as_told = replace(request, messages=_without(boundary, request.messages))
+            recorded = self._answers.answer(Asked(purpose, provider, identity, as_told))
+            complete = None if recorded is None else partial(_given, recorded)
+        if complete is None:
+            callee = self.suite.providers[provider]
             client = self.run.client(callee)
             if isinstance(client, Err):
                 return client
             complete = partial(client.value.complete, request)
-        result = await self.turns.call(
-            callee,
-            partial(self._record_request, facts),
-            complete,
-            partial(self._record_failure, target.provider, request.model),
-            retries=self.suite.retries,
-        )
+        about: dict[str, Any] = {
+            "purpose": purpose.value,
+            "provider": provider,
+            "model": request.model,
+        }
+        result = await self.make(callee, sent, complete, ProviderFailed, about)
         if isinstance(result, Err):
             return result
-        number, answer = result.value
-        reply = answer.storable()
-        if reply.recorded is not None:
-            cost = reply.recorded.cost
-        else:
-            cost = self.pricing.cost(
-                target.provider,
-                reply.model or target.model,
-                reply.usage,
-                reply.reported_cost_usd,
-                requested=target.model,
-            )
-        answered = answer_facts(number, reply, cost, keep_raw=self.suite.record_raw_bodies)
-        self.spend(reply.model or target.model, Cost(answered["cost_usd"]))
-        payload = ProviderResponded(
-            **answered,
-            tool_calls=reply.tool_calls,
+        number, reply = result.value
+
+        def price(model: str | None) -> Cost:
+            reported, named = reply.reported_cost_usd, model or target.model
+            return self.pricing.cost(provider, named, reply.usage, reported, requested=target.model)
+
+        event = ProviderResponded(
+            **self.answer_facts(number, reply, price, target.model),
+            tool_calls=tuple([call.storable() for call in reply.tool_calls]),
             finish_reason=reply.finish_reason,
         )
-        self.recorder.record(payload)
-        _log.debug(
-            "The model answered",
-            provider=target.provider,
-            model=target.model,
-            call=number,
-            latency_ms=payload.latency_ms,
-        )
-        return Ok(Answered(reply, payload))
+        self.recorder.record(event)
+        _log.debug("The model answered", **about, call=number, latency_ms=event.latency_ms)
+        return Ok((reply, event))
 
     def asking(self, assertion: int | None) -> Ask:
         """Return what puts questions of one assertion, beside those of others, or of none."""
@@ -196,9 +319,7 @@ class Calls:
         return await self._ask(self.assertion, question)
 
     async def _ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
-        models = self.suite.models
-        chosen = question.model or self.suite.judge_model or next(iter(models), None)
-        target = None if chosen is None else models.get(chosen)
+        target = self.suite.judge(question.model)
         if target is None:
             return Err(_no_judge(question.model, self.suite))
         messages = (
@@ -220,27 +341,31 @@ class Calls:
             boundary=question.boundary,
             assertion=assertion,
         )
-        return answered if isinstance(answered, Err) else Ok(answered.value.reply)
+        if isinstance(answered, Err):
+            return answered
+        reply, event = answered.value
+        return Ok(replace(reply, text=event.text))
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> Result[Embedding]:
         """Turn texts into vectors to measure drift; recorded and priced like any other call."""
-        timeout_s = self.suite.timeout_ms / 1000
-        messages = tuple(Message(Role.USER, text) for text in texts)
-        request = ModelRequest(embedder.model, messages, ModelParams(), 0.0)
-        facts = {
-            "purpose": Purpose.DRIFT,
-            "provider": embedder.provider,
-            "model": embedder.model,
-            "fingerprint": fingerprint(embedder.provider, request),
-            "assertion": self.assertion,
-            "messages": messages,
-        }
-        result = await self.turns.call(
-            self.suite.providers.get(embedder.provider),
-            partial(self._record_request, facts),
-            lambda: embedder.embed(texts, timeout_s),
-            partial(self._record_failure, embedder.provider, embedder.model),
-            retries=self.suite.retries,
+        provider, model = embedder.provider, embedder.model
+        messages = tuple([Message(Role.USER, text) for text in texts])
+        request = ModelRequest(model, messages, ModelParams(), 0.0)
+        sent = partial(
+            ProviderRequested,
+            purpose=Purpose.DRIFT,
+            provider=provider,
+            model=model,
+            fingerprint=fingerprint(provider, request),
+            assertion=self.assertion,
+            messages=messages,
+        )
+        result = await self.make(
+            self.suite.providers.get(provider),
+            sent,
+            lambda: embedder.embed(texts, self.suite.timeout_ms / 1000),
+            ProviderFailed,
+            {"purpose": Purpose.DRIFT.value, "provider": provider, "model": model},
         )
         if isinstance(result, Err):
             return result
@@ -248,13 +373,13 @@ class Calls:
         tokens = embedding.usage.input_tokens
         # Vectors cost nothing going out: the price is that of the texts.
         spent = Usage(tokens, None if tokens is None else 0)
-        cost = self.pricing.cost(embedder.provider, embedder.model, spent)
-        self.spend(embedder.model, cost)
+        cost = self.pricing.cost(provider, model, spent)
+        self.spend(model, cost)
         self.recorder.record(
             ProviderResponded(
                 call=number,
                 text="",
-                model=embedder.model,
+                model=model,
                 input_tokens=tokens,
                 latency_ms=round(embedding.latency_ms, 3),
                 cost_usd=cost.usd,
@@ -263,109 +388,45 @@ class Calls:
         )
         return Ok(embedding)
 
-    def _record_request(self, facts: dict[str, Any], attempt: int) -> int:
-        number = self.next_number()
-        payload = ProviderRequested(call=number, attempt=attempt, **facts)
-        self.recorder.record(payload)
-        _log.debug(
-            "Calling a model",
-            purpose=payload.purpose,
-            provider=payload.provider,
-            model=payload.model,
-            call=number,
-            attempt=attempt,
-        )
-        return number
-
-    def _record_failure(
-        self,
-        provider: str,
-        model: str,
-        number: int,
-        error: KindlmError,
-        latency_ms: float,
-        delay_s: float | None,
-    ) -> None:
-        keep_raw = self.suite.record_raw_bodies
-        payload = ProviderFailed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
-        self.recorder.record(payload)
-        _log.warning(
-            "The call failed",
-            code=error.code.name,
-            provider=provider,
-            model=model,
-            call=number,
-            http_status=payload.status,
-            latency_ms=payload.latency_ms,
-            retry_in_ms=payload.retry_in_ms,
-        )
-
-
-def answer_facts(
-    number: int, reply: ModelReply | AgentReply, cost: Cost, *, keep_raw: bool
-) -> dict[str, Any]:
-    """Return what is recorded of an answer, of a model or of an agent alike.
-
-    One of an earlier run costs nothing now; `cost` is what it cost then.
-    """
-    recorded = reply.recorded
-    return {
-        "call": number,
-        "text": reply.text,
-        "model": reply.model,
-        "input_tokens": reply.usage.input_tokens,
-        "output_tokens": reply.usage.output_tokens,
-        "latency_ms": reply.latency_ms,
-        "cost_usd": cost.usd if recorded is None else 0.0,
-        "cost_source": cost.source,
-        "recorded_in": recorded.call if recorded else None,
-        "cost_then_usd": cost.usd if recorded else None,
-        # The body stands with the call that was really made.
-        "raw": reply.raw if keep_raw and recorded is None else None,
-        "warnings": reply.warnings,
-    }
-
 
 def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
     """Return the identity of a request: equal for equal questions, without any secret.
 
     `boundary` is the random part of a judge's question and is left out; values of the environment
-    that were put into the user's messages count as what is written there.
+    that were put into the user's messages count as what is written there. Ids and names of tool
+    calls count as the record keeps them: an answer that is given again has no more of them.
     """
-    schema = request.response_schema
+    messages: list[list[Any]] = []
+    for message in request.messages:
+        calls: list[list[Any]] = []
+        for call in message.tool_calls:
+            arguments = call.arguments if call.malformed is None else call.malformed
+            calls.append([bounded(call.id), bounded(call.name), arguments])
+        text = message.text if message.written is None else message.written
+        answers = None if message.tool_call_id is None else bounded(message.tool_call_id)
+        messages.append([message.role, text, calls, answers, message.prefill])
+    params, schema = request.params, request.response_schema
     parts = {
         "provider": provider,
         "model": request.model,
-        "messages": [
-            [
-                message.role,
-                message.text if message.written is None else message.written,
-                [_call(call) for call in message.tool_calls],
-                None if message.tool_call_id is None else bounded(message.tool_call_id),
-                message.prefill,
-            ]
-            for message in request.messages
-        ],
+        "messages": messages,
         "params": [
-            request.params.temperature,
-            request.params.max_tokens,
-            request.params.top_p,
-            request.params.stop_sequences,
-            request.params.seed,
+            params.temperature,
+            params.max_tokens,
+            params.top_p,
+            params.stop_sequences,
+            params.seed,
         ],
         "tools": [definition_of(tool) for tool in request.tools],
         "schema": [schema.name, schema.schema] if schema else None,
     }
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    text = _canonical(parts)
     if boundary:
         text = text.replace(boundary, "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _call(call: ToolCall) -> list[Any]:
-    # As the record keeps ids and names: an answer that is given again has no more of them.
-    written = call.arguments if call.malformed is None else call.malformed
-    return [bounded(call.id), bounded(call.name), written]
+_canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode
 
 
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
@@ -381,25 +442,74 @@ async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:
     return recorded
 
 
-def _without(text: str, boundary: str) -> str:
-    return text.replace(boundary, "") if boundary else text
+def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return messages without the random boundary of a question."""
+    if not boundary:
+        return tuple(messages)
+    return tuple([replace(each, text=each.text.replace(boundary, "")) for each in messages])
+
+
+def _settle(pace: Pace, turn: Turn, result: Result[Any] | None) -> None:
+    """Report the outcome of a call to its pace; None means that it was abandoned."""
+    match result:
+        case Ok(value=reply):
+            pace.answered(turn, reply.quotas if isinstance(reply, ModelReply) else ())
+        case Err(error=error) if _is_refusal(error):
+            pace.refused(turn, error.details.get("retry_after"), error.details.get("quotas", ()))
+        case _:
+            pace.ended(turn)
+
+
+def _is_refusal(error: KindlmError) -> bool:
+    # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
+    return error.code is ErrorCode.PROVIDER_RATE_LIMIT or error.details.get("status") in (503, 529)
+
+
+def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
+    # The adapter knows whether another try may go better, and says so.
+    if attempt >= retries or not error.details.get("retryable"):
+        return None
+    retry_after_s = error.details.get("retry_after")
+    if retry_after_s and retry_after_s > MAX_RETRY_AFTER_S:
+        return None
+    return retry_delay(attempt, retry_after_s, random.random())  # noqa: S311
+
+
+def retry_delay(
+    attempt: int,
+    retry_after_s: float | None,
+    jitter: float,
+    *,
+    base_s: float = BASE_DELAY_S,
+    max_s: float = MAX_DELAY_S,
+) -> float:
+    """Return the seconds to wait after try number `attempt` (from 0) failed.
+
+    A provider's own `Retry-After` is taken as it is; otherwise exponential backoff with full
+    jitter, never under half the base. `jitter` is random in [0, 1).
+    """
+    if retry_after_s:
+        return retry_after_s
+    return max(base_s / 2, jitter * min(max_s, base_s * 2.0**attempt))
+
+
+def _cut_off() -> KindlmError:
+    return KindlmError(
+        ErrorCode.PROVIDER_TIMEOUT,
+        "The call was cut off before it was answered: the time of the execution was over, or the"
+        " run was stopped.",
+    )
 
 
 def _no_judge(model: str | None, suite: Suite) -> KindlmError:
-    if suite.front_end == "scenario":
-        return KindlmError(
-            ErrorCode.JUDGE_EVAL_ERROR,
-            "no model is configured: kindlm.toml has no [llm] with a provider and a model.",
-        )
-    if suite.front_end == "evalview":
-        return KindlmError(
-            ErrorCode.JUDGE_EVAL_ERROR,
-            "no model is configured: .evalview/config.yaml has no `judge` with a provider and a "
-            "model.",
-        )
+    code = ErrorCode.JUDGE_EVAL_ERROR
+    file = {
+        "scenario": "kindlm.toml has no [llm]",
+        "evalview": ".evalview/config.yaml has no `judge`",
+    }
+    if suite.front_end in file:
+        what = f"no model is configured: {file[suite.front_end]} with a provider and a model."
+        return KindlmError(code, what)
     what = f"model {model!r} is not configured" if model else "no model is configured"
-    return KindlmError(
-        ErrorCode.JUDGE_EVAL_ERROR,
-        f"{what}.",
-        "Set defaults.judgeModel to the id of a configured model.",
-    )
+    hint = "Set defaults.judgeModel to the id of a configured model."
+    return KindlmError(code, f"{what}.", hint)

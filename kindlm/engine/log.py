@@ -1,50 +1,37 @@
 """Log lines of the engine: constant messages with fields, never a text that somebody wrote.
 
 Who wants to see the lines attaches a handler to the logger `kindlm`; without one nothing is shown.
+`debug` is for a step on the way, `info` for the end of something, `warning` for a failure that may
+be made up for, `error` for a final one. The last two name the `code` of the error.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 from contextvars import ContextVar
-from functools import partial
+from typing import Any
 
-__all__ = ["FieldLog", "about_execution"]
+__all__ = ["FieldLog", "name_execution"]
 
-Field = str | int | float | None
-
-_EXECUTION: ContextVar[dict[str, Field] | None] = ContextVar("execution", default=None)
+_EXECUTION: ContextVar[dict[str, str] | None] = ContextVar("execution", default=None)
 
 logging.getLogger("kindlm").addHandler(logging.NullHandler())
 
 
-@contextmanager
-def about_execution(execution: str, test: str, target: str) -> Iterator[None]:
-    """Let all lines that are logged while the context lasts name the execution."""
-    token = _EXECUTION.set({"execution": execution, "test": test, "target": target})
-    try:
-        yield
-    finally:
-        _EXECUTION.reset(token)
+def name_execution(execution: str, test: str, target: str) -> None:
+    """Let all further log lines of this task, and of those that it starts, name the execution."""
+    _EXECUTION.set({"execution": execution, "test": test, "target": target})
 
 
-class FieldLog:
-    """The log of one module: `debug` for a step on the way, `info` for the end of something.
-
-    `warning` is for a failure that something may still come of, `error` for one for good, with the
-    `code` of the error.
-    """
+class FieldLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of one module; keyword arguments are the fields of a line."""
 
     def __init__(self, module: str) -> None:
-        self._logger = logging.getLogger(module)
-        self.debug = partial(self._log, logging.DEBUG)
-        self.info = partial(self._log, logging.INFO)
-        self.warning = partial(self._log, logging.WARNING)
-        self.error = partial(self._log, logging.ERROR)
+        super().__init__(logging.getLogger(module))
 
-    def _log(self, level: int, message: str, **fields: Field) -> None:
-        if self._logger.isEnabledFor(level):
-            known = _EXECUTION.get() or {}
-            self._logger.log(level, message, extra={"fields": known | fields})
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Put the fields into the place where handlers look for them."""
+        return msg, {"extra": {"fields": (_EXECUTION.get() or {}) | dict(kwargs)}}

@@ -26,7 +26,7 @@ performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
 - *Quotas*: calls that the provider reports as left are never overdrawn. The last tenth is spread
   over the time until the quota resets.
 
-`turns.py` takes the turns of one execution at the paces of the run.
+`calls.py` takes the turns of one execution at the paces of the run.
 """
 
 from __future__ import annotations

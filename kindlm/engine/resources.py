@@ -61,11 +61,6 @@ class Ports:
     answers: AnswerSource | None = None
     asks_what_is_new: bool = True
 
-    @property
-    def call_targets(self) -> bool:
-        """Whether targets may be called: not all that they do is taken from another run."""
-        return self.transcripts is None and (self.answers is None or self.asks_what_is_new)
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -79,6 +74,7 @@ class Limits:
 class Run:
     """A run that goes on: what its executions share, and the limits that hold for all of them.
 
+    `calls_targets` is whether targets may be called: not all that they do is of another run.
     `unpriced` is called for each model whose price is unknown, so that its calls count for no limit
     of costs; `held_up` for each provider or agent that asks for a long pause, with its seconds.
     """
@@ -96,6 +92,9 @@ class Run:
     ) -> None:
         self.ports = ports
         self.stop = stop
+        self.calls_targets = ports.transcripts is None and (
+            ports.answers is None or ports.asks_what_is_new
+        )
         self._plan = plan
         self._max_rpm = limits.max_rpm
         self._held_up = held_up
@@ -112,7 +111,7 @@ class Run:
             passed=self.look_at_limits,
             unpriced=unpriced,
         )
-        self.permits = Permits(self.budget.is_spent, lambda: stop.is_requested)
+        self.permits = Permits(self.budget, stop)
         self.paces = Paces(self._make_pace)
         self.pricing = {each.ordinal: ports.pricing(each.suite.prices) for each in plan.suites}
         self._clients: list[tuple[ProviderSettings, Result[ModelClient]]] = []
@@ -130,7 +129,7 @@ class Run:
         Loading an SDK takes up to a second, in which nothing else moves: it would count as latency
         of the calls that are in flight then.
         """
-        if not self.ports.call_targets:
+        if not self.calls_targets:
             return
         for planned in self._plan.suites:
             suite = planned.suite

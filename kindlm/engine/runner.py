@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kindlm.engine.attempt import Finished, callee, run_execution, skip_execution
+from kindlm.engine.calls import Reservation
 from kindlm.engine.pace import Callee, Pace, Paces
 from kindlm.engine.resources import USED_UP, Limits, Ports, Run
 from kindlm.engine.stop import Stop
-from kindlm.engine.turns import Reservation
 from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan
 
@@ -118,11 +118,12 @@ class _Runner:
 
     def calls(self, execution: Execution) -> bool:
         """Return whether an execution calls somebody for certain."""
-        ports, budget = self._run.ports, self._run.budget
-        # Whether one with recorded answers calls anybody is seen when it asks; it takes its turn
-        # then.
-        is_certain = ports.call_targets and ports.answers is None and not execution.case.skip
-        return is_certain and not budget.limit_exceeded(execution.suite.ordinal)
+        run, budget = self._run, self._run.budget
+        if execution.case.skip or not run.calls_targets or run.ports.answers is not None:
+            # Whether one with recorded answers calls anybody is seen when it asks; it takes its
+            # turn then.
+            return False
+        return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
     async def work(self, execution: Execution, reserved: Reservation | None) -> bool:
         """Do one execution and report how it ended; return whether it did."""
@@ -138,18 +139,18 @@ class _Runner:
         which is left to whoever resumes the run. Where nobody is called, nothing is run again.
         """
         run, earlier, ordinal = self._run, self._earlier, execution.suite.ordinal
-        recorder, budget = run.ports.recorder, run.budget
+        recorder, budget, stop = run.ports.recorder, run.budget, run.stop
         attempt = earlier.attempts.get(execution.id, 0) + 1
         if execution.case.skip:
             return await skip_execution(execution, recorder, attempt=attempt)
         ended: Finished | None = None
         if budget.limit_exceeded(ordinal) is None:
             left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-            left = left if run.ports.call_targets else 0
+            left = left if run.calls_targets else 0
 
             def may_rerun() -> bool:
                 is_affordable = budget.limit_exceeded(ordinal) is None
-                return left > 0 and is_affordable and run.stop.reason != USED_UP
+                return left > 0 and is_affordable and stop.reason != USED_UP
 
             while found := await run_execution(
                 execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
@@ -158,10 +159,10 @@ class _Runner:
                 ended = replace(found, cost_usd=found.cost_usd + spent)
                 if not found.retried:
                     return ended
-                if run.stop.is_winding_down:
+                if stop.is_winding_down:
                     break
                 attempt, left, reserved = attempt + 1, left - 1, None
-            if run.stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
+            if stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
                 return None
             attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
         elif reserved is not None:
@@ -231,44 +232,39 @@ class _Pool:
         for task in self._starting:
             task.cancel()
 
-    def _is_closed(self) -> bool:
-        return self._stop.is_winding_down
-
     async def _start(self, lane: _Lane, group: asyncio.TaskGroup) -> None:
         """Start the executions of a lane, one after another, as there is room."""
-        while not self._is_closed() and (execution := lane.head) is not None:
+        while (execution := lane.head) is not None:
             reserved = await self._admit(execution, lane.pace)
-            if self._is_closed():
-                return  # since this waited; nobody needs the place any more
+            if self._stop.is_winding_down:
+                return  # nobody needs the place any more
             if reserved is not None and reserved.pace.is_closed:
                 reserved.pace.ended(reserved.turn)
                 self._give_back_place(execution)
                 return  # who is called there is not waited for; other lanes go on
             group.create_task(self._do(execution, reserved))
-            lane.advance()
+            lane.head = next(lane.waiting, None)
 
     async def _admit(self, execution: Execution, pace: Pace | None) -> Reservation | None:
         """Wait for a place in the pool, and for a turn if a call will be made."""
-        if pace is None or not self._calls(execution):
-            await self._take_place(execution)
-            return None
+        is_calling = pace is not None and self._calls(execution)
         while True:
             # A place is held only by who can use it: others wait for theirs meanwhile.
-            await pace.room()
-            await self._take_place(execution)
+            if pace is not None and is_calling:
+                await pace.room()
+            of_suite = self._of_suite[execution.suite.ordinal]
+            await of_suite.acquire()
+            try:
+                await self._places.acquire()
+            except asyncio.CancelledError:
+                of_suite.release()
+                raise
+            if pace is None or not is_calling:
+                return None
             turn = pace.turn_now()
             if turn is not None:
                 return Reservation(pace, turn)
             self._give_back_place(execution)
-
-    async def _take_place(self, execution: Execution) -> None:
-        of_suite = self._of_suite[execution.suite.ordinal]
-        await of_suite.acquire()
-        try:
-            await self._places.acquire()
-        except asyncio.CancelledError:
-            of_suite.release()
-            raise
 
     def _give_back_place(self, execution: Execution) -> None:
         self._places.release()
@@ -282,35 +278,35 @@ class _Pool:
             self._give_back_place(execution)
 
 
+@dataclass(slots=True)
 class _Lane:
     """The executions that call one provider or agent, in order; `head` is started next."""
 
-    def __init__(self, executions: Iterator[Execution], pace: Pace | None) -> None:
-        self.pace = pace
-        self._executions = executions
-        self.head = next(executions, None)
-
-    def advance(self) -> None:
-        self.head = next(self._executions, None)
+    pace: Pace | None
+    head: Execution | None
+    waiting: Iterator[Execution]
 
 
 def _lanes(plan: Plan, done: Collection[str], paces: Paces) -> Iterator[_Lane]:
     callees: list[Callee | None] = []
-    numbers: dict[tuple[int, str, bool], int] = {}
-
-    def number(execution: Execution) -> int:
-        key = (execution.suite.ordinal, execution.target, execution.case.command is None)
-        if key not in numbers:
-            called = callee(execution)
-            if called not in callees:
-                callees.append(called)
-            numbers[key] = callees.index(called)
-        return numbers[key]
+    lanes: dict[tuple[int, str, bool], int] = {}
+    for suite in plan.suites:
+        # Who is called is the same for all repeats of a test, and mostly for all tests on a target.
+        for planned in suite.cases:
+            for target in planned.targets if planned.selected else ():
+                key = (suite.ordinal, target, planned.case.command is None)
+                if key not in lanes:
+                    called = callee(suite.suite, planned.case, target)
+                    if called not in callees:
+                        callees.append(called)
+                    lanes[key] = callees.index(called)
 
     def waiting(lane: int) -> Iterator[Execution]:
-        return (each for each in plan if number(each) == lane and each.id not in done)
+        for each in plan:
+            key = (each.suite.ordinal, each.target, each.case.command is None)
+            if lanes[key] == lane and each.id not in done:
+                yield each
 
-    for execution in plan:
-        number(execution)
     for lane, called in enumerate(callees):
-        yield _Lane(waiting(lane), None if called is None else paces.get(called))
+        left = waiting(lane)
+        yield _Lane(None if called is None else paces.get(called), next(left, None), left)

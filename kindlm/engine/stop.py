@@ -17,8 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from kindlm.money import exceeds
 from kindlm.ports import Clock
@@ -138,6 +137,7 @@ class Budget:
         self._unpriced = unpriced
         self._reported: set[str] = set()
         self.total_usd = sum(self._spent.values())
+        self.is_limited = most_usd is not None or bool(suites)
 
     def spend(self, ordinal: int, model: str, cost: Cost) -> None:
         """Count what a call of a suite cost."""
@@ -149,7 +149,7 @@ class Budget:
             return
         self._spent[ordinal] = self._spent.get(ordinal, 0.0) + cost.usd
         self.total_usd += cost.usd
-        if self.is_spent(ordinal):
+        if self.is_limited and self.is_spent(ordinal):
             self._passed()
 
     @property
@@ -166,26 +166,15 @@ class Budget:
 
     def is_spent(self, ordinal: int) -> bool:
         """Return whether a suite, or the run, has spent more than it may."""
-        if self._most_usd is None and not self._limits:
-            return False
         return self.is_used_up or self.limit_exceeded(ordinal) is not None
 
 
 class Permits:
-    """The permits of all executions of a run.
+    """The permits of all executions of a run, which its budget and its stop take away."""
 
-    Args:
-        is_spent: Whether the suite at a position, or the run, has spent more than it may.
-        is_stopping: Whether what is in flight has been asked to end.
-    """
-
-    def __init__(
-        self,
-        is_spent: Callable[[int], bool] = lambda _ordinal: False,
-        is_stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.is_spent = is_spent
-        self.is_stopping = is_stopping
+    def __init__(self, budget: Budget, stop: Stop) -> None:
+        self.budget = budget
+        self.stop = stop
         self.waiting: set[Permit] = set()
 
     def review(self) -> None:
@@ -209,7 +198,9 @@ class Permit:
 
         `is_answered` says whether the callee takes calls.
         """
-        if self._is_cut_off or not is_answered or self._permits.is_spent(self._ordinal):
+        budget = self._permits.budget
+        is_spent = budget.is_limited and budget.is_spent(self._ordinal)
+        if self._is_cut_off or not is_answered or is_spent:
             self._cut_off()
             await asyncio.get_running_loop().create_future()  # until the cancellation arrives
 
@@ -229,8 +220,8 @@ class Permit:
 
     def review(self) -> None:
         """Cut the execution off if it waits in vain."""
-        permits = self._permits
-        if self._waits and (permits.is_stopping() or permits.is_spent(self._ordinal)):
+        budget, stop = self._permits.budget, self._permits.stop
+        if self._waits and (stop.is_requested or budget.is_spent(self._ordinal)):
             self._cut_off()
 
     def takes_back(self) -> bool:
@@ -244,7 +235,7 @@ class Permit:
 
 
 class Deadline:
-    """Ends the task that enters it with `TimeoutError` when `seconds` of its own time are over.
+    """Ends the task that enters its `timeout` when `seconds` of the task's own time are over.
 
     What an execution waits for because of other executions is not its own time: a provider that
     allows few calls a minute must not make the executions at the end of the queue fail.
@@ -253,7 +244,7 @@ class Deadline:
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock = clock
         self._ends = clock.monotonic() + seconds
-        self._timeout = asyncio.timeout(seconds)
+        self.timeout = asyncio.timeout(seconds)
         self._pauses = 0
         self._left = seconds
 
@@ -266,12 +257,12 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the time stand still until nobody pauses it any more."""
-        if self._timeout.expired():
+        if self.timeout.expired():
             yield  # the end is on its way to the task already
             return
         if self._pauses == 0:
             self._left = self._ends - self._clock.monotonic()
-            self._timeout.reschedule(None)
+            self.timeout.reschedule(None)
         self._pauses += 1
         try:
             yield
@@ -279,21 +270,7 @@ class Deadline:
             self._pauses -= 1
             if self._pauses == 0:
                 self._ends = self._clock.monotonic() + self._left
-                self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
-
-    async def __aenter__(self) -> Self:
-        """Let the time count."""
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop counting; raise `TimeoutError` if the time was over."""
-        await self._timeout.__aexit__(kind, error, trace)
+                self.timeout.reschedule(asyncio.get_running_loop().time() + self._left)
 
 
 class SystemClock:

@@ -9,32 +9,39 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
-from kindlm.engine.calls import Answered, Calls, answer_facts
+from kindlm.engine.calls import Calls
 from kindlm.engine.log import FieldLog
 from kindlm.engine.pace import Callee
-from kindlm.engine.tools import AgentTools, Tools
+from kindlm.engine.tools import Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import AgentFailed, AgentReplied, AgentSent, AgentToolUse
+from kindlm.events import AgentFailed, AgentReplied, AgentSent
 from kindlm.ports import (
     Agent,
     AgentReply,
     AgentRequest,
-    AnsweredCall,
     ConversationSpoilt,
     HeldConversation,
-    ModelReply,
     ModelRequest,
     Provenance,
     Purpose,
 )
-from kindlm.suite import AgentTarget, Case, Command, ModelTarget, Suite
-from kindlm.transcript import Cost, CostSource, FinishReason, Message, Role, Transcript
+from kindlm.suite import AgentTarget, Case, Command, ModelTarget
+from kindlm.transcript import (
+    Cost,
+    CostSource,
+    FinishReason,
+    Message,
+    Role,
+    ToolUse,
+    Transcript,
+    storable_json,
+)
 from kindlm.wording import shown
 from kindlm_store.payload import scrub
 
@@ -180,11 +187,15 @@ def _diverged(held: HeldConversation, why: str) -> KindlmError:
 class _LiveTalk(Talk):
     """A conversation that goes on: `_new` are the messages since the answer of call `_after`."""
 
-    def __init__(self, case: Case, calls: Calls, transcript: Transcript) -> None:
-        super().__init__(transcript)
+    def __init__(
+        self, case: Case, calls: Calls, tools: Tools, messages: tuple[Message, ...]
+    ) -> None:
+        system = scrub(case.prompt.system) if case.prompt.system else None
+        super().__init__(Transcript(system))
         self._case = case
         self._calls = calls
-        self._messages = first_messages(case)
+        self._tools = tools
+        self._messages = messages
         self._new: tuple[Message, ...] = ()
         self._after = 0
 
@@ -200,79 +211,85 @@ class _LiveTalk(Talk):
                 self._add(Message(Role.USER, text, written=as_written))
                 await self._exchange(text, next(contexts, None))
 
-    def _add(self, *messages: Message) -> None:
-        self._messages = (*self._messages, *messages)
-        self._new = (*self._new, *messages)
+    def _add(self, message: Message) -> None:
+        self._messages = (*self._messages, message)
+        self._new = (*self._new, message)
 
     @abstractmethod
-    async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> Result[Any]:
+    async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> object:
         """Get the answer to the user's message, which was added already."""
 
 
 class ModelTalk(_LiveTalk):
     """One conversation with a model."""
 
-    def __init__(self, case: Case, target: ModelTarget, calls: Calls, tools: Tools) -> None:
-        super().__init__(case, calls, Transcript(_system_text(case)))
+    def __init__(
+        self,
+        case: Case,
+        target: ModelTarget,
+        calls: Calls,
+        tools: Tools,
+        messages: tuple[Message, ...],
+    ) -> None:
+        super().__init__(case, calls, tools, messages)
         self._target = target
-        self._tools = tools
         self._calls_left = case.max_turns
 
     async def _exchange(
         self,
         user: str,
         context: Mapping[str, Any] | None,  # noqa: ARG002 - for agents only
-    ) -> Result[ModelReply]:
+    ) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
         if not self._calls_left:
-            return self._ended(_too_many_turns(self._case, "The user had more to say"))
+            self.error = _too_many_turns(self._case, "The user had more to say")
+            return
         self.transcript = self.transcript.with_turn(scrub(user))
         timeout_s = self._calls.suite.timeout_ms / 1000
-        target, tools = self._target, self._tools.definitions
+        target, tools = self._target, self._tools
         while self._calls_left:
             self._calls_left -= 1
-            request = ModelRequest(target.model, self._messages, target.params, timeout_s, tools)
+            request = ModelRequest(
+                target.model, self._messages, target.params, timeout_s, tools.definitions
+            )
             result = await self._calls.to_model(
                 target, request, Purpose.TEST, self._new, after=self._after
             )
             if isinstance(result, Err):
-                return self._ended(result.error)
-            reply = result.value.reply
-            self._warnings.update(dict.fromkeys(reply.warnings))
-            if reply.finish_reason in _FINISH_WARNINGS:
-                self._warnings[_FINISH_WARNINGS[reply.finish_reason]] = None
-            if not reply.text.strip() and not reply.tool_calls:
-                return self._ended(_empty_model_response(reply))
-            used = await self._tools.answer(reply.tool_calls, result.value.event.call)
-            self._take(result.value, used)
-            if not used:
-                return Ok(reply)
-        return self._ended(_too_many_turns(self._case, "The model still called tools"))
-
-    def _take(self, answered: Answered, used: Sequence[AnsweredCall]) -> None:
-        """Add an answer, and the results of its tool calls, to the conversation."""
-        reply = answered.reply
-        event = answered.event
-        self.transcript = self.transcript.with_step(event.step([one.use for one in used]))
-        self._after = event.call
-        # The reply begins with the prefill, so that the assistant's message replaces it.
-        before = self._messages[:-1] if self._messages[-1].prefill else self._messages
-        said = Message(Role.ASSISTANT, reply.text, tool_calls=reply.tool_calls)
-        self._messages, self._new = (*before, said), ()
-        for one in used:
-            call = one.use.call
-            self._add(Message(Role.TOOL, one.text, tool_call_id=call.id, tool_name=call.name))
-
-    def _ended(self, error: KindlmError) -> Err:
-        self.error = error
-        return Err(error)
+                self.error = result.error
+                return
+            _, answer = result.value
+            self._warnings.update(dict.fromkeys(answer.warnings))
+            if answer.finish_reason in _FINISH_WARNINGS:
+                self._warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
+            if not answer.tool_calls and not answer.text.strip():
+                self.error = _empty_model_response(answer.finish_reason)
+                return
+            self._after = answer.call
+            # The answer begins with the prefill, so that the assistant's message replaces it.
+            before = self._messages[:-1] if self._messages[-1].prefill else self._messages
+            said = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
+            self._messages, self._new = (*before, said), ()
+            uses: list[ToolUse] = []
+            if answer.tool_calls:
+                tools.begin(answer.call)
+                for one in await tools.answer_all(answer.tool_calls):
+                    uses.append(one.use)
+                    call = one.use.call
+                    self._add(
+                        Message(Role.TOOL, one.text, tool_call_id=call.id, tool_name=call.name)
+                    )
+            self.transcript = self.transcript.with_step(answer.step(uses))
+            if not uses:
+                return
+        self.error = _too_many_turns(self._case, "The model still called tools")
 
 
 class AgentTalk(_LiveTalk):
     """One conversation with an agent.
 
     `target` is the agent, `name` what it is called in the record, and `callee` whose pace its calls
-    keep to. `tools` are its tool calls.
+    keep to.
     """
 
     def __init__(
@@ -280,25 +297,24 @@ class AgentTalk(_LiveTalk):
         case: Case,
         agent: Agent,
         calls: Calls,
+        tools: Tools,
+        messages: tuple[Message, ...],
         *,
         name: str,
         target: AgentTarget | Command,
         callee: Callee | None,
-        tools: AgentTools,
     ) -> None:
-        transcript = Transcript(
-            _system_text(case),
+        super().__init__(case, calls, tools, messages)
+        self.transcript = replace(
+            self.transcript,
             reports_tools=target.reports_tools,
             prints_calls=target.prints_calls,
         )
-        super().__init__(case, calls, transcript)
         self._agent = agent
         self._name = name
         self._target = target if isinstance(target, AgentTarget) else None
         self._callee = callee
-        self._tools = tools
         self._conversation = uuid4().hex
-        self._timeout_s = _timeout_ms(self._target, calls.suite) / 1000
 
     async def __aenter__(self) -> Self:
         """Open the conversation."""
@@ -319,135 +335,90 @@ class AgentTalk(_LiveTalk):
 
     async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> Result[AgentReply]:
         self.transcript = self.transcript.with_turn(scrub(user))
-        request = AgentRequest(
-            self._conversation, self._messages, self._timeout_s, context, self._tools.answer
+        calls, target, name = self._calls, self._target, self._name
+        own = None if target is None else target.timeout_ms
+        timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
+        answer_tool = self._tools.answer if self._case.tools else None
+        request = AgentRequest(self._conversation, self._messages, timeout_s, context, answer_tool)
+        sent = partial(
+            AgentSent,
+            agent=name,
+            adapter=target.adapter if target else "command",
+            after=self._after,
+            messages=self._new,
+            context=context,
         )
-        result = await self._calls.turns.call(
-            self._callee,
-            partial(self._record_sent, request),
-            partial(self._send, request),
-            self._record_failed,
-            retries=self._calls.suite.retries,
-        )
+        send = partial(self._send, request)
+        result = await calls.make(self._callee, sent, send, AgentFailed, {"agent": name})
         if isinstance(result, Err):
             self.error = result.error
             return result
-        number, answer = result.value
-        reply = answer.storable()
-        uses = self._tools.place(reply.tool_uses)
-        reply = replace(reply, tool_uses=tuple(placed.use for placed in uses))
-        cost = self._cost(reply)
-        event = self._record_replied(number, reply, cost, uses)
-        self._warnings.update(dict.fromkeys(reply.warnings))
-        if not reply.text.strip() and not reply.tool_uses:
-            self.error = _empty_agent_response(self._name)
+        number, reply = result.value
+
+        def price(model: str | None) -> Cost:
+            """Return what it reports, else what its tokens cost at the price of its model.
+
+            That is the one it names, or the one it is known to run; `prices` may name the agent.
+            """
+            if reply.reported_cost_usd is not None:
+                return Cost(reply.reported_cost_usd, CostSource.REPORTED)
+            model = model or (target.model if target else None)
+            return calls.pricing.cost(None, model, reply.usage, requested=name)
+
+        answer = AgentReplied(
+            **calls.answer_facts(number, reply, price, name),
+            tool_calls=self._tools.place(reply.tool_uses),
+            reported=storable_json(dict(reply.reported)),
+            reports_tools=bool(
+                reply.tool_uses if reply.reports_tools is None else reply.reports_tools
+            ),
+        )
+        calls.recorder.record(answer)
+        _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
+        self._warnings.update(dict.fromkeys(answer.warnings))
+        if not answer.tool_calls and not answer.text.strip():
+            self.error = _empty_agent_response(name)
             return Err(self.error)
-        self.transcript = self.transcript.with_step(event.step())
-        self._messages = (*self._messages, Message(Role.ASSISTANT, reply.text))
+        step = answer.step()
+        self.transcript = self.transcript.with_step(step)
+        self._messages = (*self._messages, Message(Role.ASSISTANT, answer.text))
         self._new, self._after = (), number
-        return Ok(reply)
-
-    async def _send(self, request: AgentRequest) -> Result[AgentReply]:
-        result = await self._agent.send(request)
-        if isinstance(result, Err) and self._tools.has_answered:
-            # Simulated tools count calls and keep state: asked again, they would answer otherwise.
-            details = {**result.error.details, "retryable": False}
-            return Err(replace(result.error, details=details))
-        return result
-
-    def _cost(self, reply: AgentReply) -> Cost:
-        """Return what the agent reports, else what its tokens cost at the price of its model.
-
-        That is the one it names, else the one it is known to run; `prices` may name the agent, too.
-        """
-        if reply.recorded is not None:
-            return reply.recorded.cost
-        if reply.reported_cost_usd is not None:
-            return Cost(reply.reported_cost_usd, CostSource.REPORTED)
-        model = reply.model or (self._target.model if self._target else None)
-        return self._calls.pricing.cost(None, model, reply.usage, requested=self._name)
-
-    def _record_sent(self, request: AgentRequest, attempt: int) -> int:
-        number = self._calls.next_number()
-        self._tools.begin(number)
-        context = request.context
-        self._calls.recorder.record(
-            AgentSent(
-                agent=self._name,
-                adapter=self._target.adapter if self._target else "command",
-                call=number,
-                attempt=attempt,
-                after=self._after,
-                messages=self._new,
-                context=context,
+        return Ok(
+            replace(
+                reply,
+                text=step.text,
+                raw=None if reply.raw is None else scrub(reply.raw),
+                model=step.model,
+                latency_ms=step.latency_ms,
+                tool_uses=step.tool_uses,
+                reported=step.reported,
+                reports_tools=step.reports_tools,
             )
         )
-        _log.debug("Calling an agent", agent=self._name, call=number, attempt=attempt)
-        self._log_body("Sent to the agent", number, _sent_text(request))
-        return number
 
-    def _record_replied(
-        self, number: int, reply: AgentReply, cost: Cost, uses: Sequence[AgentToolUse]
-    ) -> AgentReplied:
-        calls = self._calls
-        facts = answer_facts(number, reply, cost, keep_raw=calls.suite.record_raw_bodies)
-        calls.spend(reply.model or self._name, Cost(facts["cost_usd"]))
-        event = AgentReplied(
-            **facts,
-            tool_calls=uses,
-            reported=reply.reported,
-            reports_tools=reply.reports_tools,
-        )
-        calls.recorder.record(event)
-        _log.debug(
-            "The agent answered",
-            agent=self._name,
-            call=number,
-            latency_ms=round(reply.latency_ms, 3),
-        )
-        self._log_body("The agent sent", number, reply.raw or reply.text)
-        return event
+    async def _send(self, request: AgentRequest) -> Result[AgentReply]:
+        self._tools.begin(self._calls.last)
+        said = next(message.text for message in reversed(request.messages) if not message.prefill)
+        if request.context is not None:
+            said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"
+        self._log_body("Sent to the agent", said)
+        result = await self._agent.send(request)
+        if isinstance(result, Ok):
+            self._log_body("The agent sent", result.value.raw or result.value.text)
+            return result
+        self._log_body("The agent sent", result.error.details.get("body") or "")
+        if not self._tools.has_answered:
+            return result
+        # Simulated tools count calls and keep state: asked again, they would answer otherwise.
+        details = {**result.error.details, "retryable": False}
+        return Err(replace(result.error, details=details))
 
-    def _record_failed(
-        self, number: int, error: KindlmError, latency_ms: float, delay_s: float | None
-    ) -> None:
-        keep_raw = self._calls.suite.record_raw_bodies
-        payload = AgentFailed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
-        self._calls.recorder.record(payload)
-        _log.warning(
-            "The call failed",
-            code=error.code.name,
-            agent=self._name,
-            call=number,
-            http_status=payload.status,
-            latency_ms=payload.latency_ms,
-            retry_in_ms=payload.retry_in_ms,
-        )
-        self._log_body("The agent sent", number, error.details.get("body") or "")
-
-    def _log_body(self, message: str, number: int, body: str) -> None:
+    def _log_body(self, message: str, body: str) -> None:
         """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""
         if self._target is None or not self._target.verbose:
             return
         text = _HIDDEN if self._calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]
-        _log.info(message, agent=self._name, call=number, body=text)
-
-
-def _system_text(case: Case) -> str | None:
-    """Return the system text as a transcript holds it, None without one."""
-    return scrub(case.prompt.system) if case.prompt.system else None
-
-
-def _timeout_ms(target: AgentTarget | None, suite: Suite) -> int:
-    own = None if target is None else target.timeout_ms
-    return suite.timeout_ms if own is None else own
-
-
-def _sent_text(request: AgentRequest) -> str:
-    said = next(message.text for message in reversed(request.messages) if not message.prefill)
-    if request.context is None:
-        return said
-    return f"{said} {json.dumps(request.context, ensure_ascii=False)}"
+        _log.info(message, agent=self._name, call=self._calls.last, body=text)
 
 
 _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
@@ -456,8 +427,8 @@ _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
 }
 
 
-def _empty_model_response(reply: ModelReply) -> KindlmError:
-    reason = f" (finish reason: {reply.finish_reason})" if reply.finish_reason else ""
+def _empty_model_response(finish_reason: FinishReason | None) -> KindlmError:
+    reason = f" (finish reason: {finish_reason})" if finish_reason else ""
     return KindlmError(
         ErrorCode.ENGINE_EMPTY_RESPONSE,
         f"The model answered with neither text nor a tool call{reason}.",

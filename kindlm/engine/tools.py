@@ -1,22 +1,24 @@
-"""The tool calls of one execution: answers and records those that the test simulates."""
+"""The tool calls of one conversation: answers and records those that the test simulates."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kindlm.events import AgentToolUse, ToolCalled, ToolSimulated
-from kindlm.ports import AnsweredCall, AnswerTool, Clock, Recorder, ToolSimulator
+from kindlm.ports import AnsweredCall, Clock, Recorder, ToolSimulator
 from kindlm.transcript import ToolCall, ToolUse, storable_json
 
-__all__ = ["AgentTools", "Tools"]
+__all__ = ["Tools"]
 
 
 class Tools:
-    """Answers the tool calls of one execution and records each.
+    """Answers tool calls of a model or an agent, and numbers them from 0 as they were made.
 
-    Those of a model are numbered from 0 as they come; whoever calls `answer_one` numbers them.
+    A model's are answered once its answer is here. An agent asks while it still works on its
+    answer; calls of tools of its own become known with the answer, and go where it says.
     `definitions` are sent to the model.
     """
 
@@ -24,39 +26,51 @@ class Tools:
         self._simulator = simulator
         self._recorder = recorder
         self._clock = clock
-        self._count = 0
+        self._one_by_one = asyncio.Lock()
+        self._call = 0
+        self._first = self._next = 0
+        self._simulated: dict[int, ToolUse] = {}
         self.definitions = simulator.definitions
 
-    async def answer(self, calls: Sequence[ToolCall], number: int) -> list[AnsweredCall]:
-        """Answer the calls of one reply, in order; takes as long as the slowest of them."""
+    @property
+    def has_answered(self) -> bool:
+        """Whether anything was simulated since the call began."""
+        return bool(self._simulated)
+
+    def begin(self, call: int) -> None:
+        """Begin with the call to the model or agent that has this number."""
+        self._call = call
+        self._first = self._next
+        self._simulated = {}
+
+    async def answer_all(self, calls: Sequence[ToolCall]) -> list[AnsweredCall]:
+        """Answer the calls of a model's reply, in order; takes as long as the slowest of them."""
         answered: list[AnsweredCall] = []
         slowest_s = 0.0
         for call in calls:
-            used, delay_s = await self.answer_one(call, number, self._count)
-            self._count += 1
-            answered.append(used)
+            one, delay_s = await self._answer(call)
+            answered.append(one)
             slowest_s = max(slowest_s, delay_s)
         if slowest_s:
             await self._clock.sleep(slowest_s)
         return answered
 
-    async def wait(self, delay_s: float) -> None:
-        """Wait as long as a simulated tool takes."""
+    async def answer(self, call: ToolCall, own: int) -> AnsweredCall:
+        """Answer a call of an agent that waits for it; implements `ports.AnswerTool`."""
+        async with self._one_by_one:
+            answered, delay_s = await self._answer(call.storable(), own)
         if delay_s:
             await self._clock.sleep(delay_s)
+        return answered
 
-    async def answer_one(
-        self, call: ToolCall, number: int, index: int
-    ) -> tuple[AnsweredCall, float]:
-        """Return the result of a tool call, and how many seconds it is to take.
-
-        `number` is that of the call to the model or agent that asked for it, `index` the position
-        among the tool calls of the execution.
-        """
+    async def _answer(self, call: ToolCall, own: int = 0) -> tuple[AnsweredCall, float]:
+        """Return the result of a tool call, and how many seconds it is to take."""
+        index = max(self._next, self._first + len(self._simulated) + own)
+        self._next = index + 1
         self._recorder.record(
             ToolCalled(
                 index=index,
-                call=number,
+                call=self._call,
                 name=call.name,
                 call_id=call.id,
                 arguments=call.written,
@@ -73,55 +87,23 @@ class Tools:
                 problems=answer.problems,
             )
         )
+        self._simulated[index] = use = ToolUse(call, response, answer.rule, answer.problems)
         text = answer.text
         if text is None:
             # A text goes to the model as it is; anything else as JSON.
             is_text = isinstance(response, str)
             text = response if is_text else json.dumps(response, ensure_ascii=False)
-        used = ToolUse(call, response, answer.rule, answer.problems)
-        return AnsweredCall(used, text), answer.delay_s
-
-
-class AgentTools:
-    """Numbers the tool calls of one conversation with an agent: its own, and simulated ones.
-
-    Both are numbered in one row, as the agent made them. What is simulated is recorded while the
-    agent still works on its answer; its own calls become known with the answer, and go where it
-    says. Without `tools` nothing is simulated.
-    """
-
-    def __init__(self, tools: Tools | None) -> None:
-        self._tools = tools
-        self._one_by_one = asyncio.Lock()
-        self._call = 0
-        self._first = 0
-        self._next = 0
-        self._simulated: dict[int, ToolUse] = {}
-
-    @property
-    def answer(self) -> AnswerTool | None:
-        """What an agent has its tool calls answered by; see `ports.AgentRequest`."""
-        return None if self._tools is None else self._answer
-
-    @property
-    def has_answered(self) -> bool:
-        """Whether anything was simulated since the call of the agent began."""
-        return bool(self._simulated)
-
-    def begin(self, call: int) -> None:
-        """Begin with the call of the agent that has this number."""
-        self._call = call
-        self._first = self._next
-        self._simulated = {}
+        return AnsweredCall(use, text), answer.delay_s
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:
-        """Return all tool calls that belong to an answer, in order.
+        """Return all tool calls that belong to an agent's answer, in order, as they are stored.
 
         The agent's own are those of `reported` that were not simulated; they fill the places that
         were left for them, the rest comes behind.
         """
-        known = {use.call.id for use in self._simulated.values()}
-        own = iter([use for use in reported if use.call.id not in known])
+        simulated = {use.call.id for use in self._simulated.values()}
+        told = [replace(use, call=use.call.storable()) for use in reported]
+        own = iter([use for use in told if use.call.id not in simulated])
         placed = list(self._placed(own))
         self._next = placed[-1].index + 1 if placed else self._next
         return placed
@@ -133,17 +115,8 @@ class AgentTools:
             if index in left:
                 yield AgentToolUse(index=index, use=left.pop(index), simulated=True)
             elif (use := next(own, None)) is not None:
+                use = replace(use, response=storable_json(use.response))
                 yield AgentToolUse(index=index, use=use)
             elif not left:
                 return
             index += 1
-
-    async def _answer(self, call: ToolCall, own: int) -> AnsweredCall:
-        assert self._tools is not None
-        async with self._one_by_one:
-            index = max(self._next, self._first + len(self._simulated) + own)
-            self._next = index + 1
-            answered, delay_s = await self._tools.answer_one(call.storable(), self._call, index)
-            self._simulated[index] = answered.use
-        await self._tools.wait(delay_s)
-        return answered

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from engine_calls import make_calls
 from virtual_time import LoopClock, run_at_once
 
-from kindlm.engine.pace import Pace, Paces
-from kindlm.engine.stop import Deadline, Permit, Permits
-from kindlm.engine.turns import Turns
+from kindlm.engine.pace import Pace
+from kindlm.engine.stop import Deadline
 
 TIME_S = 60.0
 
@@ -21,7 +21,7 @@ async def for_ever() -> None:
 def test_work_that_never_ends_is_ended() -> None:
     async def whole() -> None:
         with pytest.raises(TimeoutError):
-            async with Deadline(TIME_S, LoopClock()):
+            async with Deadline(TIME_S, LoopClock()).timeout:
                 await for_ever()
 
     run_at_once(whole())
@@ -32,7 +32,7 @@ def test_time_that_stands_still_does_not_run_out_and_runs_on_afterwards() -> Non
 
     async def work() -> None:
         deadline = Deadline(TIME_S, LoopClock())
-        async with deadline:
+        async with deadline.timeout:
             with deadline.paused():
                 await asyncio.sleep(4 * TIME_S)
             came_back.append(True)
@@ -46,7 +46,7 @@ def test_time_that_stands_still_does_not_run_out_and_runs_on_afterwards() -> Non
 def test_how_much_is_left_does_not_shrink_while_time_stands_still() -> None:
     async def whole() -> None:
         deadline = Deadline(3_600, LoopClock())
-        async with deadline:
+        async with deadline.timeout:
             assert deadline.leaves(3_590)
             assert not deadline.leaves(3_600)
             with deadline.paused():
@@ -65,7 +65,7 @@ def test_time_stands_still_until_the_last_one_goes_on() -> None:
             with deadline.paused():
                 await until.wait()
 
-        async with deadline:
+        async with deadline.timeout:
             waiting = [asyncio.create_task(wait(e)) for e in (first_goes_on, second_goes_on)]
             await asyncio.sleep(0)
             first_goes_on.set()
@@ -83,7 +83,7 @@ def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
         waits = asyncio.Event()
 
         async def work() -> None:
-            async with deadline:
+            async with deadline.timeout:
                 with deadline.paused():
                     waits.set()
                     await for_ever()
@@ -103,15 +103,15 @@ def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
         pace = Pace(clock, lambda change: None, most=1)
         first = await pace.turn()
         deadline = Deadline(TIME_S, clock)
-        turns = Turns(Paces(lambda callee: pace), deadline, Permit(Permits(), 0), clock)
+        calls = make_calls(clock, deadline)
 
         async def give_back() -> None:
             await asyncio.sleep(4 * TIME_S)
             pace.answered(first)
 
         giving = asyncio.create_task(give_back())
-        async with deadline:
-            await turns.take(pace)
+        async with deadline.timeout:
+            await calls.turn(pace)
         await giving
 
     run_at_once(whole())

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.engine.calls import fingerprint
-from kindlm.engine.turns import MAX_RESENDS
+from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
 from kindlm.ports import NothingHeld

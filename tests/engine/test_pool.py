@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
+from kindlm.engine.calls import Reservation
 from kindlm.engine.pace import Callee, Pace, Paces
 from kindlm.engine.runner import run_pool
 from kindlm.engine.stop import Stop, SystemClock
-from kindlm.engine.turns import Reservation
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Command, ModelTarget, Prompt, ProviderSettings, Suite
 from kindlm_store import WriteFailedError

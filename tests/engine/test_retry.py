@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.engine.turns import MAX_DELAY_S, retry_delay
+from kindlm.engine.calls import MAX_DELAY_S, retry_delay
 
 
 def test_the_wait_doubles_with_each_try():

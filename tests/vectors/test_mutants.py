@@ -14,7 +14,7 @@ from recorded_history import History, Make
 from vector_cases import cases_of, departing, is_ours
 
 from kindlm import matching
-from kindlm.engine.turns import retry_delay
+from kindlm.engine.calls import retry_delay
 from kindlm.history import verdict
 from kindlm.matching import Mismatch, Reason
 from kindlm.personal_data import DEFAULT_PATTERNS

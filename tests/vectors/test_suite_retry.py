@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from engine_calls import make_calls
 from vector_cases import unknown
 
-from kindlm.engine.pace import Pace, Paces
-from kindlm.engine.stop import Deadline, Permit, Permits
-from kindlm.engine.turns import Turns, retry_delay
+from kindlm.engine.calls import retry_delay
+from kindlm.engine.stop import Deadline
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import ProviderFailed
 
 Vector = dict[str, Any]
 
@@ -69,10 +70,8 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
         return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, outcome, details=details))
 
     clock = Clock()
-    paces = Paces(lambda callee: Pace(clock, lambda change: None, most=1))
-    async with Deadline(3600, clock) as deadline:
-        turns = Turns(paces, deadline, Permit(Permits(), 0), clock)
-        result = await turns.call(
-            None, lambda attempt: attempt, once, lambda *failure: None, retries=retries
-        )
+    deadline = Deadline(3600, clock)
+    async with deadline.timeout:
+        making = make_calls(clock, deadline, retries=retries)
+        result = await making.make(None, lambda **numbers: None, once, ProviderFailed, {})
     return result, calls
