@@ -50,43 +50,31 @@ SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY mi
 """
 
 
-def _came_to(attempt: str) -> str:
-    """Return what an execution came to by an attempt: the last one (`e`), or one before it."""
+def _executions(attempt: str, columns: str, joined: str = "") -> str:
+    """Return a query of executions, as their last attempt (`e`) or one before it left them."""
     return f"""
-       {attempt}.attempt, {attempt}.status, e.messages, o.body AS output, {attempt}.error_code,
-       {attempt}.error_number, x.body AS error, {attempt}.hint, t.body AS trace, {attempt}.answers,
-       {attempt}.latency_ms, {attempt}.input_tokens, {attempt}.output_tokens, {attempt}.cost_usd,
-       {attempt}.cost_source, {attempt}.finish_reason, {attempt}.warnings, {attempt}.cost_then_usd
-"""
-
-
-def _texts_of(attempt: str) -> str:
-    return f"""
+SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path) AS file,
+       o.body AS output, x.body AS error, t.body AS trace, {columns}
+  FROM executions e {joined}
   JOIN suites s ON s.id = e.suite
   LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
   LEFT JOIN shown_texts o ON o.ref = {attempt}.output_ref
   LEFT JOIN shown_texts x ON x.ref = {attempt}.error_ref
   LEFT JOIN shown_texts t ON t.ref = {attempt}.trace_ref
-"""
+"""  # noqa: S608 (names of this module)
 
 
-_EXECUTION = """
-SELECT e.id, e.run, e.number, s.project, e.suite AS suite_id, s.name AS suite,
-       coalesce(p.file, s.path) AS file, e.test, e.target, e.repeat,
-"""
-
-EXECUTIONS = f"""
-{_EXECUTION} {_came_to("e")}, e.source, e.source_attempt
-  FROM executions e {_texts_of("e")}
-"""
+EXECUTIONS = _executions("e", "e.*")
 
 # What was said in an attempt that was run again was said in no other.
-RETRIED_ATTEMPTS = f"""
-{_EXECUTION} {_came_to("r")}, e.id AS source, r.attempt AS source_attempt
-  FROM retried_attempts r
-  JOIN executions e ON e.id = r.execution {_texts_of("r")}
- WHERE r.execution = ? ORDER BY r.attempt
-"""
+RETRIED_ATTEMPTS = (
+    _executions(
+        "r",
+        "e.id AS source, r.attempt AS source_attempt, r.*, e.*",
+        "JOIN retried_attempts r ON r.execution = e.id",
+    )
+    + " WHERE r.execution = ? ORDER BY r.attempt"
+)
 
 OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
 
@@ -98,9 +86,8 @@ SELECT id, repeat, status FROM executions
 """
 
 ASSERTIONS = """
-SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.body AS actual,
-       a.failure_code, m.body AS message, a.evidence, r.body AS reasoning, t.body AS trace,
-       a.duration_ms, a.line, a.advisory
+SELECT x.body AS expected, y.body AS actual, m.body AS message, r.body AS reasoning,
+       t.body AS trace, a.*
   FROM assertions a
   LEFT JOIN shown_texts x ON x.ref = a.expected_ref
   LEFT JOIN shown_texts y ON y.ref = a.actual_ref
@@ -114,8 +101,8 @@ SELECT a.kind, a.label, a.outcome, a.score, a.threshold, x.body AS expected, y.b
 # The conversation may be one of another run: then its calls are told as those of the attempt that
 # looks at it.
 TOOL_CALLS = """
-SELECT CASE WHEN :own THEN t.attempt ELSE :attempt END AS attempt, t.position, t.call,
-       t.tool, a.body AS arguments, t.rule, r.body AS response, t.problems
+SELECT CASE WHEN :own THEN t.attempt ELSE :attempt END AS attempt, a.body AS arguments,
+       r.body AS response, t.*
   FROM tool_calls t
   LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
   LEFT JOIN shown_texts r ON r.ref = t.response_ref
@@ -125,11 +112,8 @@ SELECT CASE WHEN :own THEN t.attempt ELSE :attempt END AS attempt, t.position, t
 """
 
 CALLS = """
-SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt, c.call,
-       c.purpose, c.provider, c.model, c.reported_model, c.status, c.messages, t.body AS text,
-       c.finish_reason, c.input_tokens, c.output_tokens, c.latency_ms, c.cost_usd, c.error_code,
-       c.http_status, x.body AS error, c.retry_in_ms, r.body AS raw, c.recorded_in,
-       c.cost_then_usd, c.requested_at, c.parameters, c.after
+SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt,
+       t.body AS text, x.body AS error, r.body AS raw, c.*
   FROM executions e
   JOIN provider_calls c ON c.execution IN (e.id, e.source)
    AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
@@ -150,8 +134,7 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
 
 # What was said of a conversation is said of every execution that looks at it.
 REVIEWS = """
-SELECT v.passed, n.body AS note,
-       v."by", v.at
+SELECT n.body AS note, v.*
   FROM executions e
   JOIN reviews v ON v.execution = e.source
   LEFT JOIN shown_texts n ON n.ref = v.note_ref
@@ -159,7 +142,7 @@ SELECT v.passed, n.body AS note,
  ORDER BY v.at, v.event
 """
 
-GATES_THEN = "SELECT suite AS suite_id, name, passed, actual FROM gates WHERE run IN $ids"
+GATES_THEN = "SELECT suite, name, passed, actual FROM gates WHERE run IN $ids"
 
 REVIEWED = """
 SELECT count(DISTINCT e.id) AS executions,
@@ -201,17 +184,16 @@ SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selec
 
 FINISHED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
 
+# `asked` counts rows about targets: of a run that called none, nothing is known of what they cost.
 SPEND = """
-SELECT purpose <> 'test' AS judging, sum(cost_usd) AS cost_usd,
-       sum(unknown_costs) AS unknown_costs, sum(calls) AS calls,
-       sum(calls_from_history) AS calls_from_history, sum(input_tokens) AS input_tokens,
-       sum(output_tokens) AS output_tokens
-  FROM spend WHERE run IN $ids GROUP BY judging
-"""
-
-SPENT_THEN = """
-SELECT (SELECT sum(cost_then_usd) FROM executions WHERE run IN $ids) AS cost_usd,
-       (SELECT sum(cost_then_usd) FROM spend WHERE run IN $ids AND purpose <> 'test') AS judges_usd
+SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
+       sum(cost_usd) FILTER (WHERE purpose = 'test') AS cost_usd,
+       sum(cost_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_usd,
+       sum(cost_then_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_then_usd,
+       coalesce(sum(unknown_costs), 0) AS unknown_costs, coalesce(sum(calls), 0) AS calls,
+       coalesce(sum(calls_from_history), 0) AS calls_from_history,
+       sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens
+  FROM spend WHERE run IN $ids
 """
 
 MEANS = """
@@ -220,11 +202,12 @@ SELECT (SELECT avg(mean) FROM (
             FROM executions e
             JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
            WHERE e.run IN $ids AND a.kind = 'judge' AND a.score IS NOT NULL
-           GROUP BY e.suite, e.test, e.target, a.label)) AS judge,
+           GROUP BY e.suite, e.test, e.target, a.label)) AS judge_average,
        (SELECT max(1 - a.score)
           FROM executions e
           JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-         WHERE e.run IN $ids AND a.kind = 'drift') AS drift,
+         WHERE e.run IN $ids AND a.kind = 'drift') AS drift_maximum,
        (SELECT avg(latency_ms) FROM executions
-         WHERE run IN $ids AND status <> 'skipped' AND answers > 0) AS latency
+         WHERE run IN $ids AND status <> 'skipped' AND answers > 0) AS latency_average_ms,
+       (SELECT sum(cost_then_usd) FROM executions WHERE run IN $ids) AS cost_then_usd
 """

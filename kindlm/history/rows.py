@@ -1,11 +1,17 @@
-"""The rows of a run as reports get them: immutable values, texts filled in."""
+"""The rows of a run as reports get them: immutable values, texts filled in.
+
+Most fields are named like the columns that they are read from (`queries.py`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import json
+import sqlite3
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kindlm.history.costs import Paid
+from kindlm.history.json_text import read_json
 from kindlm.history.verdict import (
     GateResult,
     LimitedScores,
@@ -16,6 +22,10 @@ from kindlm.history.verdict import (
     test_status,
 )
 from kindlm.outcome import Outcome, Status
+from kindlm.suite import ScoreLimits
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "AssertionView",
@@ -31,7 +41,15 @@ __all__ = [
     "TestView",
     "ToolCallView",
     "Totals",
+    "assertion_of",
+    "counts_of",
+    "execution_of",
+    "scores_of",
+    "test_of",
+    "value_of",
 ]
+
+_T = TypeVar("_T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +96,9 @@ class SuiteView:
         return Status.PASSED if self.executions.tested else Status.SKIPPED
 
 
-@dataclass(frozen=True, slots=True)
-class GateThen:
+class GateThen(NamedTuple):
     """What a gate of a suite said when the run ended, as the user was told."""
 
-    suite_id: str
-    name: str
     passed: bool
     actual: float | None
 
@@ -332,3 +347,68 @@ class Totals(NamedTuple):
     reviewed: Reviewed
     unpriced_models: list[str]
     duration_ms: float | None
+
+
+def value_of(kind: type[_T], row: sqlite3.Row, **read: Any) -> _T:
+    """Return the value of a row: what is read of it already, and the columns of the other fields.
+
+    Of columns of the same name, the first one counts.
+    """
+    rest = (field.name for field in fields(kind) if field.name not in read)
+    return kind(**{name: row[name] for name in rest}, **read)
+
+
+def test_of(row: sqlite3.Row) -> TestView:
+    """Return the test of a row."""
+    tags = (*json.loads(row["suite_tags"]), *json.loads(row["tags"]))
+    return value_of(
+        TestView,
+        row,
+        suite_id=row["suite"],
+        suite=row["suite_name"],
+        name=row["test"],
+        tags=tuple(dict.fromkeys(tags)),
+        counts=counts_of(row),
+        latency_ms=row["latency_avg_ms"],
+        scores=scores_of(row),
+    )
+
+
+def scores_of(row: sqlite3.Row) -> LimitedScores | None:
+    """Return the weighted scores of the test of a row, if they have limits."""
+    if row["weighted_scores"] is None:
+        return None
+    limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
+    return LimitedScores(limits, tuple(json.loads(row["weighted_scores"])))
+
+
+def counts_of(row: sqlite3.Row) -> StatusCounts:
+    """Return how the repeats of the test of a row came out."""
+    return StatusCounts(
+        row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
+    )
+
+
+def execution_of(row: sqlite3.Row) -> ExecutionView:
+    """Return the execution of a row."""
+    return value_of(
+        ExecutionView,
+        row,
+        status=Status(row["status"]) if row["status"] else None,
+        messages=tuple(json.loads(row["messages"])),
+        warnings=tuple(json.loads(row["warnings"] or "[]")),
+        answers=row["answers"] or 0,
+    )
+
+
+def assertion_of(row: sqlite3.Row) -> AssertionView:
+    """Return the assertion of a row."""
+    return value_of(
+        AssertionView,
+        row,
+        outcome=Outcome(row["outcome"]),
+        expected=read_json(row["expected"]),
+        actual=read_json(row["actual"]),
+        evidence=tuple(json.loads(row["evidence"])),
+        advisory=bool(row["advisory"]),
+    )

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kindlm.history import queries
-from kindlm.history.read_rows import counts_of, scores_of, test_of
-from kindlm.history.rows import TestView
+from kindlm.history.rows import TestView, counts_of, scores_of, test_of, value_of
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
@@ -152,7 +151,7 @@ def _executions(
     found: dict[tuple[str, str, str], list[GridExecution]] = {}
     for row in view.db.execute(_EXECUTIONS, (json.dumps(sorted(wanted)),)):
         key = (row["suite"], row["test"], row["target"])
-        found.setdefault(key, []).append(_execution(row))
+        found.setdefault(key, []).append(value_of(GridExecution, row))
     return found
 
 
@@ -178,16 +177,4 @@ def _row(
 
 def _top(view: RunView, query: str, number: int) -> tuple[GridExecution, ...]:
     rows = view.over_runs(query.replace("$top", str(number)))
-    return tuple(_execution(row) for row in rows)
-
-
-def _execution(row: sqlite3.Row) -> GridExecution:
-    return GridExecution(
-        row["id"],
-        row["test"],
-        row["target"],
-        row["repeat"],
-        row["status"],
-        row["latency_ms"],
-        row["cost_usd"],
-    )
+    return tuple(value_of(GridExecution, row) for row in rows)

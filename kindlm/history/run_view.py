@@ -17,13 +17,6 @@ from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.masking import Mask, mask_of, shown_note
-from kindlm.history.read_rows import (
-    assertion_of,
-    counts_of,
-    execution_of,
-    scores_of,
-    test_of,
-)
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -38,6 +31,12 @@ from kindlm.history.rows import (
     TestView,
     ToolCallView,
     Totals,
+    assertion_of,
+    counts_of,
+    execution_of,
+    scores_of,
+    test_of,
+    value_of,
 )
 from kindlm.history.run_names import run_before
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
@@ -197,9 +196,10 @@ class RunView:
         """
         if self.group is not None:
             return {}
-        rows = self.over_runs(queries.GATES_THEN).fetchall()
-        gates = [GateThen(**{**dict(row), "passed": bool(row["passed"])}) for row in rows]
-        return {(gate.suite_id, gate.name): gate for gate in gates}
+        rows = self.over_runs(queries.GATES_THEN)
+        return {
+            (suite, name): GateThen(bool(passed), actual) for suite, name, passed, actual in rows
+        }
 
     @property
     def status(self) -> str:
@@ -284,8 +284,11 @@ class RunView:
         """
         found = self._db.execute(queries.REVIEWS, (execution.id,)).fetchall()
         return [
-            ReviewView(
-                bool(row["passed"]), self.shown_note(execution, row["note"]), row["by"], row["at"]
+            value_of(
+                ReviewView,
+                row,
+                passed=bool(row["passed"]),
+                note=self.shown_note(execution, row["note"]),
             )
             for row in found
         ]
@@ -309,43 +312,24 @@ class RunView:
     def calls(self, execution: ExecutionView) -> list[CallView]:
         """Return all model calls of an execution, of every attempt, retries and judges too."""
         return [
-            CallView(
-                **{
-                    **dict(row),
-                    "messages": self._messages(row["messages"]),
-                    "parameters": json.loads(row["parameters"] or "{}"),
-                }
+            value_of(
+                CallView,
+                row,
+                messages=tuple(map(self._filled, json.loads(row["messages"]))),
+                parameters=json.loads(row["parameters"] or "{}"),
             )
             for row in self._db.execute(queries.CALLS, (execution.id,))
         ]
 
     def first_messages(self, execution: ExecutionView) -> tuple[dict[str, Any], ...]:
         """Return the messages the conversation began with, their texts filled in."""
-        return tuple(self._filled(message) for message in execution.messages)
+        return tuple(map(self._filled, execution.messages))
 
     def _summary(self, ask: _Ask, tests: StatusCounts, executions: StatusCounts) -> Summary:
-        spend = {bool(row["judging"]): row for row in ask(queries.SPEND)}
-        cost, judging = spend.get(False), spend.get(True)
-        means = ask(queries.MEANS).fetchone()
-        then = ask(queries.SPENT_THEN).fetchone()
-        # Nobody was to be called, or nothing is known.
-        spent_nothing = 0.0 if self.info.mode == "rescored" else None
-        return Summary(
-            tests=tests,
-            executions=executions,
-            judge_average=means["judge"],
-            drift_maximum=means["drift"],
-            cost_usd=cost["cost_usd"] if cost else spent_nothing,
-            judge_cost_usd=judging["cost_usd"] if judging else None,
-            unknown_costs=sum(row["unknown_costs"] or 0 for row in spend.values()),
-            input_tokens=_total(row["input_tokens"] for row in spend.values()),
-            output_tokens=_total(row["output_tokens"] for row in spend.values()),
-            latency_average_ms=means["latency"],
-            cost_then_usd=then["cost_usd"],
-            judge_cost_then_usd=then["judges_usd"],
-            calls=sum(row["calls"] for row in spend.values()),
-            calls_from_history=sum(row["calls_from_history"] for row in spend.values()),
-        )
+        numbers = {**ask(queries.SPEND).fetchone(), **ask(queries.MEANS).fetchone()}
+        if not numbers.pop("asked") and self.info.mode == "rescored":
+            numbers["cost_usd"] = 0.0  # no target was to be called
+        return Summary(tests=tests, executions=executions, **numbers)
 
     def _tool_calls(self, execution: ExecutionView, *, all_attempts: bool) -> list[ToolCallView]:
         wanted = {
@@ -356,13 +340,10 @@ class RunView:
             "all_attempts": all_attempts,
         }
         return [
-            ToolCallView(
-                attempt=row["attempt"],
-                position=row["position"],
-                call=row["call"],
-                tool=row["tool"],
+            value_of(
+                ToolCallView,
+                row,
                 arguments=read_arguments(row["arguments"]),
-                rule=row["rule"],
                 response=read_json(row["response"]),
                 problems=self._problems(row["problems"]),
             )
@@ -372,9 +353,6 @@ class RunView:
     def _problems(self, column: str | None) -> tuple[str, ...]:
         found = json.loads(column) if column else []
         return tuple(self._text(problem["message"]["$ref"]) or "" for problem in found)
-
-    def _messages(self, column: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._filled(message) for message in json.loads(column))
 
     def _filled(self, message: dict[str, Any]) -> dict[str, Any]:
         return {**message, "text": self._text(message["text"]["$ref"])}
@@ -394,18 +372,11 @@ class RunView:
             )
         metrics = suite_metrics(self._db, *parts)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
-        return SuiteView(
+        return value_of(
+            SuiteView,
+            row,
             id=parts[0],
             parts=parts,
-            project=row["project"],
-            name=row["name"],
-            path=row["path"],
-            config_hash=row["config_hash"],
-            error_code=row["error_code"],
-            error_number=row["error_number"],
-            error=row["error"],
-            hint=row["hint"],
-            line=row["line"],
             skipped_tests=skipped,
             tests=tests + StatusCounts(skipped=skipped),
             executions=metrics.executions,
@@ -440,11 +411,6 @@ def _totals(ask: _Ask, summary: Summary, missing: int, duration_ms: float | None
     unpriced = [row[0] for row in ask(queries.UNPRICED)] if summary.unknown_costs else []
     reviewed = Reviewed(*ask(queries.REVIEWED).fetchone())
     return Totals(summary, missing, reviewed, unpriced, duration_ms)
-
-
-def _total(numbers: Iterable[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
 
 
 def read_attempts(view: RunView, execution: ExecutionView) -> list[AttemptView]:
