@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -24,10 +24,8 @@ __all__ = [
     "ShardRun",
     "as_one_run",
     "find_group",
-    "lacking_shards",
     "read_shard",
     "shards_of",
-    "what_lacks",
 ]
 
 _T = TypeVar("_T", bound=Hashable)
@@ -88,6 +86,20 @@ class Group:
         """Whether all parts are here and finished."""
         return not self.missing and not self.unfinished
 
+    @property
+    def lacking(self) -> list[tuple[str, str]]:
+        """The parts, as `i/n`, that are not here or did not finish, and which of the two."""
+        lacking = [(index, "is not here") for index in self.missing]
+        for shard in self.unfinished:
+            verb = "is" if shard.state == "running" else "was"
+            lacking.append((shard.index, f"{verb} {shard.state} (run {shard.run})"))
+        return [(f"{index}/{self.count}", how) for index, how in sorted(lacking)]
+
+    @property
+    def what_lacks(self) -> str:
+        """The same in words; empty if nothing lacks."""
+        return ", ".join(f"shard {shard} {how}" for shard, how in self.lacking)
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -119,19 +131,16 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
     index, count = _part(run.shard)
     if run.group_id is None:
         return Shard(index, count, None)
-    finished: dict[int, bool] = {}
-    for other in runs(db, RunFilter(group=run.group_id)):
-        if other.project == run.project and other.shard is not None:
-            part, parts = _part(other.shard)
-            if parts == count:
-                finished[part] = finished.get(part, False) or other.ended == "finished"
-    return Shard(
-        index,
-        count,
-        run.group_id,
-        tuple(part for part in range(1, count + 1) if part not in finished),
-        tuple(part for part in range(1, count + 1) if finished.get(part) is False),
-    )
+    others = [
+        other
+        for other in runs(db, RunFilter(group=run.group_id))
+        if other.project == run.project
+        and other.shard is not None
+        and _part(other.shard)[1] == count
+    ]
+    group = _group(db, run.group_id, others)
+    unfinished = tuple(shard.index for shard in group.unfinished)
+    return Shard(index, count, run.group_id, group.missing, unfinished)
 
 
 def shards_of(db: sqlite3.Connection, name: str) -> list[Run]:
@@ -142,8 +151,25 @@ def shards_of(db: sqlite3.Connection, name: str) -> list[Run]:
 
 def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Result[Group]:
     """Return a group by its shards; shards of several projects or different plans are an error."""
-    if len({run.project for run in shards}) > 1:
-        return Err(_several_projects(name, sorted({run.project for run in shards})))
+    projects = sorted({run.project for run in shards})
+    if len(projects) > 1:
+        return _error(
+            f"Group {name!r} has shards of several projects: {', '.join(projects)}.",
+            "Name one of its runs: kindlm runs",
+        )
+    group = _group(db, name, shards)
+    by_id = {run.id: run for run in shards}
+    difference = _difference(db, [by_id[run] for run in group.runs])
+    if difference is not None:
+        return _error(
+            f"The shards of group {name!r} are not parts of one run: {difference}.",
+            "Name one of its runs (kindlm runs lists them), or run all shards again with another"
+            " --run-group.",
+        )
+    return Ok(group)
+
+
+def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
     counting: dict[str, ShardRun] = {}
     replaced = []
     # Of equal shards, one that finished before the others, then the newest.
@@ -152,11 +178,8 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
         this = ShardRun(index, run.id, state_of(db, run.id, run.ended), run.head)
         if counting.setdefault(run.shard or "", this) is not this:
             replaced.append(this)
-    difference = _difference(db, {shard: this.run for shard, this in counting.items()})
-    if difference is not None:
-        return Err(_different_plans(name, difference))
     count = _part(next(iter(counting)))[1]
-    return Ok(Group(name, count, tuple(counting.values()), tuple(replaced)))
+    return Group(name, count, tuple(counting.values()), tuple(replaced))
 
 
 def _part(shard: str) -> tuple[int, int]:
@@ -170,45 +193,30 @@ def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
 
     `duration_ms` is that of all shards together. Nobody was told a verdict of it when it ended.
     """
-    git = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
+    commit, branch = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
     ended = [run.finished_at for run in shards if run.finished_at is not None]
-    return Run(
+    whole = group.complete
+    return replace(
+        shards[0],
         id=group.name,
         label=_agreed(run.label for run in shards),
-        project=shards[0].project,
-        mode=shards[0].mode,
         planned=sum(run.planned for run in shards),
         started_at=min(run.started_at for run in shards),
-        finished_at=max(ended) if group.complete else None,
-        ended="finished" if group.complete else "incomplete",
-        reason=None if group.complete else what_lacks(group),
+        finished_at=max(ended) if whole else None,
+        ended="finished" if whole else "incomplete",
+        reason=None if whole else group.what_lacks,
         passed=None,
-        duration_ms=sum(run.duration_ms or 0.0 for run in shards) if group.complete else None,
-        git_commit=git[0],
-        git_branch=git[1],
-        git_dirty=any(run.git_dirty for run in shards) if git[0] else None,
+        duration_ms=sum(run.duration_ms or 0.0 for run in shards) if whole else None,
+        git_commit=commit,
+        git_branch=branch,
+        git_dirty=any(run.git_dirty for run in shards) if commit else None,
         ci=_agreed(run.ci for run in shards),
         kindlm_version=", ".join(sorted({run.kindlm_version for run in shards})),
         source_run=None,
-        group_id=group.name,
         shard=None,
         head=None,
         suites=tuple(dict.fromkeys(suite for run in shards for suite in run.suites)),
     )
-
-
-def what_lacks(group: Group) -> str:
-    """Return in words which shards are not here or did not finish."""
-    return ", ".join(f"shard {shard} {how}" for shard, how in lacking_shards(group))
-
-
-def lacking_shards(group: Group) -> list[tuple[str, str]]:
-    """Return the shards, as `i/n`, that are not here or did not finish, and which of the two."""
-    lacking = [(index, "is not here") for index in group.missing]
-    for shard in group.unfinished:
-        verb = "is" if shard.state == "running" else "was"
-        lacking.append((shard.index, f"{verb} {shard.state} (run {shard.run})"))
-    return [(f"{index}/{group.count}", how) for index, how in sorted(lacking)]
 
 
 def _agreed(values: Iterable[_T]) -> _T | None:
@@ -241,13 +249,13 @@ _SELECTING = ("suite", "tests", "tags", "models", "repeat", "gate", "failed")
 """The options of `kindlm test` that decide what is run, and how it is judged."""
 
 
-def _difference(db: sqlite3.Connection, shards: Mapping[str, str]) -> str | None:
-    """Return why runs, by their shard as `i/n`, are not parts of one plan; None if they are."""
-    named = {run: f"shard {shard} (run {run})" for shard, run in shards.items()}
-    (first, count), *others = ((run, _part(shard)[1]) for shard, run in shards.items())
-    for run, other_count in others:
-        if other_count != count:
-            return f"{named[first]} and {named[run]} are not of as many shards"
+def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
+    """Return why runs are not parts of one plan; None if they are."""
+    named = {run.id: f"shard {run.shard} (run {run.id})" for run in shards}
+    first, count = shards[0].id, _part(shards[0].shard or "")[1]
+    for run in shards:
+        if _part(run.shard or "")[1] != count:
+            return f"{named[first]} and {named[run.id]} are not of as many shards"
     return _suites_differ(db, named) or _options_differ(db, named) or _overlap(db, named)
 
 
@@ -292,18 +300,5 @@ def _overlap(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
     return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
 
 
-def _several_projects(group: str, projects: list[str]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Group {group!r} has shards of several projects: {', '.join(projects)}.",
-        "Name one of its runs: kindlm runs",
-    )
-
-
-def _different_plans(group: str, difference: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The shards of group {group!r} are not parts of one run: {difference}.",
-        "Name one of its runs (kindlm runs lists them), or run all shards again with another"
-        " --run-group.",
-    )
+def _error(message: str, hint: str) -> Err:
+    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))

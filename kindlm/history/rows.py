@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kindlm.history.costs import Paid
@@ -354,8 +355,12 @@ def value_of(kind: type[_T], row: sqlite3.Row, **read: Any) -> _T:
 
     Of columns of the same name, the first one counts.
     """
-    rest = (field.name for field in fields(kind) if field.name not in read)
-    return kind(**{name: row[name] for name in rest}, **read)
+    return kind(**{name: row[name] for name in _fields(kind) if name not in read}, **read)
+
+
+@cache
+def _fields(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def test_of(row: sqlite3.Row) -> TestView:

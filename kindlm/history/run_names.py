@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, GroupName, find_group, shards_of
@@ -25,7 +25,6 @@ from kindlm.history.runs import Run, RunFilter, runs
 
 __all__ = [
     "Revision",
-    "RunPair",
     "find_pair",
     "find_run",
     "find_run_or_group",
@@ -52,6 +51,7 @@ _STARTING = """
 SELECT id FROM runs WHERE :wanted <> '' AND substr(id, 1, length(:wanted)) = :wanted LIMIT 6
 """
 
+# The groups of which the history has more than one shard, and whether it has all, finished.
 _GROUPS = """
 WITH parts AS (
   SELECT project, group_id, shard, substr(shard, instr(shard, '/') + 1) AS number,
@@ -77,14 +77,34 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     """Return the id of the run that a user names: `latest`, an id or its beginning, or a label."""
     if wanted == "latest":
         newest = next(runs(db, RunFilter(limit=1)), None)
-        return Ok(newest.id) if newest else Err(_no_runs())
+        if newest is None:
+            return _error("No run is recorded yet.", "Record one: kindlm test")
+        return Ok(newest.id)
     for named in (RunFilter(ids=[wanted]), RunFilter(labelled=wanted, limit=1)):
         if found := next(runs(db, named), None):
             return Ok(found.id)
     starting = [row[0] for row in db.execute(_STARTING, {"wanted": wanted})]
     if len(starting) == 1:
         return Ok(starting[0])
-    return Err(_ambiguous(wanted, starting) if starting else _unknown(db, wanted))
+    if starting:
+        return _error(
+            f"{wanted!r} is the beginning of several runs: {', '.join(starting)}.",
+            "Type more characters of the run's id.",
+        )
+    if shards := list(runs(db, RunFilter(group=wanted, limit=_NAMED_RUNS))):
+        newest_shards = ", ".join(f"{run.id} ({run.shard})" for run in shards)
+        return _error(
+            f"{wanted!r} is a group of shards, and one run is asked for.",
+            f"Name a run: its newest are {newest_shards}. All of them as one: kindlm show {wanted}",
+        )
+    names = ", ".join(
+        f"{run.id} ({run.label})" if run.label else run.id
+        for run in runs(db, RunFilter(limit=_NAMED_RUNS))
+    )
+    return _error(
+        f"There is no run {wanted!r}.",
+        f"The newest are {names}. All runs: kindlm runs" if names else "Record one: kindlm test",
+    )
 
 
 def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
@@ -92,7 +112,7 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
     if found := next(runs(db, RunFilter(completed=True, suite=suite, limit=1)), None):
         return Ok(found.id)
     of_suite = "" if suite is None else f" of suite {suite!r}"
-    return Err(_error(f"No run{of_suite} has finished yet.", "List the recorded runs: kindlm runs"))
+    return _error(f"No run{of_suite} has finished yet.", "List the recorded runs: kindlm runs")
 
 
 def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[_Side]:
@@ -104,12 +124,11 @@ def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[_Side]:
     """
     is_run = next(runs(db, RunFilter(ids=[wanted])), None) is not None
     if not is_run and wanted != "latest" and (shards := shards_of(db, wanted)):
-        group = find_group(db, wanted, shards)
-        return group if isinstance(group, Err) else Ok(group.value)
+        return _side(find_group(db, wanted, shards))
     found = find_run(db, wanted)
     if isinstance(found, Err):
         return found
-    run = next(runs(db, RunFilter(ids=[found.value])))
+    run = _read(db, found.value)
     name = _group_of(run)
     if name is None or name not in _groups_here(db):
         return Ok(run.id)
@@ -124,57 +143,20 @@ def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[_Side]:
     return _group_named(db, name) if len(labelled) > 1 else Ok(run.id)
 
 
-def _group_of(run: Run) -> GroupName | None:
-    if run.shard is None or run.group_id is None:
-        return None
-    return GroupName(run.project, run.group_id)
-
-
-def _groups_here(db: sqlite3.Connection) -> dict[GroupName, bool]:
-    """Return the groups of which the history has more than one shard, and whether it has all."""
-    return {GroupName(row[0], row[1]): bool(row[2]) for row in db.execute(_GROUPS)}
-
-
-def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[_Side]:
-    shards = [run for run in shards_of(db, name.name) if run.project == name.project]
-    found = find_group(db, name.name, shards)
-    return found if isinstance(found, Err) else Ok(found.value)
-
-
-class RunPair(NamedTuple):
-    """The ids of the runs to compare."""
-
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Where names are looked up; `joins` if several shards of a group are found as the group."""
-
-    db: sqlite3.Connection
-    revision: Revision
-    joins: bool
-
-
-_Counted: TypeAlias = tuple[Run, GroupName | None]
-"""A run that counts by itself; or the newest run of a group, which counts as one."""
-
-
 def find_pair(
     db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
-) -> Result[RunPair]:
-    """Return the runs of both sides: `previous` → `latest` where a side is not named.
+) -> Result[tuple[str, str]]:
+    """Return the runs to compare, by their ids: `previous` → `latest` where a side is not named.
 
     A word is about the suites of the other side, so that what is named outright is found first.
     """
-    found = _find_both(_Search(db, revision, joins=False), before, after)
+    found = _Words(db, revision, joins=False).both(before, after)
     if isinstance(found, Err):
         return found
     old, new = found.value
     assert isinstance(old, str)
     assert isinstance(new, str)
-    return Ok(RunPair(old, new))
+    return Ok((old, new))
 
 
 def find_sides(
@@ -185,7 +167,7 @@ def find_sides(
     A group is found by its name, and by a word that means a shard of it, if the history has more
     of its shards. Beside a shard that is named outright, words mean the same part of other groups.
     """
-    return _find_both(_Search(db, revision, joins=True), before, after)
+    return _Words(db, revision, joins=True).both(before, after)
 
 
 def run_before(db: sqlite3.Connection, run: str) -> str | None:
@@ -193,7 +175,7 @@ def run_before(db: sqlite3.Connection, run: str) -> str | None:
 
     A shard follows the same part of another group.
     """
-    own = next(runs(db, RunFilter(ids=[run])))
+    own = _read(db, run)
     earlier = RunFilter(completed=True, tested_like=run, until=own.started_at)
     for other in runs(db, earlier):
         same_part = other.shard == own.shard and (
@@ -204,19 +186,157 @@ def run_before(db: sqlite3.Connection, run: str) -> str | None:
     return None
 
 
-def _find_both(
-    search: _Search, before: str | None, after: str | None
-) -> Result[tuple[_Side, _Side]]:
-    first, second = before or "previous", after or "latest"
-    if _is_word(second) and not _is_word(first):
-        old = _find(search, first, None)
-        new = old if isinstance(old, Err) else _find(search, second, old.value)
-    else:
-        new = _find(search, second, None)
-        old = new if isinstance(new, Err) else _find(search, first, new.value)
-    if isinstance(old, Err):
-        return old
-    return new if isinstance(new, Err) else Ok((old.value, new.value))
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Finds what words mean; `joins` if several shards of a group are found as the group."""
+
+    db: sqlite3.Connection
+    revision: Revision
+    joins: bool
+
+    def both(self, before: str | None, after: str | None) -> Result[tuple[_Side, _Side]]:
+        """Return both sides; what is named outright is found first."""
+        first, second = before or "previous", after or "latest"
+        old: Result[_Side]
+        new: Result[_Side]
+        if _is_word(second) and not _is_word(first):
+            old = self._find(first, None)
+            new = old if isinstance(old, Err) else self._find(second, old.value)
+        else:
+            new = self._find(second, None)
+            old = new if isinstance(new, Err) else self._find(first, new.value)
+        if isinstance(old, Err):
+            return old
+        return new if isinstance(new, Err) else Ok((old.value, new.value))
+
+    def _find(self, name: str, other: _Side | None) -> Result[_Side]:
+        """Return what a name means beside the other side, if that one is known."""
+        if latest := _LATEST.fullmatch(name):
+            return self._latest(name, int(latest[1] or 0), other)
+        if name == "previous":
+            return self._latest(name, 1, None) if other is None else self._earlier(other)
+        if name == "baseline":
+            return self._baseline(other)
+        if name.startswith(_GIT):
+            return self._at_revision(name.removeprefix(_GIT), other)
+        return find_run_or_group(self.db, name) if self.joins else _side(find_run(self.db, name))
+
+    def _latest(self, name: str, skip: int, other: _Side | None) -> Result[_Side]:
+        """Return the newest run, or the one so many before it of the same suites."""
+        of = _run_of(other)
+        if of is None and skip:
+            newest = next(self._counted(None), None)
+            of = newest[0].id if newest else None
+        counted = list(islice(self._counted(of, self._part_of(other)), skip + 1))
+        number = len(counted)
+        if number > skip:
+            return self._as_side(counted[skip])
+        suites = self._suites_of(of)
+        message = f"There is no run {name!r}: only {number} runs{suites} have finished."
+        if number == 0:
+            message = f"No run{suites} has finished yet."
+        elif number == 1:
+            message = f"There is no run {name!r}: only 1 run{suites} has finished."
+        return _error(message, "Record another one: kindlm test. All runs: kindlm runs")
+
+    def _earlier(self, other: _Side) -> Result[_Side]:
+        """Return the newest before a side; beside a shard, the same part of another group."""
+        own = other.runs if isinstance(other, Group) else (other,)
+        if isinstance(other, str) and (not self.joins or self._part_of(other)):
+            if found := run_before(self.db, other):
+                return Ok(found)
+        else:
+            newest = next(runs(self.db, RunFilter(ids=own, limit=1)))
+            for run, group in self._counted(own[0]):
+                is_itself = isinstance(other, Group) and run.id in own
+                # A part says nothing of the rest, which a whole run and a group have.
+                is_part = run.shard is not None and group is None
+                if _is_before(run, newest) and not is_itself and not is_part:
+                    return self._as_side((run, group))
+        suites = self._suites_of(own[0])
+        return _error(
+            f"There is nothing to compare {_named(other)} with: no run{suites} finished before it.",
+            "Change what you test and run it again: kindlm test. All runs: kindlm runs",
+        )
+
+    def _baseline(self, other: _Side | None) -> Result[_Side]:
+        if other is None:
+            newest = self._latest("latest", 0, None)
+            if isinstance(newest, Err):
+                return newest
+            other = newest.value
+        chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
+        distinct = list(dict.fromkeys(run for _, run in chosen if run is not None))
+        if len(distinct) == 1:
+            return Ok(distinct[0])
+        if distinct:
+            listed = ", ".join(f"{suite!r} has run {run}" for suite, run in chosen if run)
+            return _error(
+                f"The suites have different runs as their baselines: {listed}.",
+                "Name the run to compare with: kindlm diff RUN",
+            )
+        message = f"No suite that could have a baseline was tested by {_named(other)}."
+        if chosen:
+            suites = _listed([suite for suite, _ in chosen])
+            message = f"No baseline is set{suites}, which {_named(other)} tested."
+        hint = "Choose one: kindlm baseline set RUN"
+        return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
+
+    def _at_revision(self, name: str, other: _Side | None) -> Result[_Side]:
+        of = _run_of(other)
+        completed = runs(self.db, RunFilter(completed=True, tested_like=of))
+        recorded = list(dict.fromkeys(run.git_commit for run in completed if run.git_commit))
+        commit = self.revision(name) if name else None
+        if commit is None and _COMMIT_START.fullmatch(name):
+            # Without git, or without that commit in it, what was recorded still knows its commits.
+            starting = [known for known in recorded if known.startswith(name)]
+            commit = starting[0] if len(starting) == 1 else None
+        listed = ", ".join(known[:_SHORT] for known in recorded[:_LISTED_COMMITS])
+        more = ", …" if len(recorded) > _LISTED_COMMITS else ""
+        hint = f"There are runs at {listed}{more}. All runs: kindlm runs"
+        if not recorded:
+            hint = "No run was recorded in a git repository. All runs: kindlm runs"
+        if commit is None:
+            return _error(f"{name!r} is no git revision that is known here.", hint)
+        counted = self._counted(of, self._part_of(other))
+        there = [each for each in counted if each[0].git_commit == commit]
+        if not there:
+            what = f"{name!r}, commit {commit[:_SHORT]}"
+            return _error(f"No run was recorded at {what}, and finished.", hint)
+        # A run with uncommitted changes is not what the commit holds, but better than nothing.
+        return self._as_side(min(there, key=lambda each: bool(each[0].git_dirty)))
+
+    def _counted(
+        self, of: str | None, part: str | None = None
+    ) -> Iterator[tuple[Run, GroupName | None]]:
+        """Yield what the words count, the newest first: runs, and the newest run of each group.
+
+        They have a suite of the run `of`; with a part of a group, only the same part of others.
+        """
+        completed = runs(self.db, RunFilter(completed=True, tested_like=of))
+        if part is not None or not self.joins:
+            yield from ((run, None) for run in completed if part in (None, run.shard))
+            return
+        groups = _groups_here(self.db)
+        seen = set()
+        for run in completed:
+            group = _group_of(run)
+            if group is None or group not in groups:
+                yield run, None
+            elif groups[group] and group not in seen:
+                seen.add(group)
+                yield run, group
+
+    def _as_side(self, counted: tuple[Run, GroupName | None]) -> Result[_Side]:
+        run, group = counted
+        return Ok(run.id) if group is None else _group_named(self.db, group)
+
+    def _part_of(self, side: _Side | None) -> str | None:
+        """Return which part a side is, if that is to be compared with the same part of others."""
+        return _read(self.db, side).shard if self.joins and isinstance(side, str) else None
+
+    def _suites_of(self, run: str | None) -> str:
+        return "" if run is None else _listed(_read(self.db, run).suites)
 
 
 def _is_word(name: str) -> bool:
@@ -227,53 +347,6 @@ def _is_word(name: str) -> bool:
     )
 
 
-def _find(search: _Search, name: str, other: _Side | None) -> Result[_Side]:
-    """Return what a name means beside the other side, if that one is known."""
-    if latest := _LATEST.fullmatch(name):
-        return _latest(search, name, int(latest[1] or 0), other)
-    if name == "previous":
-        return _latest(search, name, 1, None) if other is None else _earlier(search, other)
-    if name == "baseline":
-        return _baseline(search, other)
-    if name.startswith(_GIT):
-        return _at_revision(search, name.removeprefix(_GIT), other)
-    if search.joins:
-        return find_run_or_group(search.db, name)
-    found = find_run(search.db, name)
-    return found if isinstance(found, Err) else Ok(found.value)
-
-
-def _latest(search: _Search, name: str, skip: int, other: _Side | None) -> Result[_Side]:
-    """Return the newest run, or the one so many before it of the same suites."""
-    of, part = _run_of(other), _part_of(search, other)
-    if of is None and skip:
-        newest = next(_counted(search, None, None), None)
-        of = newest[0].id if newest else None
-    counted = list(islice(_counted(search, of, part), skip + 1))
-    if len(counted) > skip:
-        return _as_side(search, counted[skip])
-    return Err(_too_few(name, len(counted), _suites(search.db, of)))
-
-
-def _earlier(search: _Search, other: _Side) -> Result[_Side]:
-    """Return the newest before the other side; beside a shard, the same part of another group."""
-    db = search.db
-    if isinstance(other, str) and (not search.joins or _part_of(search, other)):
-        found = run_before(db, other)
-        return Ok(found) if found else Err(_nothing_before(f"run {other}", _suites(db, other)))
-    own = other.runs if isinstance(other, Group) else (other,)
-    newest = next(runs(db, RunFilter(ids=own, limit=1)))
-    for counted in _counted(search, own[0], None):
-        run, group = counted
-        is_itself = isinstance(other, Group) and run.id in other.runs
-        # A part says nothing of the rest, which a whole run and a group have.
-        is_part = run.shard is not None and group is None
-        if _is_before(run, newest) and not is_itself and not is_part:
-            return _as_side(search, counted)
-    what = f"group {other.name!r}" if isinstance(other, Group) else f"run {other}"
-    return Err(_nothing_before(what, _suites(db, own[0])))
-
-
 def _is_before(run: Run, other: Run) -> bool:
     """Whether a run comes after another one in a list, which has the newest first."""
     return run.started_at < other.started_at or (
@@ -281,29 +354,8 @@ def _is_before(run: Run, other: Run) -> bool:
     )
 
 
-def _counted(search: _Search, of: str | None, part: str | None) -> Iterator[_Counted]:
-    """Yield what the words count, the newest first; with a part, only those of other groups.
-
-    Where groups are joined, each that is complete is counted once, where its newest run is.
-    """
-    completed = runs(search.db, RunFilter(completed=True, tested_like=of))
-    if part is not None or not search.joins:
-        yield from ((run, None) for run in completed if part in (None, run.shard))
-        return
-    groups = _groups_here(search.db)
-    seen = set()
-    for run in completed:
-        group = _group_of(run)
-        if group is None or group not in groups:
-            yield run, None
-        elif groups[group] and group not in seen:
-            seen.add(group)
-            yield run, group
-
-
-def _as_side(search: _Search, counted: _Counted) -> Result[_Side]:
-    run, group = counted
-    return Ok(run.id) if group is None else _group_named(search.db, group)
+def _read(db: sqlite3.Connection, run: str) -> Run:
+    return next(runs(db, RunFilter(ids=[run])))
 
 
 def _run_of(side: _Side | None) -> str | None:
@@ -311,143 +363,35 @@ def _run_of(side: _Side | None) -> str | None:
     return side.runs[0] if isinstance(side, Group) else side
 
 
-def _part_of(search: _Search, side: _Side | None) -> str | None:
-    """Return which part a side is, if that is to be compared with the same part of others."""
-    if not search.joins or not isinstance(side, str):
+def _side(found: Result[str] | Result[Group]) -> Result[_Side]:
+    return found if isinstance(found, Err) else Ok(found.value)
+
+
+def _group_of(run: Run) -> GroupName | None:
+    if run.shard is None or run.group_id is None:
         return None
-    return next(runs(search.db, RunFilter(ids=[side]))).shard
+    return GroupName(run.project, run.group_id)
 
 
-def _baseline(search: _Search, other: _Side | None) -> Result[_Side]:
-    if other is None:
-        newest = _latest(search, "latest", 0, None)
-        if isinstance(newest, Err):
-            return newest
-        other = newest.value
-    run = _run_of(other)
-    chosen = [(row[0], row[1]) for row in search.db.execute(_BASELINES, (run,))]
-    distinct = list(dict.fromkeys(run for _, run in chosen if run is not None))
-    if len(distinct) == 1:
-        return Ok(distinct[0])
-    tested = f"group {other.name!r}" if isinstance(other, Group) else f"run {other}"
-    return Err(_several_baselines(chosen) if distinct else _no_baseline(tested, chosen))
+def _groups_here(db: sqlite3.Connection) -> dict[GroupName, bool]:
+    return {GroupName(row[0], row[1]): bool(row[2]) for row in db.execute(_GROUPS)}
 
 
-def _at_revision(search: _Search, name: str, other: _Side | None) -> Result[_Side]:
-    db, of = search.db, _run_of(other)
-    completed = runs(db, RunFilter(completed=True, tested_like=of))
-    recorded = list(dict.fromkeys(run.git_commit for run in completed if run.git_commit))
-    commit = search.revision(name) if name else None
-    if commit is None and _COMMIT_START.fullmatch(name):
-        # Without git, or without that commit in it, what was recorded still knows its commits.
-        starting = [known for known in recorded if known.startswith(name)]
-        commit = starting[0] if len(starting) == 1 else None
-    if commit is None:
-        return Err(_no_revision(name, recorded))
-    counted = _counted(search, of, _part_of(search, other))
-    there = [each for each in counted if each[0].git_commit == commit]
-    if not there:
-        return Err(_nothing_at(name, commit, recorded))
-    # A run with uncommitted changes is not what the commit holds, but better than nothing.
-    return _as_side(search, min(there, key=lambda each: bool(each[0].git_dirty)))
+def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[_Side]:
+    shards = [run for run in shards_of(db, name.name) if run.project == name.project]
+    return _side(find_group(db, name.name, shards))
 
 
-def _suites(db: sqlite3.Connection, run: str | None) -> list[str]:
-    return [] if run is None else list(next(runs(db, RunFilter(ids=[run]))).suites)
+def _named(side: _Side) -> str:
+    return f"group {side.name!r}" if isinstance(side, Group) else f"run {side}"
 
 
-def _of(suites: list[str]) -> str:
+def _listed(suites: Sequence[str]) -> str:
     if not suites:
         return ""
     more = f" and {len(suites) - 3} more" if len(suites) > 3 else ""
     return f" of {', '.join(map(repr, suites[:3]))}{more}"
 
 
-def _no_runs() -> KindlmError:
-    return _error("No run is recorded yet.", "Record one: kindlm test")
-
-
-def _unknown(db: sqlite3.Connection, wanted: str) -> KindlmError:
-    if shards := [
-        f"{run.id} ({run.shard})" for run in runs(db, RunFilter(group=wanted, limit=_NAMED_RUNS))
-    ]:
-        return _error(
-            f"{wanted!r} is a group of shards, and one run is asked for.",
-            f"Name a run: its newest are {', '.join(shards)}."
-            f" All of them as one: kindlm show {wanted}",
-        )
-    names = ", ".join(
-        f"{run.id} ({run.label})" if run.label else run.id
-        for run in runs(db, RunFilter(limit=_NAMED_RUNS))
-    )
-    return _error(
-        f"There is no run {wanted!r}.",
-        f"The newest are {names}. All runs: kindlm runs" if names else "Record one: kindlm test",
-    )
-
-
-def _ambiguous(wanted: str, candidates: list[str]) -> KindlmError:
-    return _error(
-        f"{wanted!r} is the beginning of several runs: {', '.join(candidates)}.",
-        "Type more characters of the run's id.",
-    )
-
-
-def _too_few(name: str, number: int, suites: list[str]) -> KindlmError:
-    of = _of(suites)
-    if number == 0:
-        message = f"No run{of} has finished yet."
-    else:
-        runs = "Only 1 run" if number == 1 else f"Only {number} runs"
-        has = "has" if number == 1 else "have"
-        message = f"There is no run {name!r}: {runs.lower()}{of} {has} finished."
-    return _error(message, "Record another one: kindlm test. All runs: kindlm runs")
-
-
-def _nothing_before(what: str, suites: list[str]) -> KindlmError:
-    return _error(
-        f"There is nothing to compare {what} with: no run{_of(suites)} finished before it.",
-        "Change what you test and run it again: kindlm test. All runs: kindlm runs",
-    )
-
-
-def _no_baseline(tested: str, chosen: list[tuple[str, str | None]]) -> KindlmError:
-    suites = _of([suite for suite, _ in chosen])
-    return KindlmError(
-        ErrorCode.BASELINE_NOT_FOUND,
-        f"No baseline is set{suites}, which {tested} tested."
-        if suites
-        else f"No suite that could have a baseline was tested by {tested}.",
-        "Choose one: kindlm baseline set RUN",
-    )
-
-
-def _several_baselines(chosen: list[tuple[str, str | None]]) -> KindlmError:
-    listed = ", ".join(f"{suite!r} has run {run}" for suite, run in chosen if run is not None)
-    return _error(
-        f"The suites have different runs as their baselines: {listed}.",
-        "Name the run to compare with: kindlm diff RUN",
-    )
-
-
-def _no_revision(name: str, recorded: list[str]) -> KindlmError:
-    return _error(f"{name!r} is no git revision that is known here.", _runs_at(recorded))
-
-
-def _nothing_at(name: str, commit: str, recorded: list[str]) -> KindlmError:
-    return _error(
-        f"No run was recorded at {name!r}, commit {commit[:_SHORT]}, and finished.",
-        _runs_at(recorded),
-    )
-
-
-def _runs_at(recorded: list[str]) -> str:
-    if not recorded:
-        return "No run was recorded in a git repository. All runs: kindlm runs"
-    listed = ", ".join(commit[:_SHORT] for commit in recorded[:_LISTED_COMMITS])
-    more = ", …" if len(recorded) > _LISTED_COMMITS else ""
-    return f"There are runs at {listed}{more}. All runs: kindlm runs"
-
-
-def _error(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint)
+def _error(message: str, hint: str) -> Err:
+    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint))

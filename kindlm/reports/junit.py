@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from kindlm.history.groups import lacking_shards
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
@@ -270,7 +269,7 @@ def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:
 
 
 def _lacking(view: RunView) -> list[tuple[str, str]]:
-    return lacking_shards(view.group) if view.group is not None else []
+    return view.group.lacking if view.group is not None else []
 
 
 def _write_lacking(view: RunView, xml: XmlWriter) -> None:

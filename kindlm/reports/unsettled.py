@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kindlm.history.groups import what_lacks
 from kindlm.history.run_view import RunView
 from kindlm.wording import count
 
@@ -29,7 +28,7 @@ def unsettled(view: RunView) -> Unsettled | None:
     if status in ("passed", "failed"):
         return None
     if view.group is not None:
-        return Unsettled(f"GROUP_{status.upper()}", what_lacks(view.group))
+        return Unsettled(f"GROUP_{status.upper()}", view.group.what_lacks)
     return Unsettled(f"RUN_{status.upper()}", "; ".join(_reasons(view, status)))
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kindlm.history.groups import Group, Shard, what_lacks
+from kindlm.history.groups import Group, Shard
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
@@ -87,7 +87,7 @@ def describe_group(group: Group) -> tuple[str, ...]:
     """Return what a group has, what it lacks, and which of its runs do not count."""
     lines = [f"{len(group.shards)} of {count(group.count, 'shard')}"]
     if not group.complete:
-        lines.append(f"Incomplete: {what_lacks(group)}")
+        lines.append(f"Incomplete: {group.what_lacks}")
     counting = {shard.index: shard.run for shard in group.shards}
     lines += [
         f"Shard {shard.index}/{group.count} ran again: run {counting[shard.index]} counts,"
