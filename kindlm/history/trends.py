@@ -9,9 +9,8 @@ from itertools import pairwise
 
 from kindlm.history.costs import paid_for_test
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.read_rows import test_of
 from kindlm.history.repeat_statistics import Flakiness, flakiness
-from kindlm.history.rows import TestView
+from kindlm.history.rows import TestView, test_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.history.statistics.tables import Counts
