@@ -19,9 +19,8 @@ the tests include checks that exclude each other.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Generic, TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from kindlm.history.evidence.values import (
     Change,
@@ -38,11 +37,11 @@ from kindlm.history.evidence.values import (
     Verdict,
 )
 from kindlm.history.statistics.intervals import rate_difference_interval
-from kindlm.history.statistics.paired import PairedComparison, compare_paired
+from kindlm.history.statistics.paired import compare_paired
 from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, pass_rate_drop
 from kindlm.history.statistics.power import repeats_needed, score_repeats_needed
 from kindlm.history.statistics.sequential import Settlement, settlements
-from kindlm.history.statistics.tables import DiscreteP, discrete_discoveries, score_drop
+from kindlm.history.statistics.tables import discrete_discoveries, score_drop
 
 __all__ = ["compared_rates", "judge_pair", "settle"]
 
@@ -71,26 +70,33 @@ def judge_pair(
     If only some tests are `asked` for, they are what is told and what fails. But they are judged as
     some of all: whoever looks at one of many has chosen it.
     """
-    confirmed = _confirmed(tests)
+    family = _Family(tests, regression_threshold)
     told = {key: pair for key, pair in tests.items() if asked is None or key in asked}
-    found = {key: _judge(key, pair, confirmed, regression_threshold) for key, pair in told.items()}
-    paired, worse, better = _compare_runs(told)
-    if len(told) < len(tests):
-        # For the same reason, tests that were picked stand for no run as a whole.
-        worse = better = False
+    found = {key: family.judge(key, pair) for key, pair in told.items()}
+    # Of the runs as a whole, tests speak that had conversations of their own on both sides,
+    # repeated ones if there are any.
+    own = [pair for pair in told.values() if pair.counts and not pair.same_conversations]
+    repeated = [pair.counts for pair in own if pair.counts and pair.repeated]
+    paired = compare_paired(repeated or [pair.counts for pair in own if pair.counts])
+    worse = better = False
+    # Tests that were picked, maybe for their results, stand for no run as a whole.
+    if paired is not None and repeated and len(told) == len(tests):
+        worse, better = paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
     failing = {
         rule: tuple(key for key, pair in told.items() if _fails(pair, found[key], rule))
         for rule in (FailOn.DEFAULT, fail_on)
     }
-    return RunEvidence(
-        found,
-        paired,
-        worse,
-        better,
-        _verdict(found.values(), worse or bool(failing[FailOn.DEFAULT]), better),
-        failing[fail_on],
-        fail_on is not FailOn.NEVER and (worse or bool(failing[fail_on])),
-    )
+    changes = {(test.change, test.strength in _CERTAIN) for test in found.values()}
+    if worse or failing[FailOn.DEFAULT]:
+        verdict = Verdict.REGRESSED
+    elif (Change.REGRESSED, False) in changes:
+        verdict = Verdict.SUSPECTED
+    elif better or (Change.IMPROVED, True) in changes:
+        verdict = Verdict.IMPROVED
+    else:
+        verdict = Verdict.UNCHANGED
+    fails = fail_on is not FailOn.NEVER and (worse or bool(failing[fail_on]))
+    return RunEvidence(found, paired, worse, better, verdict, failing[fail_on], fails)
 
 
 def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
@@ -103,6 +109,8 @@ def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Se
     found = {key: _settlement(key, test, settled) for key, test in tests.items()}
     return {key: settlement for key, settlement in found.items() if settlement is not None}
 
+
+_Chosen = TypeVar("_Chosen")
 
 _Rate: TypeAlias = tuple[Key, CheckKey | None]
 """A pass rate that is compared: that of a test, or of one of its checks."""
@@ -147,145 +155,127 @@ def _settlement(
     """
     if test.rate is None:
         return None
-    fell: list[CheckKey | None] = [None] if test.rate.fell else []
-    fell += [check for check, pair in test.checks.items() if pair.fell]
-    found = {settled[key, rate] for rate in fell if (key, rate) in settled}
+    rates = [((key, None), test.rate), *(((key, check), c) for check, c in test.checks.items())]
+    found = {settled[rate] for rate, pair in rates if pair.fell and rate in settled}
     return min(found, key=_SETTLED_FIRST.index, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Confirmed(Generic[Key]):
+class _Family(Generic[Key]):
     """What stands out among all pass rates, and among all scores of all tests.
 
-    `level` is what each test that fell had to reach if it were the only one that really changed.
+    `settled` has what was decided of tests that repeats were added to. `level` is what each test
+    that fell had to reach if it were the only one that really changed.
     """
 
-    worse: frozenset[_Rate[Key]]
-    better: frozenset[Key]
-    worse_scores: frozenset[tuple[Key, str]]
-    better_scores: frozenset[tuple[Key, str]]
-    settled: Mapping[_Rate[Key], Settlement]
-    level: float
+    def __init__(self, tests: Mapping[Key, TestPair], threshold: float) -> None:
+        self.threshold = threshold
+        compared = compared_rates(tests)
+        rates = {
+            rate: pair
+            for rate, pair in compared.items()
+            if min(pair.before.n, pair.after.n) >= _REPEATED
+        }
+        drops = [Looks(pair.before, (pair.after,)) for pair in rates.values()]
+        self.worse = _chosen(rates, confirmed_drops(drops, RATES_LEVEL))
+        whole = {key: pair for (key, check), pair in rates.items() if check is None}
+        rises = [Looks(pair.after, (pair.before,)) for pair in whole.values()]
+        self.better = _chosen(whole, confirmed_drops(rises, RATES_LEVEL))
+        scores = {
+            (key, name): pair
+            for key, test in tests.items()
+            if not test.same_conversations
+            for name, pair in _score_pairs(test).items()
+            if min(len(pair[0]), len(pair[1])) >= _REPEATED
+        }
+        fallen = [score_drop(old, new) for old, new in scores.values()]
+        risen = [score_drop(new, old) for old, new in scores.values()]
+        self.worse_scores = _chosen(scores, discrete_discoveries(fallen, SCORES_LEVEL))
+        self.better_scores = _chosen(scores, discrete_discoveries(risen, SCORES_LEVEL))
+        added = {key for key, test in tests.items() if test.added or test.added_before}
+        settled = _settlements(tests) if added else {}
+        self.settled = {rate: found for rate, found in settled.items() if rate[0] in added}
+        self.level = RATES_LEVEL / max(1, len({key for (key, _), p in compared.items() if p.fell}))
 
-
-def _confirmed(tests: Mapping[Key, TestPair]) -> _Confirmed[Key]:
-    rates = {
-        rate: pair
-        for rate, pair in compared_rates(tests).items()
-        if min(pair.before.n, pair.after.n) >= _REPEATED
-    }
-    scores = {
-        (key, name): pair
-        for key, test in tests.items()
-        if not test.same_conversations
-        for name, pair in _score_pairs(test).items()
-        if min(len(pair[0]), len(pair[1])) >= _REPEATED
-    }
-    fell = {key for (key, _), pair in compared_rates(tests).items() if pair.fell}
-    drops = {rate: Looks(pair.before, (pair.after,)) for rate, pair in rates.items()}
-    rises = {
-        key: Looks(pair.after, (pair.before,))
-        for (key, check), pair in rates.items()
-        if check is None
-    }
-    return _Confirmed(
-        _chosen(drops, confirmed_drops(list(drops.values()), RATES_LEVEL)),
-        _chosen(rises, confirmed_drops(list(rises.values()), RATES_LEVEL)),
-        _discovered({key: score_drop(old, new) for key, (old, new) in scores.items()}),
-        _discovered({key: score_drop(new, old) for key, (old, new) in scores.items()}),
-        _settlements(tests)
-        if any(test.added or test.added_before for test in tests.values())
-        else {},
-        RATES_LEVEL / max(1, len(fell)),
-    )
-
-
-def _discovered(tests: Mapping[Key, DiscreteP]) -> frozenset[Key]:
-    return _chosen(tests, discrete_discoveries(list(tests.values()), SCORES_LEVEL))
-
-
-def _chosen(keys: Iterable[Key], marks: Iterable[bool]) -> frozenset[Key]:
-    return frozenset(key for key, mark in zip(keys, marks, strict=True) if mark)
-
-
-def _judge(key: Key, pair: TestPair, confirmed: _Confirmed[Key], threshold: float) -> TestEvidence:
-    rate = pair.rate
-    if rate is None:
-        if pair.after is None:
-            return TestEvidence(Change.REMOVED)
-        return TestEvidence(Change.ADDED if pair.after.counts.n else Change.NOT_RUN)
-    settled = confirmed.settled if pair.added or pair.added_before else {}
-    sure = _is_sure((key, None), confirmed, settled)
-    direction = rate.direction
-    if settled.get((key, None)) is Settlement.CLEARED and not sure:
-        direction = 0
-    dropped, risen = _moved(pair, threshold)
-    checks = _dropped_checks(key, pair, confirmed, settled)
-    broken = rate.direction == 0 and pair.ended_errored
-    # What is sure comes first, then what is worse.
-    change, strength = Change.UNCHANGED, None
-    if (
-        sure
-        or any((key, name) in confirmed.worse_scores for name in dropped)
-        or any(check.strength is Strength.CONFIRMED for check in checks)
-    ):
-        change, strength = Change.REGRESSED, Strength.CONFIRMED
-    elif key in confirmed.better or any((key, name) in confirmed.better_scores for name in risen):
-        change, strength = Change.IMPROVED, Strength.CONFIRMED
-    elif direction < 0 or broken or dropped or checks:
-        change, strength = Change.REGRESSED, _unsure(pair)
-    elif direction > 0 or risen:
-        change, strength = Change.IMPROVED, _unsure(pair)
-    if pair.same_conversations:
-        return TestEvidence(change, strength, dropped_scores=dropped, dropped_checks=checks)
-    return TestEvidence(
-        change,
-        strength,
-        _p_value(rate),
-        rate_difference_interval(rate.all_before, rate.all_after),
-        None
-        if strength is None or strength is Strength.CONFIRMED
-        else _repeats_needed(pair, rate, change, confirmed.level),
-        dropped,
-        _settlement(key, pair, settled),
-        checks,
-        _newly_failed(pair),
-    )
-
-
-def _is_sure(
-    rate: _Rate[Key], confirmed: _Confirmed[Key], settled: Mapping[_Rate[Key], Settlement]
-) -> bool:
-    return rate in confirmed.worse or settled.get(rate) is Settlement.CONFIRMED
-
-
-def _dropped_checks(
-    key: Key,
-    pair: TestPair,
-    confirmed: _Confirmed[Key],
-    settled: Mapping[_Rate[Key], Settlement],
-) -> tuple[CheckEvidence, ...]:
-    """Return the checks that pass less often and that no added repeats cleared, surest first."""
-    found = []
-    for check, counts in pair.checks.items():
-        sure = _is_sure((key, check), confirmed, settled)
-        if not counts.fell or (settled.get((key, check)) is Settlement.CLEARED and not sure):
-            continue
-        last, chance = counts.all_after, not pair.same_conversations
-        found.append(
-            CheckEvidence(
-                check,
-                counts.before,
-                last,
-                Strength.CONFIRMED if sure else _unsure(pair),
-                _p_value(counts) if chance else None,
-                rate_difference_interval(counts.all_before, last) if chance else None,
-                last.n - counts.after.n,
-            )
+    def judge(self, key: Key, pair: TestPair) -> TestEvidence:
+        """Return what became of a test, and how sure that is."""
+        rate = pair.rate
+        if rate is None:
+            if pair.after is None:
+                return TestEvidence(Change.REMOVED)
+            return TestEvidence(Change.ADDED if pair.after.counts.n else Change.NOT_RUN)
+        dropped, risen = _moved_scores(pair, self.threshold)
+        unsure = Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE
+        if pair.same_conversations:
+            unsure = Strength.EXPECTATIONS
+        checks = self._dropped_checks(key, pair, unsure)
+        sure, cleared = self._sure_or_cleared((key, None))
+        broken = rate.direction == 0 and pair.ended_errored
+        # What is sure comes first, then what is worse.
+        change, strength = Change.UNCHANGED, None
+        if (
+            sure
+            or any((key, name) in self.worse_scores for name in dropped)
+            or any(check.strength is Strength.CONFIRMED for check in checks)
+        ):
+            change, strength = Change.REGRESSED, Strength.CONFIRMED
+        elif key in self.better or any((key, name) in self.better_scores for name in risen):
+            change, strength = Change.IMPROVED, Strength.CONFIRMED
+        elif (rate.fell and not cleared) or broken or dropped or checks:
+            change, strength = Change.REGRESSED, unsure
+        elif (rate.direction > 0 and not cleared) or risen:
+            change, strength = Change.IMPROVED, unsure
+        if pair.same_conversations:
+            return TestEvidence(change, strength, dropped_scores=dropped, dropped_checks=checks)
+        needed = None
+        if strength in (Strength.SUSPECTED, Strength.ONE_SAMPLE):
+            needed = _repeats_needed(pair, rate, change, self.level)
+        return TestEvidence(
+            change,
+            strength,
+            _p_value(rate),
+            rate_difference_interval(rate.all_before, rate.all_after),
+            needed,
+            dropped,
+            _settlement(key, pair, self.settled),
+            checks,
+            _newly_failed(pair),
         )
-    return tuple(
-        sorted(found, key=lambda one: (one.strength is not Strength.CONFIRMED, one.p_value or 0))
-    )
+
+    def _sure_or_cleared(self, rate: _Rate[Key]) -> tuple[bool, bool]:
+        settlement = self.settled.get(rate)
+        sure = rate in self.worse or settlement is Settlement.CONFIRMED
+        return sure, settlement is Settlement.CLEARED and not sure
+
+    def _dropped_checks(
+        self, key: Key, pair: TestPair, unsure: Strength
+    ) -> tuple[CheckEvidence, ...]:
+        """Return the checks that pass less often and that nothing cleared, surest first."""
+        found = []
+        for check, rate in pair.checks.items():
+            sure, cleared = self._sure_or_cleared((key, check))
+            if rate.fell and not cleared:
+                strength = Strength.CONFIRMED if sure else unsure
+                p_value = interval = None
+                if not pair.same_conversations:
+                    p_value = _p_value(rate)
+                    interval = rate_difference_interval(rate.all_before, rate.all_after)
+                found.append(
+                    CheckEvidence(
+                        check,
+                        rate.before,
+                        rate.all_after,
+                        strength,
+                        p_value,
+                        interval,
+                        rate.all_after.n - rate.after.n,
+                    )
+                )
+        found.sort(key=lambda one: (one.strength is not Strength.CONFIRMED, one.p_value or 0))
+        return tuple(found)
+
+
+def _chosen(keys: Iterable[_Chosen], marks: Iterable[bool]) -> frozenset[_Chosen]:
+    return frozenset(key for key, mark in zip(keys, marks, strict=True) if mark)
 
 
 def _newly_failed(pair: TestPair) -> bool:
@@ -298,7 +288,16 @@ def _newly_failed(pair: TestPair) -> bool:
     return passed and not pair.after.passed
 
 
-def _moved(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
+    if pair.before is None or pair.after is None:
+        return {}
+    both = (
+        (name, old, pair.after.scores.get(name, ())) for name, old in pair.before.scores.items()
+    )
+    return {name: (old, new) for name, old, new in both if old and new}
+
+
+def _moved_scores(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the scores that fell and those that rose, by more than the threshold.
 
     A repeat that errored has no score, and whatever it would have been is no merit of its side:
@@ -320,11 +319,25 @@ def _at_worst(side: Side, scores: Sequence[float]) -> float:
     return sum(scores) / (len(scores) + lacking)
 
 
-def _unsure(pair: TestPair) -> Strength:
-    """Return how sure a change is that nothing confirms."""
-    if pair.same_conversations:
-        return Strength.EXPECTATIONS
-    return Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE
+def _p_value(rate: CheckPair) -> float | None:
+    if rate.direction == 0:
+        return None
+    worse, better = (rate.before, rate.after) if rate.fell else (rate.after, rate.before)
+    return pass_rate_drop(Looks(worse, (better,)))
+
+
+def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:
+    """Return the fewest repeats per side with which a pass rate or a score would be clear."""
+    rates = [(rate.before, rate.all_after)]
+    scores = list(_score_pairs(pair).values())
+    if change is Change.IMPROVED:
+        rates = [(after, before) for before, after in rates]
+        scores = [(new, old) for old, new in scores]
+    else:
+        rates += [(check.before, check.all_after) for check in pair.checks.values() if check.fell]
+    needed = [repeats_needed(old.passed / old.n, new.passed / new.n, level) for old, new in rates]
+    needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
+    return min((n for n in needed if n is not None), default=None)
 
 
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
@@ -340,56 +353,3 @@ def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
     if evidence.strength is Strength.ONE_SAMPLE and rule is not FailOn.ANY:
         return evidence.newly_failed
     return rule is FailOn.ANY or evidence.strength in _CERTAIN
-
-
-def _compare_runs(tests: Mapping[Key, TestPair]) -> tuple[PairedComparison | None, bool, bool]:
-    """Compare the runs as a whole: (how, surely worse, surely better), by repeated tests if any.
-
-    Tests count that had conversations of their own on both sides.
-    """
-    own = [pair for pair in tests.values() if not pair.same_conversations]
-    repeated = [pair.counts for pair in own if pair.counts and pair.repeated]
-    paired = compare_paired(repeated or [pair.counts for pair in own if pair.counts])
-    if paired is None or not repeated:
-        return paired, False, False
-    return paired, paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
-
-
-def _verdict(tests: Iterable[TestEvidence], regressed: bool, better: bool) -> Verdict:
-    if regressed:
-        return Verdict.REGRESSED
-    found = {(test.change, test.strength in _CERTAIN) for test in tests}
-    if (Change.REGRESSED, False) in found:
-        return Verdict.SUSPECTED
-    improved = better or (Change.IMPROVED, True) in found
-    return Verdict.IMPROVED if improved else Verdict.UNCHANGED
-
-
-def _p_value(rate: CheckPair) -> float | None:
-    if rate.direction == 0:
-        return None
-    worse, better = (rate.before, rate.after) if rate.fell else (rate.after, rate.before)
-    return pass_rate_drop(Looks(worse, (better,)))
-
-
-def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
-    if pair.before is None or pair.after is None:
-        return {}
-    both = (
-        (name, old, pair.after.scores.get(name, ())) for name, old in pair.before.scores.items()
-    )
-    return {name: (old, new) for name, old, new in both if old and new}
-
-
-def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:
-    """Return the fewest repeats per side with which a pass rate or a score would be clear."""
-    rates = [(rate.before, rate.all_after)]
-    scores = list(_score_pairs(pair).values())
-    if change is Change.IMPROVED:
-        rates = [(after, before) for before, after in rates]
-        scores = [(new, old) for old, new in scores]
-    else:
-        rates += [(check.before, check.all_after) for check in pair.checks.values() if check.fell]
-    needed = [repeats_needed(old.passed / old.n, new.passed / new.n, level) for old, new in rates]
-    needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
-    return min((n for n in needed if n is not None), default=None)
