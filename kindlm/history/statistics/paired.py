@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import erfc, fsum, gcd, lcm, sqrt
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kindlm.history.statistics.intervals import mean_interval, rate_difference_interval
-from kindlm.history.statistics.tables import Counts, even_chances, passes_before
+from kindlm.history.statistics.tables import (
+    Counts,
+    convolved,
+    even_chances,
+    passes_before,
+)
 
-__all__ = ["PairedComparison", "compare_paired", "sign_flip_tail"]
+__all__ = ["PairedComparison", "compare_paired"]
 
 _EXACT_STEPS = 1 << 18
 """So many products are formed to count a distribution; larger ones are as good as normal."""
@@ -22,10 +27,11 @@ _EXACT_STEPS = 1 << 18
 _MOST_STEPS = 1 << 17
 """So many sums are formed in a count: enough for sixteen sizes that are all different."""
 
-Tail: TypeAlias = Callable[[int], float]
-"""Returns the chance of a sum that is at least so large."""
+_Tail: TypeAlias = Callable[[int], float]
+"""Returns the chance of a sum that is at least so large, all signs being equally likely."""
 
 _Groups: TypeAlias = Sequence[tuple[int, int]]
+"""Sizes, whole numbers above 0, with how often there is each."""
 
 Pair = tuple[Counts, Counts]
 
@@ -97,34 +103,26 @@ def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, flo
 
 
 def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
-    """Return the part of all choices of signs that give so low a sum, and so high a one."""
-    scale = lcm(*(difference.denominator for difference in differences))
-    moved = Counter(int(difference * scale) for difference in differences if difference)
-    sizes: Counter[int] = Counter()
-    for difference, times in moved.items():
-        sizes[abs(difference)] += times
-    observed = sum(difference * times for difference, times in moved.items())
-    tail = sign_flip_tail(sizes)
-    return tail(-observed), tail(observed)
+    """Return the part of all choices of signs that give so low a sum, and so high a one.
 
-
-def sign_flip_tail(sizes: Mapping[int, int]) -> Tail:
-    """Return the chances of the sums of some sizes, all choices of signs being equally likely.
-
-    `sizes` tells how often there is each size, a whole number above 0.
-
-    Many sizes have more choices of signs than can be counted. Those that are equal are counted
+    Many differences have more choices of signs than can be counted. Those of one size are counted
     together, the largest first, and what is too much for one count in a second one. What is too
     much even for two is taken for normal, which it is close to: more than thirty sizes are left
     then, and the largest, which would not be, are counted all the same. The work is bounded,
-    whatever the sizes.
+    whatever the differences.
     """
-    groups = sorted(sizes.items(), reverse=True)
+    scale = lcm(*(difference.denominator for difference in differences))
+    moved = [int(difference * scale) for difference in differences if difference]
+    groups = sorted(Counter(map(abs, moved)).items(), reverse=True)
     sums, counted = _count(groups)
-    others, more = _count(groups[counted:])
     small = groups[counted:]
+    others, more = _count(small)
     tail = _normal_tail(small) if more < len(small) else _counted_tail(others)
-    return lambda least: min(1.0, sum(share * tail(least - s) for s, share in sums.items()))
+
+    def at_least(least: int) -> float:
+        return min(1.0, sum(share * tail(least - s) for s, share in sums.items()))
+
+    return at_least(-sum(moved)), at_least(sum(moved))
 
 
 def _count(groups: _Groups) -> tuple[dict[int, float], int]:
@@ -145,14 +143,14 @@ def _count(groups: _Groups) -> tuple[dict[int, float], int]:
     return sums, len(groups)
 
 
-def _counted_tail(sums: Mapping[int, float]) -> Tail:
+def _counted_tail(sums: Mapping[int, float]) -> _Tail:
     reached = sorted(sums)
     # From the rarest on, so that small chances keep all their digits.
     chances = list(accumulate((sums[s] for s in reversed(reached)), initial=0.0))
     return lambda least: chances[len(reached) - bisect_left(reached, least)]
 
 
-def _normal_tail(groups: _Groups) -> Tail:
+def _normal_tail(groups: _Groups) -> _Tail:
     """Return the tail of a normal distribution, corrected for the steps that the sums come in."""
     largest = groups[0][0]
     spread = sqrt(2 * sum(times * (size / largest) ** 2 for size, times in groups))
@@ -167,49 +165,24 @@ def _normal_tail(groups: _Groups) -> Tail:
 
 
 def _stratified(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Return P(as many passes before, or more) and P(as many, or fewer), given all passes."""
-    tables = [_Table.of(*pair) for pair in pairs]
-    observed = sum(table.observed for table in tables)
-    if _steps(tables) > _EXACT_STEPS:
-        above = observed - sum(table.mean for table in tables)
-        spread = sqrt(2 * sum(table.variance for table in tables))
-        return erfc((above - 0.5) / spread) / 2, erfc((-above - 0.5) / spread) / 2
-    distribution = [1.0]
-    for pair, table in zip(pairs, tables, strict=True):
-        if table.ways > 1:
-            distribution = _convolve(distribution, list(passes_before(*pair)))
-    return min(1.0, sum(distribution[observed:])), min(1.0, sum(distribution[: observed + 1]))
+    """Return P(as many passes before, or more) and P(as many, or fewer), given all passes.
 
-
-class _Table(NamedTuple):
-    """The passes before of one test, counted from the fewest that its totals allow."""
-
-    ways: int
-    observed: int
-    mean: float
-    variance: float
-
-    @classmethod
-    def of(cls, before: Counts, after: Counts) -> _Table:
+    Of each test, the passes before are counted from the fewest that its totals allow.
+    """
+    observed, steps, chances = 0, 0, [1.0]
+    mean = variance = 0.0
+    for before, after in pairs:
         total, n = before.passed + after.passed, before.n + after.n
-        fewest = max(0, total - after.n)
+        fewest, most = max(0, total - after.n), min(total, before.n)
+        observed += before.passed - fewest
         share = before.n * total / n
-        variance = share * (n - total) * after.n / (n * (n - 1))
-        ways = min(total, before.n) - fewest + 1
-        return cls(ways, before.passed - fewest, share - fewest, variance)
-
-
-def _steps(tables: Sequence[_Table]) -> int:
-    """Return how many products it takes to count the passes of all tables together."""
-    reached = accumulate((table.ways - 1 for table in tables), initial=1)
-    return sum(
-        known * table.ways for known, table in zip(reached, tables, strict=False) if table.ways > 1
-    )
-
-
-def _convolve(left: list[float], right: list[float]) -> list[float]:
-    result = [0.0] * (len(left) + len(right) - 1)
-    for shift, weight in enumerate(right):
-        for position, value in enumerate(left):
-            result[position + shift] += weight * value
-    return result
+        mean += share - fewest
+        variance += share * (n - total) * after.n / (n * (n - 1))
+        if most > fewest:
+            steps += len(chances) * (most - fewest + 1)
+            if steps <= _EXACT_STEPS:
+                chances = convolved(list(passes_before(before, after)), chances)
+    if steps > _EXACT_STEPS:
+        above, spread = observed - mean, sqrt(2 * variance)
+        return erfc((above - 0.5) / spread) / 2, erfc((-above - 0.5) / spread) / 2
+    return min(1.0, sum(chances[observed:])), min(1.0, sum(chances[: observed + 1]))

@@ -22,7 +22,7 @@ from functools import lru_cache
 from math import comb
 from typing import NamedTuple
 
-from kindlm.history.statistics.tables import Counts, even_chances, fisher_drop
+from kindlm.history.statistics.tables import Counts, convolved, even_chances, fisher_drop
 
 __all__ = [
     "BLOCK",
@@ -252,20 +252,10 @@ def crossings(
                     found[key] = found.get(key, 0.0) + row[new]
                     row[new] = 0.0
         if more < design.more:
-            rows = [_spread(row, binomial(step, new_rate)) for row in rows]
-            columns = [_spread(column, old_ways) for column in zip(*rows, strict=True)]
+            rows = [convolved(row, binomial(step, new_rate)) for row in rows]
+            columns = [convolved(column, old_ways) for column in zip(*rows, strict=True)]
             rows = [list(row) for row in zip(*columns, strict=True)]
     return found
-
-
-def _spread(chances: Sequence[float], ways: Sequence[float]) -> list[float]:
-    """Return the chances of each number of passes with further repeats, given theirs."""
-    spread = [0.0] * (len(chances) + len(ways) - 1)
-    for passed, chance in enumerate(chances):
-        if chance:
-            for more, way in enumerate(ways):
-                spread[passed + more] += chance * way
-    return spread
 
 
 @lru_cache(maxsize=16384)

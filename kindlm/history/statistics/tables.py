@@ -18,6 +18,7 @@ from typing import NamedTuple
 __all__ = [
     "Counts",
     "DiscreteP",
+    "convolved",
     "discrete_discoveries",
     "even_chances",
     "fisher_drop",
@@ -108,6 +109,19 @@ def even_chances(n: int) -> tuple[float, ...]:
         chances.append(ways / everything)
         ways = ways * (n - k) // (k + 1)
     return tuple(chances)
+
+
+def convolved(chances: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return the chance of each sum of two independent numbers, given those of 0, 1, ... of each.
+
+    The sums are added up in the order of the first, of which zeros cost nothing.
+    """
+    found = [0.0] * (len(chances) + len(others) - 1)
+    for number, chance in enumerate(chances):
+        if chance:
+            for more, other in enumerate(others):
+                found[number + more] += chance * other
+    return found
 
 
 def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
