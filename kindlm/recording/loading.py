@@ -30,7 +30,7 @@ from kindlm.recording.project import (
 )
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
-from kindlm.suite import Expectation, Suite
+from kindlm.suite import Suite
 
 if TYPE_CHECKING:
     from kindlm.formats.evalview import EvalviewConfigs
@@ -107,20 +107,28 @@ def load_paths(
     if isinstance(found, Err):
         return found
     held = found.value
-    if any(item.front_end == "scenario" and _is_python(item.path) for item in held.found):
+    if any(
+        item.front_end == "scenario" and item.path.suffix.lower() == ".py" for item in held.found
+    ):
         guard.enter()
     folders = _folders(held.found, root)
     environ = run_environment([*folders, root], os.environ)
-    around = _Around(root, environ, strict, compat, is_run)
-    loaded = _distinct(list(_load(held.found, held.unreadable, around)))
+    loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
     if strict:
-        loaded += [_unrecognised(path) for path in held.ignored]
-    _remember_secrets(environ, loaded)
+        loaded += [_without_suite(path, _unrecognised(path)) for path in held.ignored]
+    suites = tuple(item.suite for item in loaded if item.suite is not None)
+    # Messages quote what is written in the files.
+    remember_secrets(suite_secrets(environ, suites))
+    diagnostics: dict[tuple[str, str], Diagnostic] = {}
+    for item in loaded:
+        for wrong in (*item.diagnostics, *_warnings(item, environ)):
+            # Folders may share a configuration, and what is wrong with it.
+            diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
     return Ok(
         Loaded(
-            suites=tuple(item.suite for item in loaded if item.suite is not None),
+            suites=suites,
             skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
-            diagnostics=_each_once(wrong for item in loaded for wrong in _wrong_in(item, environ)),
+            diagnostics=tuple(diagnostics.values()),
             files=(
                 *(item.path for item in held.found),
                 *(item.path for item in held.unreadable),
@@ -136,17 +144,6 @@ def load_paths(
             ),
         )
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What decides how tests are loaded, besides their files; see `load_paths`."""
-
-    root: Path
-    environ: Mapping[str, str]
-    strict: bool
-    compat: bool
-    is_run: bool
 
 
 def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
@@ -171,12 +168,9 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
         ignored += found.value.ignored
         unreadable |= {item.path.resolve(): item for item in found.value.unreadable}
     if not files and not unreadable:
-        return Err(_no_tests(paths))
+        message = f"No tests in {', '.join(str(path) for path in paths)}."
+        return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, WHAT_HOLDS_TESTS))
     return Ok(Discovery(tuple(files.values()), tuple(ignored), tuple(unreadable.values())))
-
-
-def _is_python(file: Path) -> bool:
-    return file.suffix.lower() == ".py"
 
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:
@@ -192,204 +186,155 @@ def _folders(found: Sequence[Found], root: Path) -> list[Path]:
 
 
 def _load(
-    found: Sequence[Found], unreadable: Sequence[Unreadable], around: _Around
+    held: Discovery,
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    strict: bool,
+    compat: bool,
+    is_run: bool,
 ) -> Iterator[LoadedSuite]:
     """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder.
 
     A front end is imported only for a file that it reads.
     """
-    folders = _case_folders(found)
-    for unread in unreadable:
+    folders: dict[Path, list[Path]] = {}
+    for item in held.found:
+        if item.front_end == "evalview":
+            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+    for unread in held.unreadable:
         # In a folder with cases it is taken for one, and told with them.
         if (named := folders.get(unread.path.parent.resolve())) is not None:
             named.append(unread.path)
         else:
-            diagnostic = Diagnostic(unread.error, "error", "", None)
-            yield LoadedSuite(unread.path, None, unread.path.name, 0, (diagnostic,))
+            yield _without_suite(unread.path, unread.error)
 
-    project = cache(lambda: project_name(around.root))
+    project = cache(lambda: project_name(root))
 
     @cache
     def configs() -> EvalviewConfigs:
         from kindlm.formats.evalview import EvalviewConfigs
 
-        return EvalviewConfigs(around.root, around.environ, around.strict, around.is_run)
+        return EvalviewConfigs(root, environ, strict, is_run)
 
     @cache
     def scenarios() -> ScenarioSurroundings:
         from kindlm.scenarios.configuration_files import load_configuration
         from kindlm.scenarios.load import Surroundings
 
-        configuration = load_configuration(around.root, around.environ)
-        return Surroundings(around.root, project(), around.environ, configuration)
+        return Surroundings(root, project(), environ, load_configuration(root, environ))
 
-    for item in found:
+    for item in held.found:
         if item.front_end == "kindlm":
-            yield load_suite(item.path, root=around.root)
+            yield load_suite(item.path, root=root)
         elif item.front_end == "scenario":
             from kindlm.scenarios.load import load_scenarios
 
             yield load_scenarios(item.path, scenarios(), item.suite)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
-            yield from _load_cases(item.path.parent, named, configs(), project(), around)
+            from kindlm.formats.evalview import Surroundings, load_folder
+
+            folder = item.path.parent
+            around = Surroundings(root, project(), environ, strict, compat, is_run)
+            here = cases_in(folder)
+            # A folder is one suite, whichever of its files were named, by whichever names.
+            reached = {os.path.realpath(path) for path in named}
+            asked = [path for path in here if os.path.realpath(path) in reached]
+            reached -= {os.path.realpath(path) for path in asked}
+            # What is named by the user need not be named like a case.
+            others = [path for path in named if os.path.realpath(path) in reached]
+            chosen = {*asked, *others}
+            yield from load_folder(folder, [*here, *others], configs().of(folder), around, chosen)
 
 
-def _case_folders(found: Sequence[Found]) -> dict[Path, list[Path]]:
-    """Return the EvalView cases by where they are, links followed."""
-    folders: dict[Path, list[Path]] = {}
-    for item in found:
-        if item.front_end == "evalview":
-            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
-    return folders
-
-
-def _load_cases(
-    folder: Path, named: Sequence[Path], configs: EvalviewConfigs, project: str, around: _Around
-) -> list[LoadedSuite]:
-    """Load all cases of a folder, of which some were named: it is one suite, whichever they are."""
-    from kindlm.formats.evalview import Surroundings, load_folder
-
-    reached = {os.path.realpath(path) for path in named}
-    here = cases_in(folder)
-    asked = {path for path in here if os.path.realpath(path) in reached}
-    reached -= {os.path.realpath(path) for path in asked}
-    # What is named by the user need not be named like a case.
-    others = [path for path in named if os.path.realpath(path) in reached]
-    files = [*here, *others]
-    surroundings = Surroundings(
-        around.root, project, around.environ, around.strict, around.compat, around.is_run
-    )
-    return load_folder(folder, files, configs.of(folder), surroundings, {*asked, *others})
-
-
-def _each_once(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Leave out what is told already: folders may share a configuration."""
-    told: dict[tuple[str, str], Diagnostic] = {}
-    for item in found:
-        told.setdefault((str(item.error.where), item.error.message), item)
-    return tuple(told.values())
-
-
-def _remember_secrets(environ: Mapping[str, str], loaded: Iterable[LoadedSuite]) -> None:
-    """Keep what must not be shown, since messages quote what is written in the files."""
-    suites = [item.suite for item in loaded if item.suite is not None]
-    remember_secrets(suite_secrets(environ, suites))
-
-
-def _wrong_in(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a file, and what of the environment does not suit it."""
-    yield from loaded.diagnostics
-    if loaded.suite is None:
+def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield what of the environment does not suit a suite."""
+    suite = loaded.suite
+    if suite is None:
         return
-    if short := short_secrets(environ, loaded.suite):
-        yield Diagnostic(_too_short(short, loaded.path), "warning", "", None)
-    if (embedding := _embedding_drift(loaded.suite)) is not None:
+    if short := short_secrets(environ, suite):
+        values = "The values of" if len(short) > 1 else "The value of"
+        error = KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"{values} {', '.join(short)} can not be kept out of what is recorded and shown",
+            "Secrets are found by their values; one of fewer than 8 characters would be found in "
+            "ordinary words. Use a longer one",
+            where=SourceLocation(str(loaded.path)),
+            details={"reason": "short_secret"},
+        )
+        yield Diagnostic(error, "warning", "", None)
+    expectations = (each for case in suite.cases for each in case.expectations)
+    # Without a baseline it is skipped.
+    drift = next(
+        (e for e in expectations if e.kind == "drift" and e.params["method"] == "embedding"), None
+    )
+    if drift is not None:
         from kindlm.providers.embedders import may_embed
 
-        if not may_embed(loaded.suite, environ):
-            yield Diagnostic(_nobody_embeds(embedding), "warning", "baseline.drift.method", None)
+        if not may_embed(suite, environ):
+            error = KindlmError(
+                ErrorCode.PROVIDER_NOT_FOUND,
+                "Drift is measured by embeddings, and no provider of the suite can embed texts",
+                "Add `openai` or `ollama` to `providers`, name a local model in "
+                "KINDLM_EMBEDDING_MODEL, or use `method: judge`",
+                where=drift.where,
+                details={"reason": "no_embedder"},
+            )
+            yield Diagnostic(error, "warning", "baseline.drift.method", None)
 
 
-def _embedding_drift(suite: Suite) -> Expectation | None:
-    """Return the first expectation that compares embeddings; without a baseline it is skipped."""
-    return next(
-        (
-            expectation
-            for case in suite.cases
-            for expectation in case.expectations
-            if expectation.kind == "drift" and expectation.params["method"] == "embedding"
-        ),
-        None,
-    )
-
-
-def _too_short(variables: Sequence[str], file: Path) -> KindlmError:
-    values = "The values of" if len(variables) > 1 else "The value of"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{values} {', '.join(variables)} can not be kept out of what is recorded and shown",
-        "Secrets are found by their values; one of fewer than 8 characters would be found in "
-        "ordinary words. Use a longer one",
-        where=SourceLocation(str(file)),
-        details={"reason": "short_secret"},
-    )
-
-
-def _nobody_embeds(expectation: Expectation) -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_NOT_FOUND,
-        "Drift is measured by embeddings, and no provider of the suite can embed texts",
-        "Add `openai` or `ollama` to `providers`, name a local model in KINDLM_EMBEDDING_MODEL, or "
-        "use `method: judge`",
-        where=expectation.where,
-        details={"reason": "no_embedder"},
-    )
-
-
-def _distinct(loaded: Sequence[LoadedSuite]) -> list[LoadedSuite]:
+def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
     """Refuse a suite that has a test of another one: results of the two could not be told apart."""
     owners: dict[tuple[str, str, str], Path] = {}
     distinct: list[LoadedSuite] = []
     for item in loaded:
-        keys = _identities(item.suite)
+        suite = item.suite
+        cases = () if suite is None else suite.cases
+        keys = [(suite.project, suite.name, case.name) for case in cases if suite is not None]
         taken = next((key for key in keys if key in owners), None)
-        if taken is not None:
-            error = Diagnostic(_taken(item.path, taken, owners[taken]), "error", "suite.name", None)
-            item = replace(item, suite=None, diagnostics=(*item.diagnostics, error))  # noqa: PLW2901
-        else:
+        if taken is None:
             owners.update(dict.fromkeys(keys, item.path))
-        distinct.append(item)
+            distinct.append(item)
+            continue
+        project, name, test = taken
+        error = KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f'The test "{test}" of suite "{name}" in project "{project}" is in {owners[taken]}'
+            " already.",
+            "Give one of the suites another name.",
+            where=SourceLocation(str(item.path)),
+        )
+        diagnostics = (*item.diagnostics, Diagnostic(error, "error", "suite.name", None))
+        distinct.append(replace(item, suite=None, diagnostics=diagnostics))
     return distinct
 
 
-def _identities(suite: Suite | None) -> list[tuple[str, str, str]]:
-    return [] if suite is None else [(suite.project, suite.name, case.name) for case in suite.cases]
-
-
-def _taken(path: Path, identity: tuple[str, str, str], owner: Path) -> KindlmError:
-    project, suite, test = identity
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f'The test "{test}" of suite "{suite}" in project "{project}" is in {owner} already.',
-        "Give one of the suites another name.",
-        where=SourceLocation(str(path)),
-    )
-
-
 def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
-    error = next(found.error for found in loaded.diagnostics if found.severity == "error")
+    errors = [found.error for found in loaded.diagnostics if found.severity == "error"]
+    error = errors[0]
     if error.where is not None and error.where.file != str(loaded.path):
         # Its line is one of another file, such as that of `varsFrom`.
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
-    error = _of_all_variables(error, loaded.diagnostics)
+    missing = dict.fromkeys(name for each in errors for name in each.details.get("missing", ()))
+    if error.details.get("reason") == "missing_environment" and len(missing) > 1:
+        *names, last = missing
+        error = replace(
+            error,
+            message=f"The environment variables {', '.join(names)} and {last} are not set",
+            hint="Set them in your environment or .env file",
+            details={**error.details, "missing": list(missing)},
+        )
     return SkippedSuite(loaded.name, suite_identity(loaded.path, root), loaded.tests, error)
 
 
-def _of_all_variables(error: KindlmError, found: Iterable[Diagnostic]) -> KindlmError:
-    """Return the error of a variable that is not set with all those of the file."""
-    of_all = (item.error.details.get("missing", ()) for item in found if item.severity == "error")
-    names = list(dict.fromkeys(name for names in of_all for name in names))
-    if error.details.get("reason") != "missing_environment" or len(names) < 2:
-        return error
-    listed = f"{', '.join(names[:-1])} and {names[-1]}"
-    message = f"The environment variables {listed} are not set"
-    hint = "Set them in your environment or .env file"
-    return replace(error, message=message, hint=hint, details={**error.details, "missing": names})
-
-
-def _unrecognised(path: Path) -> LoadedSuite:
-    error = KindlmError(
+def _unrecognised(path: Path) -> KindlmError:
+    return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"{str(path)!r} looks like tests and holds none.",
         WHAT_HOLDS_TESTS,
         where=SourceLocation(str(path)),
     )
+
+
+def _without_suite(path: Path, error: KindlmError) -> LoadedSuite:
     return LoadedSuite(path, None, path.name, 0, (Diagnostic(error, "error", "", None),))
-
-
-def _no_tests(paths: Sequence[Path]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"No tests in {', '.join(str(path) for path in paths)}.",
-        WHAT_HOLDS_TESTS,
-    )

@@ -26,10 +26,6 @@ __all__ = [
     "tests_folder",
 ]
 
-_PROJECT_FILES = ("kindlm.yaml", "kindlm.toml")
-_PROJECT_FOLDERS = (".kindlm", ".evalview")
-
-
 _ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
 """The ending of a report's file, where it is not the name of its format."""
 
@@ -57,10 +53,17 @@ def find_project(
         return Ok(Project(root, database.resolve()))
     if named := environ.get("KINDLM_DB"):
         return Ok(Project(root, (start / named).resolve()))
-    configured = _store_path(root, environ)
-    if isinstance(configured, Err):
-        return configured
-    return Ok(Project(root, (root / (configured.value or ".kindlm/kindlm.db")).resolve()))
+    table = _configuration(root)
+    if isinstance(table, Err):
+        return table
+    configured = _section(table.value, "store").get("path")
+    path = ".kindlm/kindlm.db"
+    if isinstance(configured, str):
+        filled = _filled(configured, "store.path", root, environ)
+        if isinstance(filled, Err):
+            return filled
+        path = filled.value or path
+    return Ok(Project(root, (root / path).resolve()))
 
 
 def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:
@@ -92,13 +95,10 @@ def regression_threshold(root: Path) -> Result[float | None]:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is None or (is_number and 0 <= value <= 1):
         return Ok(value)
-    return Err(
-        KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"diff.regression_threshold is {value!r}: it has to be a number from 0 to 1.",
-            "It is how far a mean score may fall: 0.05 by default.",
-            where=SourceLocation(str(configuration_file(root))),
-        )
+    return _invalid(
+        root,
+        f"diff.regression_threshold is {value!r}: it has to be a number from 0 to 1.",
+        "It is how far a mean score may fall: 0.05 by default.",
     )
 
 
@@ -114,19 +114,16 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
     formats, folder = report.get("formats", []), report.get("output_dir", "reports")
     known = isinstance(formats, list) and all(isinstance(name, str) and name for name in formats)
     if not (known and isinstance(folder, str) and folder):
-        return Err(
-            KindlmError(
-                ErrorCode.CONFIG_VALIDATION_ERROR,
-                "report.formats has to be a list of names, and report.output_dir a folder.",
-                'Such as formats = ["json", "junit"] and output_dir = "reports".',
-                where=SourceLocation(str(configuration_file(root))),
-            )
+        return _invalid(
+            root,
+            "report.formats has to be a list of names, and report.output_dir a folder.",
+            'Such as formats = ["json", "junit"] and output_dir = "reports".',
         )
     filled = _filled(folder, "report.output_dir", root, os.environ)
     if isinstance(filled, Err):
         return filled
-    folder = filled.value
-    return Ok([(name, root / folder / f"report.{_ENDINGS.get(name, name)}") for name in formats])
+    into = root / filled.value
+    return Ok([(name, into / f"report.{_ENDINGS.get(name, name)}") for name in formats])
 
 
 def project_name(root: Path) -> str:
@@ -163,8 +160,10 @@ def configuration_file(root: Path) -> Path:
 
 def _is_root(folder: Path) -> bool:
     return (
-        any((folder / name).is_file() for name in _PROJECT_FILES)
-        or any((folder / name).is_dir() for name in _PROJECT_FOLDERS)
+        (folder / "kindlm.yaml").is_file()
+        or (folder / "kindlm.toml").is_file()
+        or (folder / ".kindlm").is_dir()
+        or (folder / ".evalview").is_dir()
         or _is_in_pyproject(folder)
     )
 
@@ -175,6 +174,17 @@ def _is_in_pyproject(folder: Path) -> bool:
     return isinstance(table, Err) or bool(table.value)
 
 
+def _configuration(root: Path) -> Result[dict[str, Any]]:
+    """Return what kindlm.toml says, or `[tool.kindlm]` where there is none."""
+    path = root / "kindlm.toml"
+    if not path.is_file():
+        return _tool_table(root)
+    try:
+        return Ok(tomllib.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        return _unreadable(path, error)
+
+
 def _tool_table(folder: Path) -> Result[dict[str, Any]]:
     """Return `[tool.kindlm]` of a folder's pyproject.toml; without it the file is not ours."""
     path = folder / "pyproject.toml"
@@ -183,27 +193,23 @@ def _tool_table(folder: Path) -> Result[dict[str, Any]]:
     except OSError:
         return Ok({})
     try:
-        tool = tomllib.loads(text).get("tool", {})
+        return Ok(_section(_section(tomllib.loads(text), "tool"), "kindlm"))
     except (ValueError, RecursionError) as error:
-        return Err(_unreadable(path, error)) if names_kindlm(text) else Ok({})
-    return Ok(_section(tool, "kindlm") if isinstance(tool, dict) else {})
+        return _unreadable(path, error) if names_kindlm(text) else Ok({})
 
 
-def _store_path(root: Path, environ: Mapping[str, str]) -> Result[str] | Ok[None]:
-    table = _configuration(root)
-    if isinstance(table, Err):
-        return table
-    value = _section(table.value, "store").get("path")
-    if not isinstance(value, str):
-        return Ok(None)
-    return _filled(value, "store.path", root, environ)
+def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
+    section = table.get(name, {})
+    return section if isinstance(section, dict) else {}
 
 
 def _text(root: Path, key: str) -> str | None:
     """Return a text of the configuration; what is wrong with it is told where tests are loaded."""
     table = _configuration(root)
     written = table.value.get(key) if isinstance(table, Ok) else None
-    found = _filled(written, key, root, os.environ) if isinstance(written, str) else None
+    if not isinstance(written, str):
+        return None
+    found = _filled(written, key, root, os.environ)
     return found.value if isinstance(found, Ok) else None
 
 
@@ -213,37 +219,21 @@ def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Re
     unset = unset_in(text, whole)
     if not unset:
         return Ok(put_in(text, whole))
-    return Err(
-        KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"The environment variable {unset[0]} is not set, which {place} takes.",
-            f"Set {unset[0]} in your environment or .env file",
-            where=SourceLocation(str(configuration_file(root))),
-        )
+    return _invalid(
+        root,
+        f"The environment variable {unset[0]} is not set, which {place} takes.",
+        f"Set {unset[0]} in your environment or .env file",
     )
 
 
-def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
-    section = table.get(name, {})
-    return section if isinstance(section, dict) else {}
+def _invalid(root: Path, message: str, hint: str) -> Err:
+    where = SourceLocation(str(configuration_file(root)))
+    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where=where))
 
 
-def _configuration(root: Path) -> Result[dict[str, Any]]:
-    """Return what kindlm.toml says, or `[tool.kindlm]` where there is none."""
-    path = root / "kindlm.toml"
-    if not path.is_file():
-        return _tool_table(root)
-    try:
-        return Ok(tomllib.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
-        return Err(_unreadable(path, error))
-
-
-def _unreadable(path: Path, error: Exception) -> KindlmError:
+def _unreadable(path: Path, error: Exception) -> Err:
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return KindlmError(
-        ErrorCode.CONFIG_PARSE_ERROR,
-        f"{path.name} can not be read: {reason}.",
-        "Mend the file: it is TOML, https://toml.io",
-        where=SourceLocation(str(path)),
-    )
+    message = f"{path.name} can not be read: {reason}."
+    hint = "Mend the file: it is TOML, https://toml.io"
+    where = SourceLocation(str(path))
+    return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint, where=where))
