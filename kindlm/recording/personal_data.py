@@ -11,7 +11,8 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
 
@@ -61,14 +62,14 @@ _JSON_TOKEN = re.compile(rf"{_STRING}|-?\d[\d.eE+-]*")
 
 def patterns_of(suite: Suite) -> tuple[str, ...]:
     """Return the default patterns, and those that the tests of a suite look for."""
-    written = [
-        pattern
-        for case in suite.cases
-        for expectation in case.expectations
-        if expectation.kind == "pii"
-        for pattern in _written(expectation.params)
-    ]
-    return tuple(dict.fromkeys((*DEFAULT_PATTERNS, *written)))
+    found = [*DEFAULT_PATTERNS]
+    for case in suite.cases:
+        for expectation in case.expectations:
+            if expectation.kind == "pii":
+                params = expectation.params
+                found += params.get("denyPatterns") or ()
+                found += (custom["pattern"] for custom in params.get("customPatterns") or ())
+    return tuple(dict.fromkeys(found))
 
 
 class PersonalData:
@@ -111,65 +112,59 @@ class PersonalData:
         """Return a text without personal data; what was JSON stays JSON."""
         return self._remembered(text) if len(text) <= _SHORT else self._hide(text)
 
-    def _hide_value(self, data: Any) -> Any:
-        match data:
+    def _hide_value(self, value: Any, *, is_quoted: bool = False) -> Any:
+        """Return a value of an event without personal data; `is_quoted` is of one of `_FIELDS`."""
+        match value:
             case Text(body):
                 return Text(self.hide(body))
+            case str():
+                return self.hide(value) if is_quoted else value
             case Mapping():
-                return {
-                    key: self._hide_field(value) if key in _FIELDS else self._hide_value(value)
-                    for key, value in data.items()
-                }
-            case list():
-                return [self._hide_value(item) for item in data]
+                return {k: self._hide_value(v, is_quoted=k in _FIELDS) for k, v in value.items()}
+            case list() | tuple():
+                return [self._hide_value(item, is_quoted=is_quoted) for item in value]
             case _:
-                return data
-
-    def _hide_field(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._hide_field(item) for item in value]
-        return self.hide(value) if isinstance(value, str) else self._hide_value(value)
+                return value
 
     def _hide(self, text: str) -> str:
         search = _Search(self._slow)
         try:
             return self._hide_nested(text, search, _NESTING)
         except PatternError:
-            if search.too_slow is not None:
-                self._give_up(search.too_slow)
+            for pattern in search.too_slow():
+                self._slow.add(pattern)
+                self._given_up(pattern)
             return json.dumps(_WITHHELD) if _is_json(text) else _WITHHELD
-
-    def _give_up(self, pattern: str) -> None:
-        if pattern not in self._slow:
-            self._slow.add(pattern)
-            self._given_up(pattern)
 
     def _hide_nested(self, text: str, search: _Search, depth: int) -> str:
         was_json = _is_json(text)
+
+        def hide_token(found: re.Match[str]) -> str:
+            token = found[0]
+            if not token.startswith('"'):
+                value, hidden = token, self._mask(token, search)
+            else:
+                try:
+                    value = json.loads(token)
+                except ValueError:
+                    return token  # quotation marks of a text
+                hidden = self._hide_nested(value, search, depth - 1)
+            return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
+
         if depth:
             # Escapes hide what stands in a string; its value has to be looked at.
-            tokens = _JSON_TOKEN if was_json else _TEXT_TOKEN
-            text = tokens.sub(lambda token: self._hide_token(token[0], search, depth - 1), text)
+            text = (_JSON_TOKEN if was_json else _TEXT_TOKEN).sub(hide_token, text)
         hidden = self._mask(text, search)
-        return (
-            json.dumps(hidden, ensure_ascii=False) if was_json and not _is_json(hidden) else hidden
-        )
-
-    def _hide_token(self, token: str, search: _Search, depth: int) -> str:
-        if not token.startswith('"'):
-            hidden = self._mask(token, search)
-            return token if hidden == token else json.dumps(hidden)
-        try:
-            value: str = json.loads(token)
-        except ValueError:
-            return token  # quotation marks of a text
-        hidden = self._hide_nested(value, search, depth)
-        return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
+        if was_json and not _is_json(hidden):
+            return json.dumps(hidden, ensure_ascii=False)
+        return hidden
 
     def _mask(self, text: str, search: _Search) -> str:
         for pattern in self._patterns:
             for start, end in search.ranges(pattern, text):
-                mask = _masked(text[start:end])
+                kept = 2 if end - start > 4 else 0
+                stars = "*" * (end - start - 2 * kept)
+                mask = text[start : start + kept] + stars + text[end - kept : end]
                 if search.ranges(pattern, mask):
                     mask = "*" * (end - start)
                 text = text[:start] + mask + text[end:]
@@ -177,14 +172,11 @@ class PersonalData:
 
 
 class _Search:
-    """The time that patterns take for one text; those that are known to be slow have less.
+    """The time that patterns take for one text; those that are known to be slow have less."""
 
-    `too_slow` is the pattern that took most of it, once the time for all of them is over.
-    """
-
-    def __init__(self, slow: Container[str]) -> None:
-        self.too_slow: str | None = None
+    def __init__(self, slow: AbstractSet[str]) -> None:
         self._slow = slow
+        self._ended_by: str | None = None
         self._end = time.monotonic() + _TEXT_S
         self._spent: defaultdict[str, float] = defaultdict(float)
 
@@ -193,19 +185,18 @@ class _Search:
         began = time.monotonic()
         left = _SLOW_S - self._spent[pattern] if pattern in self._slow else _TEXT_S
         try:
-            found = list(personal_data_in(text, pattern, min(self._end, began + left)))
+            return list(personal_data_in(text, pattern, min(self._end, began + left)))
         except PatternError:
-            self._spent[pattern] += time.monotonic() - began
-            if pattern not in self._slow:
-                self.too_slow = max(self._spent, key=self._spent.__getitem__)
+            self._ended_by = pattern
             raise
-        self._spent[pattern] += time.monotonic() - began
-        return found
+        finally:
+            self._spent[pattern] += time.monotonic() - began
 
-
-def _written(params: Mapping[str, Any]) -> Iterator[str]:
-    yield from params.get("denyPatterns") or ()
-    yield from (custom["pattern"] for custom in params.get("customPatterns") or ())
+    def too_slow(self) -> frozenset[str]:
+        """Return the pattern that took most of the time that is over, if it is a new one."""
+        if self._ended_by in self._slow:
+            return frozenset()
+        return frozenset({max(self._spent, key=self._spent.__getitem__)}) - self._slow
 
 
 def _compiles(pattern: str) -> bool:
@@ -214,12 +205,6 @@ def _compiles(pattern: str) -> bool:
     except PatternError:
         return False
     return True
-
-
-def _masked(match: str) -> str:
-    if len(match) < 5:
-        return "*" * len(match)
-    return match[:2] + "*" * (len(match) - 4) + match[-2:]
 
 
 def _is_json(text: str) -> bool:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
+from kindlm.events import ProviderResponded, new_event
 from kindlm.recording.personal_data import PersonalData, patterns_of
 from kindlm.suite import Case, Expectation, Prompt, Suite
 from kindlm_store import Text
@@ -127,6 +128,13 @@ def test_texts_of_an_event_are_hidden_and_names_stay(personal: PersonalData) -> 
     assert is_gone(hidden["messages"][0]["text"].body)
     assert is_gone(str((hidden["warnings"], hidden["evidence"])))
     assert (hidden["call"], hidden["evidence"][0]["start"]) == (1, 3)
+
+
+def test_warnings_of_an_answer_are_hidden_as_they_are_recorded(personal: PersonalData) -> None:
+    """An event that was just made holds them as a tuple."""
+    answer = ProviderResponded(call=1, text="", latency_ms=1.0, warnings=(f"about {EMAIL}",))
+    event = new_event(answer)
+    assert is_gone(str(personal.hide_in(event.type, event.data)))
 
 
 NUMBERS = PersonalData((r"\d{4,}",))
