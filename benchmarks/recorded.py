@@ -119,15 +119,7 @@ def run_events(executions: int) -> tuple[list[NewEvent], list[NewEvent]]:
 
 
 def _at(moment: datetime, payload: Payload, subject: str | None = None) -> NewEvent:
-    event = new_event(payload, subject=subject)
-    return NewEvent(
-        event.type,
-        event.data,
-        event.schema,
-        event.subject,
-        event.id,
-        moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-    )
+    return new_event(payload, subject=subject, at=moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
 
 def _beginning(run: int, tests: int) -> Iterator[Payload]:

@@ -11,7 +11,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
@@ -43,7 +42,7 @@ from kindlm.outcome import CheckResult, FailureCode, Outcome, Status
 from kindlm.recording.journal import new_journal
 from kindlm.recording.session import new_run_id
 from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
-from kindlm_store import Append, EventLog, HeadOf, NewEvent, utc_now
+from kindlm_store import Append, EventLog, HeadOf, utc_now
 
 __all__ = ["ForeignFile", "ImportedRun", "import_results", "read_results"]
 
@@ -133,7 +132,8 @@ def import_results(log: EventLog, file: ForeignFile, root: Path, suite: str | No
     run = new_run_id()
     stream = f"run/{run}"
     at = file.results.at or utc_now()
-    events = [replace(event, at=at) for event in _events(file.results, place, source, file.digest)]
+    payloads = _payloads(file.results, place, source, file.digest)
+    events = [new_event(payload, subject=subject, at=at) for subject, payload in payloads]
     sealed = RunSealed(run=run, head=HeadOf(stream))
     log.submit(
         Append(stream, events, expected_version=0, seal=True),
@@ -154,18 +154,23 @@ def _place(
     return _Place(project[0] if project else root.name, named or _SUITE, _TARGET)
 
 
-def _events(results: ForeignResults, place: _Place, source: str, digest: str) -> Iterator[NewEvent]:
+def _payloads(
+    results: ForeignResults, place: _Place, source: str, digest: str
+) -> Iterator[tuple[str | None, Payload]]:
+    """Return the events of a run, each with the execution that it is about."""
     tests = results.tests
-    yield new_event(
+    yield (
+        None,
         RunStarted(
             project=place.project,
             mode="imported",
             planned=sum(len(test.executions) for test in tests),
             versions={"kindlm": __version__},
             imported_from=source,
-        )
+        ),
     )
-    yield new_event(
+    yield (
+        None,
         SuiteStarted(
             suite=place.suite,
             ordinal=0,
@@ -181,7 +186,7 @@ def _events(results: ForeignResults, place: _Place, source: str, digest: str) ->
                 )
                 for test in tests
             ],
-        )
+        ),
     )
     number = count(1)
     for test in tests:
@@ -191,8 +196,8 @@ def _events(results: ForeignResults, place: _Place, source: str, digest: str) ->
         for repeat, execution in enumerate(test.executions, start=1):
             subject = f"{next(number)}.1"
             for payload in _execution(execution, test.name, target, repeat, priced=priced):
-                yield new_event(payload, subject=subject)
-    yield new_event(_finished([test.executions for test in tests]))
+                yield subject, payload
+    yield None, _finished([test.executions for test in tests])
 
 
 def _execution(

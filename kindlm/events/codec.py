@@ -82,11 +82,13 @@ class StoredField(NamedTuple):
         return tuple(_classes(self.annotation))
 
 
-def new_event(payload: Payload, *, subject: str | None = None) -> NewEvent:
-    """Return the event to append for a payload."""
-    return NewEvent(
-        type=payload.type, data=_stored(payload), schema=payload.SCHEMA, subject=subject
-    )
+def new_event(payload: Payload, *, subject: str | None = None, at: str | None = None) -> NewEvent:
+    """Return the event to append for a payload.
+
+    Raises:
+        ValueError: It cannot be stored; the message names the part.
+    """
+    return NewEvent(payload.type, _stored(payload), payload.SCHEMA, subject, at=at)
 
 
 def read(kind: type, data: Any, text_of: TextOf) -> Any:

@@ -6,7 +6,6 @@ import getpass
 import os
 import secrets
 import socket
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kindlm.events import Payload, new_event
@@ -43,4 +42,4 @@ def journal_event(payload: Payload, known: str | None) -> NewEvent:
     if known is None or known < event.at:
         return event
     later = datetime.fromisoformat(known) + timedelta(microseconds=1)
-    return replace(event, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    return new_event(payload, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

@@ -3,46 +3,99 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any
+from copy import copy
+from dataclasses import replace
 
 from kindlm.engine.attempt import Finished
 from kindlm.events import ExecutionStarted, Payload, SuiteStarted, new_event
 from kindlm.plan import PlannedSuite
 from kindlm.recording.personal_data import PersonalData, patterns_of
-from kindlm_store import Append, EventLog, Ticket
+from kindlm_store import Append, EventLog, NewEvent, Ticket
 
 __all__ = ["RunRecorder"]
 
 
-@dataclass(slots=True)
-class _Hiding:
-    """Which suites hide personal data, and the thread that does it.
+class _Outbox:
+    """The events of a run on their way to the log.
 
-    Patterns may take their time, which must not look like that of a provider. From then on all
-    events of the run go through the thread, so that they stay in order.
+    The log gets the events of one turn of the event loop together, at the end of that turn: before
+    any answer can come from the network.
     """
 
-    suites: dict[int, PersonalData] = field(default_factory=dict)
-    thread: ThreadPoolExecutor | None = None
+    def __init__(self, log: EventLog, stream: str) -> None:
+        self.log = log
+        self.hiding: dict[int, PersonalData] = {}
+        """What hides personal data, by the ordinals of the suites that ask for it."""
+        self.thread: ThreadPoolExecutor | None = None
+        """Hides personal data: patterns may take their time, which must not look like that of a
+        provider. All events of the run go through it then, so that they stay in order."""
+        self._stream = stream
+        self._waiting: list[tuple[NewEvent, PersonalData | None]] = []
+        self._handed_over: Future[Ticket] | None = None
+        self._ticket: Ticket | None = None
+
+    def add(self, event: NewEvent, suite: int | None) -> None:
+        """Take an event of a suite, or of the run itself."""
+        self._waiting.append((event, None if suite is None else self.hiding.get(suite)))
+        if len(self._waiting) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:
+                self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is waiting. If that fails, it goes on waiting."""
+        if not self._waiting:
+            return
+        if self.thread is None:
+            self._ticket = self._submit(self._waiting)
+        else:
+            self._handed_over = self.thread.submit(self._hide, self._waiting, self._handed_over)
+        self._waiting = []
+
+    async def durable(self) -> None:
+        """Return when all events so far are on disk: they are written in order."""
+        self.flush()
+        if self._handed_over is not None:
+            # Who stops waiting must not take back what was handed over.
+            self._ticket = await asyncio.shield(asyncio.wrap_future(self._handed_over))
+        if self._ticket is not None:
+            await self._ticket
+
+    def _hide(
+        self,
+        events: list[tuple[NewEvent, PersonalData | None]],
+        before: Future[Ticket] | None,
+    ) -> Ticket:
+        if before is not None:
+            # It is done. If it failed, so does all that follows.
+            before.result()
+        return self._submit(
+            [
+                (
+                    event
+                    if personal is None
+                    else event.with_data(personal.hide_in(event.type, event.data)),
+                    None,
+                )
+                for event, personal in events
+            ]
+        )
+
+    def _submit(self, events: list[tuple[NewEvent, PersonalData | None]]) -> Ticket:
+        return self.log.submit(Append(self._stream, [event for event, _ in events]))
 
 
 class RunRecorder:
     """Appends to the stream of one run; implements `ports.Recorder`."""
 
-    def __init__(
-        self, log: EventLog, stream: str, subject: str | None = None, hiding: _Hiding | None = None
-    ) -> None:
-        self._log = log
-        self._stream = stream
-        self._subject = subject
-        self._hiding = hiding or _Hiding()
+    def __init__(self, log: EventLog, stream: str) -> None:
+        self._outbox = _Outbox(log, stream)
+        self._subject: str | None = None
         self._suite: int | None = None
-        self._handed_over: deque[Future[Ticket[Any]]] = deque()
-        self._last: Ticket[Any] | None = None
+        """The suite of the execution that it is about."""
 
     def hide_personal_data(
         self, suites: Iterable[PlannedSuite], given_up: Callable[[str], None]
@@ -61,51 +114,44 @@ class RunRecorder:
         for planned in suites:
             if planned.suite.redact_pii:
                 personal = PersonalData(patterns_of(planned.suite), tell)
-                self._hiding.suites[planned.ordinal] = personal
-        if self._hiding.suites:
-            self._hiding.thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-personal-data")
+                self._outbox.hiding[planned.ordinal] = personal
+        if self._outbox.hiding:
+            self._outbox.thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-personal-data")
 
     def about(self, subject: str) -> RunRecorder:
         """Return a recorder for events about `subject`."""
-        return RunRecorder(self._log, self._stream, subject, self._hiding)
+        recorder = copy(self)
+        recorder._subject = subject  # noqa: SLF001 - its own
+        return recorder
 
     def record(self, payload: Payload) -> None:
-        """Hand an event to the log."""
-        event = new_event(payload, subject=self._subject)
-        if self._hiding.thread is None:
-            self._last = self._log.submit(Append(self._stream, (event,)))
-            return
-        suite = self._suite_of(payload)
-        personal = None if suite is None else self._hiding.suites.get(suite)
+        """Hand an event to the log.
 
-        def submit() -> Ticket[Any]:
-            data = event.data if personal is None else personal.hide_in(event.type, event.data)
-            return self._log.submit(Append(self._stream, (replace(event, data=data),)))
-
-        self._handed_over.append(self._hiding.thread.submit(submit))
+        Raises:
+            ValueError: It cannot be stored.
+        """
+        if isinstance(payload, ExecutionStarted):
+            self._suite = payload.suite
+        suite = payload.ordinal if isinstance(payload, SuiteStarted) else self._suite
+        self._outbox.add(new_event(payload, subject=self._subject), suite)
 
     async def durable(self) -> None:
-        """Return when all that this recorder was given is on disk; wait while the log is behind.
+        """Return when all that was recorded is on disk; wait while the log is behind.
 
-        Events are written in the order they were handed over, so that the last one stands for
-        all. Raises `WriteFailedError` if the disk did not take them.
+        Raises `WriteFailedError` if the disk did not take it.
         """
-        while self._handed_over:
-            # Who stops waiting must not take back what was handed over.
-            self._last = await asyncio.shield(asyncio.wrap_future(self._handed_over[0]))
-            self._handed_over.popleft()
-        if self._last is not None:
-            await self._last
-        await self._log.ready()
+        await self._outbox.durable()
+        await self._outbox.log.ready()
 
     def close(self) -> None:
         """Wait until everything was handed to the log; nothing is recorded after."""
-        if self._hiding.thread is not None:
-            self._hiding.thread.shutdown()
+        self._outbox.flush()
+        if self._outbox.thread is not None:
+            self._outbox.thread.shutdown()
 
     def shown(self, finished: Finished) -> Finished:
         """Return how an execution ended as it may be shown: as it is recorded."""
-        personal = self._hiding.suites.get(finished.execution.suite.ordinal)
+        personal = self._outbox.hiding.get(finished.execution.suite.ordinal)
         if personal is None:
             return finished
         error = finished.error
@@ -117,12 +163,3 @@ class RunRecorder:
                 for result in finished.failed
             ),
         )
-
-    def _suite_of(self, payload: Payload) -> int | None:
-        """Return the number of the suite that an event is of; an execution begins by naming it."""
-        match payload:
-            case SuiteStarted(ordinal=ordinal):
-                return ordinal
-            case ExecutionStarted(suite=suite):
-                self._suite = suite
-        return self._suite

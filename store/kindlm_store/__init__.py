@@ -23,9 +23,7 @@ from kindlm_store.events import (
     Append,
     Head,
     HeadOf,
-    NewEvent,
     RecordedEvent,
-    RecordedRef,
     Text,
     utc_now,
     uuid7,
@@ -33,6 +31,7 @@ from kindlm_store.events import (
 from kindlm_store.locks import Holder, StreamLock, holder, is_held
 from kindlm_store.log import EventLog, open_reader, verify_file
 from kindlm_store.merge import Refusal, RefusedError, Taken
+from kindlm_store.payload import NewEvent
 from kindlm_store.project import (
     Fold,
     Projection,
@@ -75,7 +74,6 @@ __all__ = [
     "Projection",
     "ProjectionError",
     "RecordedEvent",
-    "RecordedRef",
     "Redactor",
     "Refusal",
     "RefusedError",

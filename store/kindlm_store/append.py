@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import os
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
+from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.errors import ConflictError, SealedError
-from kindlm_store.events import Append, HeadOf, NewEvent, RecordedRef, Text, is_timestamp
-from kindlm_store.payload import prepare, scrub
+from kindlm_store.events import Append, HeadOf, Text
 from kindlm_store.reading import last_position
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Sequence
-    from uuid import UUID
-
-    from kindlm_store.payload import Payload
-
+    from collections.abc import Iterable
 
 _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Rows per statement: so few sizes that the connection keeps the statements prepared."""
@@ -138,76 +134,8 @@ class ContentWriter:
             )
 
 
-def prepared(append: Append, redact: Callable[[str], str]) -> PreparedAppend:
-    """An append whose events are ready to be stored.
-
-    Raises:
-        ValueError: Something in it cannot be stored; the message names it.
-    """
-    _require_name("stream", append.stream)
-    if not append.events:
-        message = f"no event to append to {append.stream}"
-        raise ValueError(message)
-    events = []
-    for event in append.events:
-        _require_name("type", event.type)
-        if event.subject is not None:
-            _require_name("subject", event.subject)
-        if event.schema < 1:
-            message = f"schema {event.schema} of {event.type}: must be 1 or more"
-            raise ValueError(message)
-        if not is_timestamp(event.at):
-            message = f"{event.at!r} is not a time in UTC, ISO 8601, with microseconds"
-            raise ValueError(message)
-        payload = prepare(event.data, redact)
-        events.append(
-            PreparedEvent(event.id, event.type, payload, event.schema, event.subject, event.at)
-        )
-    return PreparedAppend(append.stream, tuple(events), append.expected_version, append.seal)
-
-
-def restored(append: PreparedAppend) -> Append:
-    """An append as it can be submitted again."""
-    events = [
-        NewEvent(e.type, e.payload.restore(), e.schema, e.subject, e.id, e.at)
-        for e in append.events
-    ]
-    return Append(append.stream, events, append.expected_version, append.seal)
-
-
-@lru_cache(maxsize=4_096)
-def _require_name(what: str, name: str) -> None:
-    if not name or scrub(name) != name:
-        message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
-        raise ValueError(message)
-
-
-Recorded = tuple[tuple[RecordedRef, ...], ...]
-"""Where the events of one submission were recorded, per append."""
-
-
-class PreparedEvent(NamedTuple):
-    """A `NewEvent` whose data is ready to be stored; what the caller gave is let go."""
-
-    id: UUID
-    type: str
-    payload: Payload
-    schema: int
-    subject: str | None
-    at: str
-
-
-class PreparedAppend(NamedTuple):
-    """An `Append` whose events are ready to be stored."""
-
-    stream: str
-    events: tuple[PreparedEvent, ...]
-    expected_version: int | None
-    seal: bool
-
-
-Submission = tuple[PreparedAppend, ...]
-"""The appends of one submit: one transaction, all or nothing."""
+Submission = Sequence[Append]
+"""What is submitted together: one transaction, all or nothing."""
 
 
 class _End(NamedTuple):
@@ -252,11 +180,11 @@ class Appender:
         self._types.clear()
         self._contents.forget()
 
-    def write(self, group: Sequence[Submission]) -> list[Recorded | ConflictError]:
+    def write(self, group: Sequence[Submission]) -> list[ConflictError | None]:
         """Write a group inside the open transaction.
 
         Returns:
-            Of each submission where its events are, or why it was refused.
+            Of each submission why it was refused; None if it was written.
 
         Raises:
             sqlite3.IntegrityError: An event id is recorded already; roll back, and write the
@@ -264,28 +192,24 @@ class Appender:
             sqlite3.Error: The file cannot be written.
         """
         self._notice_others()
-        accepted, outcomes = self._check(group)
-        position = last_position(self._connection)
+        outcomes = self._check(group)
+        accepted = [
+            append
+            for submission, refused in zip(group, outcomes, strict=True)
+            if refused is None
+            for append in submission
+        ]
         refs = self._store_texts(accepted)
+        position = last_position(self._connection)
         rows: list[tuple[object, ...]] = []
         touched: dict[str, _Stream] = {}
-        for index, submission in accepted.items():
-            recorded = []
-            for append in submission:
-                stream = touched[append.stream] = self._stream(append.stream)
-                if not stream.id:
-                    stream.id = self._new_stream_id()
-                first = len(rows)
-                places = []
-                for event in append.events:
-                    position += 1
-                    sealed = append.seal and len(rows) - first + 1 == len(append.events)
-                    self._chain(event, stream, position, refs, rows, sealed=sealed)
-                    places.append(RecordedRef(stream.version, hash_text(stream.head), position))
-                recorded.append(tuple(places))
-            outcomes[index] = tuple(recorded)
+        for append in accepted:
+            stream = touched[append.stream] = self._stream(append.stream)
+            if not stream.id:
+                stream.id = self._new_stream_id()
+            self._chain(append, stream, position + len(rows), refs, rows)
         self._insert(rows, touched)
-        return [outcomes[index] for index in range(len(group))]
+        return outcomes
 
     def _notice_others(self) -> None:
         """Forget everything if another connection has committed since the last group."""
@@ -308,36 +232,31 @@ class Appender:
             self._streams[name] = known
         return known
 
-    def _type(self, name: str) -> int:
-        known = self._types.get(name)
-        if known is None:
-            if not self._types:
-                self._types.update(self._connection.execute("SELECT name, id FROM event_types"))
-            known = self._types.get(name)
-        if known is None:
+    def _new_type(self, name: str) -> int:
+        """The id of a type that is not remembered."""
+        types = self._types
+        types.update(self._connection.execute("SELECT name, id FROM event_types"))
+        if name not in types:
             cursor = self._connection.execute("INSERT INTO event_types (name) VALUES (?)", (name,))
             assert cursor.lastrowid is not None
-            known = self._types[name] = cursor.lastrowid
-        return known
+            types[name] = cursor.lastrowid
+        return types[name]
 
-    def _check(
-        self, group: Sequence[Submission]
-    ) -> tuple[dict[int, Submission], dict[int, Recorded | ConflictError]]:
-        """Tell what fits from what does not, submission after submission."""
-        accepted: dict[int, Submission] = {}
-        refused: dict[int, Recorded | ConflictError] = {}
+    def _check(self, group: Sequence[Submission]) -> list[ConflictError | None]:
+        """Of each submission why it does not fit what the streams will be by then, or None."""
+        outcomes: list[ConflictError | None] = []
         ahead: dict[str, _End] = {}
-        for index, submission in enumerate(group):
+        for submission in group:
             try:
-                ahead.update(self._after(submission, ahead))
+                ahead = self._after(submission, ahead)
             except ConflictError as error:
-                refused[index] = error
+                outcomes.append(error)
             else:
-                accepted[index] = submission
-        return accepted, refused
+                outcomes.append(None)
+        return outcomes
 
     def _after(self, submission: Submission, ahead: dict[str, _End]) -> dict[str, _End]:
-        """Where the streams of a submission end after it.
+        """Where streams end after a submission.
 
         Args:
             submission: What is to be written.
@@ -346,13 +265,9 @@ class Appender:
         Raises:
             ConflictError: It does not fit.
         """
-        then: dict[str, _End] = {}
-
-        def end(name: str) -> _End:
-            return then.get(name) or ahead.get(name) or self._stream(name).end()
-
+        then = dict(ahead)
         for append in submission:
-            version, sealed = end(append.stream)
+            version, sealed = then.get(append.stream) or self._stream(append.stream).end()
             if sealed:
                 raise SealedError(append.stream, "is sealed")
             if append.expected_version not in (None, version):
@@ -361,62 +276,55 @@ class Appender:
                     f"is at version {version}, not at {append.expected_version} as expected",
                 )
             for event in append.events:
-                for gap in event.payload.gaps:
-                    if isinstance(gap, HeadOf) and not end(gap.stream).version:
-                        raise ConflictError(gap.stream, "has no event, so it has no head")
+                for gap in event.gaps:
+                    if isinstance(gap, HeadOf):
+                        before = then.get(gap.stream) or self._stream(gap.stream).end()
+                        if not before.version:
+                            raise ConflictError(gap.stream, "has no event, so it has no head")
             then[append.stream] = _End(version + len(append.events), append.seal)
         return then
 
-    def _store_texts(self, accepted: dict[int, Submission]) -> dict[str, str]:
+    def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:
         bodies = {
             gap.body: None
-            for submission in accepted.values()
-            for append in submission
+            for append in accepted
             for event in append.events
-            for gap in event.payload.gaps
+            for gap in event.gaps
             if isinstance(gap, Text)
         }
         return self._contents.store(bodies) if bodies else {}
 
     def _chain(
         self,
-        event: PreparedEvent,
+        append: Append,
         stream: _Stream,
         position: int,
         refs: dict[str, str],
         rows: list[tuple[object, ...]],
-        *,
-        sealed: bool,
     ) -> None:
-        """Put an event at the end of its stream, and its row among the others."""
-        id_, type_, payload, schema, subject, at = event
-        data = self._filled(payload, refs) if payload.gaps else payload.parts[0]
-        raw_id = id_.bytes
-        stream.version += 1
-        about = envelope(
-            id=uuid_text(raw_id),
-            stream=stream.name,
-            version=stream.version,
-            type=type_,
-            schema=schema,
-            at=at,
-            subject=subject,
-            seal=sealed,
-        )
-        stream.head = event_hash(stream.head, about, data.encode())
-        stream.sealed = sealed
-        rows.append((
-            position, raw_id, stream.id, stream.version, self._type(type_), schema, at, subject,
-            data, stream.head,
-        ))  # fmt: skip
-
-    def _filled(self, payload: Payload, refs: dict[str, str]) -> str:
-        return payload.fill(
-            f'{{"$ref":"{refs[gap.body]}"}}'
-            if isinstance(gap, Text)
-            else f'"{hash_text(self._stream(gap.stream).head)}"'
-            for gap in payload.gaps
-        )
+        """Put events at the end of their stream, and their rows, from `position` on, in `rows`."""
+        last = append.events[-1] if append.seal else None
+        types = self._types
+        for event in append.events:
+            data = event.parts[0]
+            for gap, part in zip(event.gaps, event.parts[1:], strict=True):
+                if isinstance(gap, Text):
+                    data = f'{data}{{"$ref":"{refs[gap.body]}"}}{part}'
+                else:
+                    data = f'{data}"{hash_text(self._stream(gap.stream).head)}"{part}'
+            position += 1
+            stream.version += 1
+            stream.sealed = event is last
+            stream.head = event_hash(
+                stream.head, data.encode(), id=event.raw_id, stream=stream.name,
+                version=stream.version, type=event.type, schema=event.schema, at=event.at,
+                subject=event.subject, seal=stream.sealed,
+            )  # fmt: skip
+            rows.append((
+                position, event.raw_id, stream.id, stream.version,
+                types.get(event.type) or self._new_type(event.type), event.schema, event.at,
+                event.subject, data, stream.head,
+            ))  # fmt: skip
 
     def _new_stream_id(self) -> int:
         stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0

@@ -51,9 +51,11 @@ def canonical_json(value: object) -> str:
     return CanonicalEncoder().encode(value)
 
 
-def envelope(
+def event_hash(
+    previous: bytes,
+    data: bytes,
     *,
-    id: str,  # noqa: A002 - the names of the members
+    id: bytes,  # noqa: A002 - the names of the members
     stream: str,
     version: int,
     type: str,  # noqa: A002
@@ -61,36 +63,35 @@ def envelope(
     at: str,
     subject: str | None,
     seal: bool,
-) -> str:
-    """All of an event but data and hash, in canonical JSON.
-
-    Built by hand, since it is on the path of every event; a test holds it to `canonical_json`.
-    """
-    sealing = '"seal":true,' if seal else ""
-    about = "null" if subject is None else quoted(subject)
-    return (
-        f'{{"at":{quoted(at)},"id":"{id}","schema":{schema},{sealing}"stream":{quoted(stream)},'
-        f'"subject":{about},"type":{quoted(type)},"version":{version}}}'
-    )
-
-
-def event_hash(previous: bytes, envelope: str, data: bytes) -> bytes:
+) -> bytes:
     """The tagged hash of an event, as stored.
+
+    The envelope is put together by hand, since it is on the path of every event; a test holds it
+    to `canonical_json`.
 
     Args:
         previous: Tagged hash of the event before it in its stream, or `GENESIS`.
-        envelope: What `envelope` makes of the event.
         data: The stored data text, UTF-8.
+        id: As stored, 16 bytes.
+        stream: Name of its stream.
+        version: Position in the stream, from 1.
+        type: Its type.
+        schema: Version of the form of its data.
+        at: When, UTC, ISO 8601.
+        subject: What it is about.
+        seal: Whether it seals its stream.
     """
-    return SHA256_TAG + sha256(b"".join((previous, envelope.encode(), b"\n", data))).digest()
+    h = id.hex()
+    sealing = '"seal":true,' if seal else ""
+    about = "null" if subject is None else quoted(subject)
+    envelope = (
+        f'{{"at":{quoted(at)},"id":"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}",'
+        f'"schema":{schema},{sealing}"stream":{quoted(stream)},"subject":{about},'
+        f'"type":{quoted(type)},"version":{version}}}\n'
+    )
+    return SHA256_TAG + sha256(b"".join((previous, envelope.encode(), data))).digest()
 
 
 def hash_text(stored: bytes) -> str:
     """A stored hash in its readable form, `sha256:<hex>`."""
     return f"sha256:{stored[1:].hex()}"
-
-
-def uuid_text(stored: bytes) -> str:
-    """A stored id (16 bytes) in the readable form of a UUID."""
-    text = stored.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from threading import Lock
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from kindlm_store.payload import NewEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,46 +36,44 @@ class HeadOf:
 
 
 class _Clock:
-    """Timestamps and random bits for ids; strictly growing within the process."""
+    """Timestamps and random bits for ids; ids grow strictly within the process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
-        self._second = -1
-        self._prefix = ""
+        self._prefix = (-1, "")
         # Not the module's own generator: programs seed that one to repeat themselves.
         self._random = Random()  # noqa: S311 - ids must be unique, not secret
         os.register_at_fork(after_in_child=self._random.seed)
 
-    def uuid7(self) -> UUID:
+    def stamp(self) -> tuple[bytes, str]:
+        """The id of a new event, a UUID of version 7, and the time: UTC, ISO 8601, microseconds."""
+        now = time.time_ns()
+        second, fraction = divmod(now // 1_000, 1_000_000)
+        known, prefix = self._prefix
+        if second != known:
+            prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._prefix = second, prefix
         with self._lock:
             # UUIDv7 keeps 12 bits below the millisecond: steps of 2**-12 ms.
-            self._last = tick = max(time.time_ns() * 4096 // 1_000_000, self._last + 1)
+            self._last = tick = max(now * 4096 // 1_000_000, self._last + 1)
             random = self._random.getrandbits(62)
         high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
-        return UUID(int=high << 64 | 0x8000_0000_0000_0000 | random)
-
-    def now(self) -> str:
-        microseconds = time.time_ns() // 1_000
-        second, fraction = divmod(microseconds, 1_000_000)
-        with self._lock:
-            if second != self._second:
-                self._second = second
-                self._prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            return f"{self._prefix}.{fraction:06}Z"
+        id_ = (high << 64 | 0x8000_0000_0000_0000 | random).to_bytes(16)
+        return id_, f"{prefix}.{fraction:06}Z"
 
 
-_clock = _Clock()
+stamp = _Clock().stamp
 
 
 def uuid7() -> UUID:
     """A UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
-    return _clock.uuid7()
+    return UUID(bytes=stamp()[0])
 
 
 def utc_now() -> str:
     """The time now, UTC, ISO 8601, microseconds."""
-    return _clock.now()
+    return stamp()[1]
 
 
 _SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.", re.ASCII)
@@ -91,27 +91,6 @@ def _is_second(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class NewEvent:
-    """An event to append.
-
-    Attributes:
-        type: A stable dotted name, past tense.
-        data: JSON payload; `Text` and `HeadOf` may stand in it anywhere.
-        schema: Version of the payload's form.
-        subject: What inside the stream the event is about; None for the stream itself.
-        id: Unique across machines; known before the append.
-        at: UTC, ISO 8601, microseconds.
-    """
-
-    type: str
-    data: Mapping[str, Any]
-    schema: int = 1
-    subject: str | None = None
-    id: UUID = field(default_factory=uuid7)
-    at: str = field(default_factory=utc_now)
-
-
-@dataclass(frozen=True, slots=True)
 class Append:
     """Events to append to one stream.
 
@@ -126,20 +105,6 @@ class Append:
     events: Sequence[NewEvent]
     expected_version: int | None = None
     seal: bool = False
-
-
-class RecordedRef(NamedTuple):
-    """Where an event was recorded.
-
-    Attributes:
-        version: Its position in the stream, from 1.
-        hash: Its hash, `sha256:<hex>`.
-        position: Its position in this file.
-    """
-
-    version: int
-    hash: str
-    position: int
 
 
 class Head(NamedTuple):

@@ -6,15 +6,17 @@ import asyncio
 import atexit
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kindlm_store.append import Appender, prepared, restored
+from kindlm_store.append import Appender
 from kindlm_store.database import connect_reader, connect_writer, immediate, translated
 from kindlm_store.erasing import Erased, erase, find_erasable, give_back
-from kindlm_store.errors import ConflictError, StoreClosedError
+from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Append
 from kindlm_store.merge import Taking, Terms
+from kindlm_store.payload import redacted, require_name
 from kindlm_store.project import Projector, projection_errors
 from kindlm_store.reading import Reader
 from kindlm_store.verify import Expected, SchemaGuard, verify
@@ -24,12 +26,12 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from kindlm_store.append import Recorded
     from kindlm_store.copies import Source
     from kindlm_store.database import Synchronous
     from kindlm_store.erasing import Erasable, Erasures
-    from kindlm_store.events import Head, NewEvent, RecordedEvent, RecordedRef
+    from kindlm_store.events import Head, RecordedEvent
     from kindlm_store.merge import Accept, Taken
+    from kindlm_store.payload import NewEvent
     from kindlm_store.project import Progress, Projection
     from kindlm_store.verify import Claims, Verification
     from kindlm_store.writer import Ticket
@@ -62,7 +64,7 @@ class EventLog:
     ) -> None:
         self.path = path
         self._projector = projector
-        self._redact = redact or _unchanged
+        self._redact = redact
         self._forks = _forks.count
         self._reader = Reader(path)
         self._writer = Writer(connection, projector, guard)
@@ -111,26 +113,24 @@ class EventLog:
             connection.close()
             raise
 
-    def submit(self, *appends: Append) -> Ticket[Recorded]:
+    def submit(self, *appends: Append) -> Ticket:
         """Hand over events to be written; never waits for the disk.
 
         All appends of one call are one transaction: all are recorded, or none.
 
         Returns:
-            A ticket whose `result()`, or `await`, gives a `RecordedRef` per event and append, as
-            soon as they are durable, or raises ConflictError, SealedError or WriteFailedError.
+            A ticket whose `result()`, or `await`, returns as soon as they are durable, or raises
+            ConflictError, SealedError or WriteFailedError.
 
         Raises:
-            ValueError: Something in an event cannot be stored; the message names it.
+            ValueError: A stream has no name, or there is no event for it.
             StoreClosedError: The log is closed.
         """
         self._refuse_in_child()
         if not appends:
             message = "nothing to append"
             raise ValueError(message)
-        submission = tuple([prepared(append, self._redact) for append in appends])
-        size = sum([event.payload.size for append in submission for event in append.events])
-        return self._writer.submit(submission, size)
+        return self._writer.submit([self._fit(append) for append in appends])
 
     def append(
         self,
@@ -139,16 +139,15 @@ class EventLog:
         *,
         expected_version: int | None = None,
         seal: bool = False,
-    ) -> tuple[RecordedRef, ...]:
+    ) -> None:
         """Append events to one stream and wait until they are durable.
 
         Raises:
             ConflictError: The stream is not at the expected version, or an event id is recorded.
             SealedError: The stream is sealed.
             WriteFailedError: The disk did not take it.
-            ValueError: Something in an event cannot be stored.
         """
-        return self.submit(Append(stream, events, expected_version, seal)).result()[0]
+        self.submit(Append(stream, events, expected_version, seal)).result()
 
     async def ready(self) -> None:
         """Return when the queue has room: await it before submitting much (backpressure)."""
@@ -329,10 +328,9 @@ class EventLog:
             with translated(self.path):
                 with immediate(connection):
                     refs = erase(connection, found)
-                    submission = (prepared(record(refs), self._redact),)
-                    outcome = Appender(connection).write([submission])[0]
-                    if isinstance(outcome, ConflictError):
-                        raise outcome
+                    (refused,) = Appender(connection).write([[self._fit(record(refs))]])
+                    if refused is not None:
+                        raise refused
                     self._projector.fold()
                 return Erased(len(refs), give_back(connection))
 
@@ -352,7 +350,7 @@ class EventLog:
 
     def unwritten(self) -> list[Append]:
         """After a failure: all that was submitted and is not in the file, in order, redacted."""
-        return [restored(append) for s in self._writer.unwritten for append in s]
+        return self._writer.unwritten
 
     def reader(self) -> sqlite3.Connection:
         """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
@@ -378,6 +376,16 @@ class EventLog:
 
     async def __aexit__(self, *exception: object) -> None:
         await asyncio.to_thread(self.close)
+
+    def _fit(self, append: Append) -> Append:
+        """An append that can be stored as it is, without secrets."""
+        require_name("stream", append.stream)
+        if not append.events:
+            message = f"no event to append to {append.stream}"
+            raise ValueError(message)
+        if self._redact is None:
+            return append
+        return replace(append, events=redacted(append.events, self._redact))
 
     def _refuse_in_child(self) -> None:
         """A forked process has neither the writer thread nor a right to the connections."""
@@ -412,10 +420,6 @@ def verify_file(
     with translated(file), closing(connect_reader(file)) as connection:
         terms = Expected(heads or {}, claims or {}, erasures)
         return verify(connection, stream, terms)
-
-
-def _unchanged(text: str) -> str:
-    return text
 
 
 def _nothing(connection: sqlite3.Connection) -> None:

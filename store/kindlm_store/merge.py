@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
 from kindlm_store.append import WITHHELD, digest_of, insert_rows, ref_of
-from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
+from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.copies import StoredEvent, StoredStream, events_after, hash_at
 from kindlm_store.database import immediate
 from kindlm_store.erasing import EMPTY_ROWS, empty_rows, erased_by_log, refs_in
@@ -395,11 +395,11 @@ class _StreamWriter:
         data, used = read_data(event)
         refs.update(dict.fromkeys(used))
         sealing = self._stream.sealed and self._version == self._stream.version
-        about = envelope(
-            id=uuid_text(event.id), stream=self._stream.name, version=self._version,
-            type=event.type, schema=event.schema, at=event.at, subject=event.subject, seal=sealing,
+        self._head = event_hash(
+            self._head, event.data.encode(), id=event.id, stream=self._stream.name,
+            version=self._version, type=event.type, schema=event.schema, at=event.at,
+            subject=event.subject, seal=sealing,
         )  # fmt: skip
-        self._head = event_hash(self._head, about, event.data.encode())
         if self._head != event.hash:
             message = f"event {self._version:,} does not match its hash"
             raise ValueError(message)

@@ -1,12 +1,12 @@
-"""What may stand in the data of an event, and how it is made fit to be stored.
+"""A new event, in the form in which it is stored.
 
-A payload becomes canonical JSON when it is submitted, so that nothing the caller changes later is
-stored. Most payloads are encoded once, by the C encoder, and only looked over; one that holds a
-secret, or something a database cannot hold, is copied string by string first. `Text` and `HeadOf`
-leave gaps in the JSON text, since only the writer knows what stands there.
+The data of an event is encoded when the event is made, so that nothing the caller changes later is
+stored. Most data is encoded once, by the C encoder, and only looked over; data with something that
+a database cannot hold is copied string by string first. `Text` and `HeadOf` leave gaps in the JSON
+text, since only the writer knows what stands there.
 
-An event that comes from another file is held to the same form before it is taken: nothing can be
-taken back.
+An event that comes from another file is held to the same form before it is merged: the log only
+grows.
 """
 
 from __future__ import annotations
@@ -17,58 +17,125 @@ import re
 import secrets
 import threading
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kindlm_store.canonical import CanonicalEncoder
-from kindlm_store.events import HeadOf, Text, is_timestamp
+from kindlm_store.events import HeadOf, Text, is_timestamp, stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from kindlm_store.copies import StoredEvent
 
 
 MAX_DEPTH = 128
-"""Levels of nesting a payload may have; SQLite's JSON functions and Python's parser bear more."""
+"""Levels of nesting that data may have; SQLite's JSON functions and Python's parser bear more."""
 
 _MAX_BITS = 14_000
 """Bits of the largest integer: above 4,300 digits Python refuses to read a number back."""
 
 _REPLACEMENT = "\ufffd"
 
-_GAP = secrets.token_hex(16)
-"""Marks a gap while a payload is encoded; nobody outside can guess it, so nobody can forge one."""
+_MARK = secrets.token_hex(16)
+"""Stands in a gap while data is encoded; nobody outside can guess it, so nobody can forge one."""
+
+_GAP = f'"{_MARK}"'
 
 
-class Payload(NamedTuple):
-    """The data of one event in canonical JSON, with gaps.
+class NewEvent:
+    """An event to append.
 
-    Attributes:
-        parts: The JSON text between the gaps.
-        gaps: What stands in them, in order.
-        size: Characters to store: what it weighs in the queue.
+    Args:
+        type: A stable dotted name, past tense.
+        data: JSON object; `Text` and `HeadOf` may stand in it anywhere.
+        schema: Version of the form of the data.
+        subject: What inside the stream the event is about; None for the stream itself.
+        id: Unique across machines; a new one if None.
+        at: UTC, ISO 8601, microseconds; now if None.
+
+    Raises:
+        ValueError: It cannot be stored; the message names the part.
     """
 
+    __slots__ = ("at", "gaps", "parts", "raw_id", "schema", "size", "subject", "type")
+
     parts: list[str]
+    """The data in canonical JSON, without what stands in the gaps between the parts."""
     gaps: list[Text | HeadOf]
+    """What stands in the gaps, in order."""
     size: int
+    """Characters to store: what the event weighs in the queue."""
 
-    def fill(self, values: Iterable[str]) -> str:
-        """The JSON text with JSON values in its gaps."""
-        if not self.gaps:
-            return self.parts[0]
-        return "".join(chain.from_iterable(zip_longest(self.parts, values, fillvalue="")))
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the name of the field
+        data: Mapping[str, Any],
+        schema: int = 1,
+        subject: str | None = None,
+        id: UUID | None = None,  # noqa: A002
+        at: str | None = None,
+    ) -> None:
+        self.raw_id, self.at = stamp()
+        if id is not None:
+            self.raw_id = id.bytes
+        if at is not None:
+            if not is_timestamp(at):
+                message = f"{at!r} is not a time in UTC, ISO 8601, with microseconds"
+                raise ValueError(message)
+            self.at = at
+        if schema < 1:
+            message = f"schema {schema} of {type}: must be 1 or more"
+            raise ValueError(message)
+        self.type, self.schema, self.subject = require_name("type", type), schema, subject
+        if subject is not None:
+            require_name("subject", subject)
+        self.parts, self.gaps, self.size = _encoded(data)
 
-    def restore(self) -> dict[str, Any]:
-        """The data as it can be submitted again, with `Text` and `HeadOf` in their places."""
-        text = self.fill(f'{{"{_GAP}":{number}}}' for number in range(len(self.gaps)))
+    @property
+    def id(self) -> UUID:
+        """Its identity across files."""
+        return UUID(bytes=self.raw_id)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data as it was given, with `Text` and `HeadOf` in their places."""
+        text = self.fill(f'{{"{_MARK}":{number}}}' for number in range(len(self.gaps)))
 
         def original(members: dict[str, Any]) -> Any:
-            return self.gaps[members[_GAP]] if _GAP in members else members
+            return self.gaps[members[_MARK]] if _MARK in members else members
 
         data: dict[str, Any] = json.loads(text, object_hook=original)
         return data
+
+    def fill(self, values: Iterable[str]) -> str:
+        """The data in canonical JSON, with JSON values in its gaps."""
+        return "".join(chain.from_iterable(zip_longest(self.parts, values, fillvalue="")))
+
+    def with_data(self, data: Mapping[str, Any]) -> NewEvent:
+        """The same event with other data."""
+        return NewEvent(self.type, data, self.schema, self.subject, self.id, self.at)
+
+
+def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequence[NewEvent]:
+    """Events without what `redact` takes out of a text.
+
+    It is asked about all of them at once, then about each event, and about each string and each
+    `Text` by itself only if that changed anything.
+    """
+    bodies = [gap.body for event in events for gap in event.gaps if isinstance(gap, Text)]
+    # A quotation mark, since a secret that is cut off at the end of a text is found before it.
+    together = '"'.join([part for event in events for part in event.parts] + bodies)
+    # The events of a stream are lines: what stands before it is no part of its first one.
+    streams = [body for body in bodies if "\n" in body or "\r" in body]
+    if redact(together) == together and all(redact(each) == each for each in streams):
+        return events
+    if len(events) > 1:
+        return [cleaned for event in events for cleaned in redacted([event], redact)]
+    (event,) = events
+    return [event.with_data(_Copy(lambda text: scrub(redact(text))).run(event.data))]
 
 
 def scrub(text: str) -> str:
@@ -80,66 +147,35 @@ def scrub(text: str) -> str:
     return text
 
 
-def prepare(data: Mapping[str, Any], redact: Callable[[str], str]) -> Payload:
-    """Bring the data of an event into the form that is stored.
-
-    Args:
-        data: What the caller gave.
-        redact: Takes secrets out of a text. It is asked about everything at once, and about each
-            string and each `Text` by itself only if that changed anything.
+@lru_cache(maxsize=4_096)
+def require_name(what: str, name: str) -> str:
+    """A name that can be stored.
 
     Raises:
-        ValueError: A value has no JSON form (NaN, Infinity, a foreign type, a member named
-            `$ref`, more than `MAX_DEPTH` levels); the message names the path.
+        ValueError: It cannot; the message says so of `what`.
     """
+    if not is_name(name):
+        message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
+        raise ValueError(message)
+    return name
 
-    def clean(text: str) -> str:
-        return scrub(redact(text))
 
-    try:
-        text, gaps = _encoder.encode(data)
-        bodies = [gap.body for gap in gaps if isinstance(gap, Text)]
-        # A quotation mark, since a secret that is cut off at the end of a text is found before it.
-        together = '"'.join((text, *bodies))
-        # The events of a stream are lines: what stands before it is no part of its first one.
-        streams = [body for body in bodies if "\n" in body or "\r" in body]
-        fit = (
-            _is_fit(text)
-            and _is_storable(together)
-            and all(redact(each) == each for each in (together, *streams))
-        )
-    except (TypeError, ValueError, RecursionError):
-        fit = False
-    if not fit:
-        text, gaps = _encoder.encode(_Copy(clean).run(data))
-        gaps = [Text(clean(gap.body)) if isinstance(gap, Text) else gap for gap in gaps]
-    parts = [text]
-    if gaps:
-        first, *rest = text.split(f'"{_GAP}')
-        # A gap is its mark, its number in four digits or more, and a quotation mark.
-        numbered = [part.partition('"') for part in rest]
-        parts = [first, *(part for _, _, part in numbered)]
-        gaps = [gaps[int(number)] for number, _, _ in numbered]
-    size = len(text) + sum(len(gap.body) for gap in gaps if isinstance(gap, Text))
-    return Payload(parts, gaps, size)
+def is_name(value: object) -> bool:
+    """Whether a value can be the name of a stream, a type or a subject."""
+    return isinstance(value, str) and bool(value) and scrub(value) == value
 
 
 class _Encoder(threading.local):
-    """Encodes payloads, one after another in each thread, and collects their gaps."""
+    """Encodes data, one after another in each thread, and collects what leaves a gap in `gaps`."""
 
     def __init__(self) -> None:
-        self._json = CanonicalEncoder(self._stand_in)
-        self._gaps: list[Text | HeadOf] = []
-
-    def encode(self, data: Mapping[str, Any]) -> tuple[str, list[Text | HeadOf]]:
-        """The JSON text with a mark for each gap, and the gaps in the order they were met."""
-        self._gaps = []
-        return self._json.encode(data), self._gaps
+        self.encode = CanonicalEncoder(self._stand_in).encode
+        self.gaps: list[Text | HeadOf] = []
 
     def _stand_in(self, value: object) -> object:
         if isinstance(value, Text | HeadOf):
-            self._gaps.append(value)
-            return f"{_GAP}{len(self._gaps) - 1}"
+            self.gaps.append(value)
+            return _MARK
         if isinstance(value, Mapping):
             return dict(value)
         raise TypeError
@@ -148,18 +184,30 @@ class _Encoder(threading.local):
 _encoder = _Encoder()
 
 
-def _is_fit(text: str) -> bool:
-    """Whether a JSON text surely can be stored as it is."""
+def _encoded(
+    data: Mapping[str, Any], *, scrubbed: bool = False
+) -> tuple[list[str], list[Text | HeadOf], int]:
+    """The parts of an event, its gaps, and its size."""
+    gaps = _encoder.gaps = []
+    try:
+        text = together = _encoder.encode(data)
+        if gaps:
+            together = "".join([text, *[gap.body for gap in gaps if isinstance(gap, Text)]])
+        fit = scrubbed or (
+            text[0] == "{"
+            and "\\u0000" not in text
+            and '"$ref":' not in text
+            and text.count("[") + text.count("{") < MAX_DEPTH
+            and "\0" not in together
+            and _is_encodable(together)
+        )
+    except (TypeError, ValueError, RecursionError):
+        fit = False
     return (
-        text[0] == "{"
-        and "\\u0000" not in text
-        and '"$ref":' not in text
-        and text.count("[") + text.count("{") < MAX_DEPTH
+        (text.split(_GAP), gaps, len(together))
+        if fit
+        else _encoded(_Copy(scrub).run(data), scrubbed=True)
     )
-
-
-def _is_storable(text: str) -> bool:
-    return "\0" not in text and _is_encodable(text)
 
 
 def _is_encodable(text: str) -> bool:
@@ -230,7 +278,9 @@ class _Copy:
             case None | bool() | int() | float():
                 _require_number(value)
                 return value
-            case Text() | HeadOf():
+            case Text(body):
+                return Text(self._clean(body))
+            case HeadOf():
                 return value
             case Mapping():
                 return self._object(value, depth)
@@ -287,11 +337,6 @@ def require_form(event: StoredEvent, version: int) -> None:
         raise ValueError(message)
 
 
-def is_name(value: object) -> bool:
-    """Whether a value can be the name of a stream, a type or a subject."""
-    return isinstance(value, str) and bool(value) and scrub(value) == value
-
-
 def read_data(event: StoredEvent) -> tuple[dict[str, Any], list[str]]:
     """Return the data of an event, and what it refers to.
 
@@ -300,9 +345,9 @@ def read_data(event: StoredEvent) -> tuple[dict[str, Any], list[str]]:
     """
     try:
         submitted = json.loads(event.data, object_hook=_as_submitted)
-        payload = prepare(submitted, str)
-        refs = [gap.body for gap in payload.gaps if isinstance(gap, Text)]
-        filled = payload.fill(f'{{"$ref":"{ref}"}}' for ref in refs)
+        new = NewEvent(event.type, submitted)
+        refs = [gap.body for gap in new.gaps if isinstance(gap, Text)]
+        filled = new.fill(f'{{"$ref":"{ref}"}}' for ref in refs)
     except (ValueError, RecursionError, TypeError) as error:
         message = f"event {event.version:,}: {error}"
         raise ValueError(message) from None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kindlm_migrations.statements import EVENT_LOG
 from kindlm_store.append import WITHHELD, digest_of, ref_of
-from kindlm_store.canonical import GENESIS, envelope, event_hash, hash_text, uuid_text
+from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.erasing import erased_by_log
 from kindlm_store.errors import ForeignSchemaError
 from kindlm_store.project import SHADOW
@@ -309,8 +309,10 @@ class _Check:
         if len(id_) != _UUID_BYTES or type(type_name) is not _StoredText:
             return "the id or the type is not in the stored form"
         try:
-            text = envelope(
-                id=uuid_text(id_),
+            expected = event_hash(
+                stream.head,
+                data,
+                id=id_,
                 stream=stream.name,
                 version=version,
                 type=type_name.decode(),
@@ -323,7 +325,7 @@ class _Check:
             return "not UTF-8"
         for ref in _REF.findall(data):
             self._refs.setdefault(ref, (stream.name, version))
-        return event_hash(stream.head, text, data)
+        return expected
 
     def _check_end(self, stream: _Stream) -> None:
         end = (stream.version, stream.head)

@@ -10,118 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import defaultdict, deque
+from collections import deque
+from concurrent.futures import Future
 from threading import Condition, Lock, Thread
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kindlm_store.append import Appender, Recorded, Submission
+from kindlm_store.append import Appender
 from kindlm_store.database import immediate, roll_back, truncate_wal
 from kindlm_store.errors import ConflictError, StoreClosedError, WriteFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
+    from kindlm_store.append import Submission
+    from kindlm_store.events import Append
     from kindlm_store.project import Projector
     from kindlm_store.verify import SchemaGuard
 
 
-Value = TypeVar("Value")
-_Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
+class Ticket(Future[Any]):
+    """The promise that what was submitted is durable: wait for it with `result` or `await`.
 
-
-class Settling:
-    """What all tickets of one log share: one lock, and one wake-up per group and event loop."""
+    Who waits may stop waiting; what was submitted is written all the same.
+    """
 
     def __init__(self) -> None:
-        self.lock = Lock()
-        self.settled = Condition(self.lock)
+        super().__init__()
+        self.set_running_or_notify_cancel()
 
-    def settle(self, decided: Iterable[tuple[Ticket[Value], Value | Exception]]) -> None:
-        """Give tickets their outcomes and wake whoever waits for them."""
-        waiters: list[_Waiter] = []
-        with self.lock:
-            for ticket, outcome in decided:
-                waiters += ticket.decide(outcome)
-            self.settled.notify_all()
-        wake(waiters)
-
-
-class Ticket(Generic[Value]):
-    """The promise that what was submitted is durable: wait for it with `result` or `await`."""
-
-    __slots__ = ("_done", "_outcome", "_settling", "_waiters")
-
-    def __init__(self, settling: Settling) -> None:
-        self._settling = settling
-        self._outcome: Value | Exception | None = None
-        self._waiters: list[_Waiter] | None = None
-        self._done = False
-
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        return self._done
-
-    def decide(self, outcome: Value | Exception) -> list[_Waiter]:
-        """Set the value, or the error to raise, under the lock; returns who is to be woken."""
-        self._outcome = outcome
-        self._done = True
-        waiters, self._waiters = self._waiters, None
-        return waiters or []
-
-    def result(self, timeout: float | None = None) -> Value:
-        """Block until the outcome is known.
-
-        Args:
-            timeout: Seconds; None waits as long as it takes.
-
-        Raises:
-            TimeoutError: It is not known in time.
-            ConflictError: The append did not fit the stream.
-            SealedError: The stream is sealed.
-            WriteFailedError: The disk did not take it.
-        """
-        if not self.done():
-            with self._settling.lock:
-                self._settling.settled.wait_for(self.done, timeout)
-        return self._decided()
-
-    def __await__(self) -> Generator[object, None, Value]:
-        if not self.done():
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            with self._settling.lock:
-                if self.done():
-                    future.set_result(None)
-                else:
-                    self._waiters = [*(self._waiters or ()), (loop, future)]
-            yield from future
-        return self._decided()
-
-    def _decided(self) -> Value:
-        if not self._done:
-            raise TimeoutError
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        return cast("Value", self._outcome)
-
-
-def wake(waiters: Iterable[_Waiter]) -> None:
-    """Resolve futures from another thread, with one call into each event loop."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
-    for loop, future in waiters:
-        by_loop[loop].append(future)
-    for loop, futures in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, futures)
-        except RuntimeError:
-            # The loop was closed: nobody waits any more.
-            continue
-
-
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+    def __await__(self) -> Generator[object, None, Any]:
+        return asyncio.wrap_future(self).__await__()
 
 
 MAX_QUEUED_EVENTS = 4_000
@@ -134,11 +52,11 @@ _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
-class _Batch(NamedTuple):
+class _Submitted(NamedTuple):
     """A submission in the queue."""
 
     submission: Submission
-    ticket: Ticket[Recorded]
+    ticket: Ticket
     events: int
     size: int
 
@@ -147,7 +65,7 @@ class _Command(NamedTuple):
     """Something else to do on the write connection, in its turn."""
 
     run: Callable[[sqlite3.Connection], Any]
-    ticket: Ticket[Any]
+    ticket: Ticket
 
 
 class Writer:
@@ -160,17 +78,15 @@ class Writer:
         self._guard = guard
         self._appender = Appender(connection)
         self._projector = projector
-        self._settling = Settling()
-        self._lock = Lock()
-        self._changed = Condition(self._lock)
-        self._queue: deque[_Batch | _Command] = deque()
+        self._changed = Condition(Lock())
+        self._queue: deque[_Submitted | _Command] = deque()
         self._queued_events = 0
         self._queued_size = 0
-        self._held_back: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._room: Ticket | None = None
         self._idle = False
         self._closing = False
         self._failure: WriteFailedError | None = None
-        self._unwritten: list[Submission] = []
+        self._unwritten: list[Append] = []
         self._thread = Thread(target=self._work, name="kindlm-store-writer", daemon=True)
         self._thread.start()
 
@@ -180,78 +96,66 @@ class Writer:
         return self._failure
 
     @property
-    def unwritten(self) -> list[Submission]:
+    def unwritten(self) -> list[Append]:
         """What was submitted and not written, in order, after a failure."""
-        with self._lock:
+        with self._changed:
             return list(self._unwritten)
 
-    def submit(self, submission: Submission, size: int) -> Ticket[Recorded]:
+    def submit(self, submission: Submission) -> Ticket:
         """Put a submission into the queue.
 
         Raises:
             StoreClosedError: The log is closed.
         """
-        events = sum([len(append.events) for append in submission])
-        batch = _Batch(submission, Ticket(self._settling), events, size)
-        with self._lock:
-            self._refuse_if_closing()
-            failure = self._failure
-            if failure is None:
-                self._queue.append(batch)
-                self._queued_events += batch.events
-                self._queued_size += batch.size
-                if self._idle:
-                    self._changed.notify()
-            else:
-                self._unwritten.append(submission)
-        if failure is not None:
-            self._settling.settle([(batch.ticket, failure)])
-        return batch.ticket
+        events = [event for append in submission for event in append.events]
+        size = sum([event.size for event in events])
+        return self._enqueue(_Submitted(submission, Ticket(), len(events), size))
 
-    def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket[Any]:
+    def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket:
         """Run something on the write connection, after all that was submitted before.
 
         Raises:
             StoreClosedError: The log is closed.
         """
-        ticket: Ticket[Any] = Ticket(self._settling)
-        with self._lock:
-            self._refuse_if_closing()
+        return self._enqueue(_Command(run, Ticket()))
+
+    def _enqueue(self, item: _Submitted | _Command) -> Ticket:
+        with self._changed:
+            if self._closing:
+                message = "the event log is closed"
+                raise StoreClosedError(message)
             failure = self._failure
             if failure is None:
-                self._queue.append(_Command(run, ticket))
+                self._queue.append(item)
+                if isinstance(item, _Submitted):
+                    self._queued_events += item.events
+                    self._queued_size += item.size
                 if self._idle:
                     self._changed.notify()
+            elif isinstance(item, _Submitted):
+                self._unwritten += item.submission
         if failure is not None:
-            self._settling.settle([(ticket, failure)])
-        return ticket
+            item.ticket.set_exception(failure)
+        return item.ticket
 
     async def ready(self) -> None:
         """Return when the queue is below its bounds, in events and in size."""
         while self._is_full():
-            loop = asyncio.get_running_loop()
-            below = loop.create_future()
-            with self._lock:
-                if self._is_full():
-                    self._held_back.append((loop, below))
-                else:
-                    below.set_result(None)
-            await below
+            with self._changed:
+                if not self._is_full():
+                    return
+                room = self._room = self._room or Ticket()
+            await room
 
     def close(self) -> None:
         """Write what is queued, end the thread and close the connection. Idempotent."""
-        with self._lock:
+        with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
 
     def _is_full(self) -> bool:
         return self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE
-
-    def _refuse_if_closing(self) -> None:
-        if self._closing:
-            message = "the event log is closed"
-            raise StoreClosedError(message)
 
     def _work(self) -> None:
         """Body of the thread."""
@@ -268,9 +172,9 @@ class Writer:
         finally:
             self._disconnect()
 
-    def _take(self) -> list[_Batch] | _Command | None:
+    def _take(self) -> list[_Submitted] | _Command | None:
         """The next command, or the submissions up to it; None when closing and all is done."""
-        with self._lock:
+        with self._changed:
             while not self._queue:
                 if self._closing:
                     return None
@@ -281,14 +185,14 @@ class Writer:
             if isinstance(first, _Command):
                 self._queue.popleft()
                 return first
-            group: list[_Batch] = []
+            group: list[_Submitted] = []
             events = 0
             while self._queue and events < _GROUP_EVENTS:
-                batch = self._queue[0]
-                if isinstance(batch, _Command):
+                item = self._queue[0]
+                if isinstance(item, _Command):
                     break
-                group.append(batch)
-                events += batch.events
+                group.append(item)
+                events += item.events
                 self._queue.popleft()
             return group
 
@@ -299,30 +203,22 @@ class Writer:
         except Exception as error:  # noqa: BLE001
             roll_back(self._connection)
             self._appender.forget()
-            self._settling.settle([(command.ticket, error)])
+            command.ticket.set_exception(error)
         else:
             self._appender.forget()
-            self._settling.settle([(command.ticket, value)])
+            command.ticket.set_result(value)
 
-    def _commit(self, group: Sequence[_Batch]) -> None:
+    def _commit(self, group: Sequence[_Submitted]) -> None:
         try:
-            outcomes = self._transaction([batch.submission for batch in group])
+            outcomes = self._transaction([item.submission for item in group])
         except sqlite3.IntegrityError:
             # One of them repeats an event id: only that one is refused.
-            for batch in group:
-                self._settle([batch], [self._alone(batch.submission)])
+            for item in group:
+                self._settle([item], [self._alone(item.submission)])
         else:
             self._settle(group, outcomes)
 
-    def _settle(
-        self, group: Sequence[_Batch], outcomes: Sequence[Recorded | ConflictError]
-    ) -> None:
-        self._done_with(group)
-        self._settling.settle(
-            (batch.ticket, outcome) for batch, outcome in zip(group, outcomes, strict=True)
-        )
-
-    def _transaction(self, submissions: Sequence[Submission]) -> list[Recorded | ConflictError]:
+    def _transaction(self, submissions: Sequence[Submission]) -> list[ConflictError | None]:
         try:
             with immediate(self._connection):
                 # A trigger may have been made since the file was opened.
@@ -334,7 +230,7 @@ class Writer:
             raise
         return outcomes
 
-    def _alone(self, submission: Submission) -> Recorded | ConflictError:
+    def _alone(self, submission: Submission) -> ConflictError | None:
         try:
             return self._transaction([submission])[0]
         except sqlite3.IntegrityError as error:
@@ -343,29 +239,39 @@ class Writer:
             conflict.__cause__ = error
             return conflict
 
-    def _done_with(self, group: Sequence[_Batch]) -> None:
-        with self._lock:
-            self._queued_events -= sum(batch.events for batch in group)
-            self._queued_size -= sum(batch.size for batch in group)
-            released = []
-            if not self._is_full():
-                released, self._held_back = self._held_back, []
-        wake(released)
+    def _settle(
+        self, group: Sequence[_Submitted], outcomes: Sequence[ConflictError | None]
+    ) -> None:
+        with self._changed:
+            self._queued_events -= sum([item.events for item in group])
+            self._queued_size -= sum([item.size for item in group])
+            room, self._room = (self._room, None) if not self._is_full() else (None, self._room)
+        if room is not None:
+            room.set_result(None)
+        for item, refused in zip(group, outcomes, strict=True):
+            if refused is None:
+                item.ticket.set_result(None)
+            else:
+                item.ticket.set_exception(refused)
 
-    def _fail(self, work: Sequence[_Batch] | _Command, error: Exception) -> None:
+    def _fail(self, work: Sequence[_Submitted] | _Command, error: Exception) -> None:
         """Stop writing: everything in the queue, now and later, is kept as unwritten."""
         failure = WriteFailedError(f"the event log cannot be written: {error}")
         failure.__cause__ = error
         first = [work] if isinstance(work, _Command) else work
-        with self._lock:
+        with self._changed:
             self._failure = failure
             abandoned = [item for item in (*first, *self._queue) if not item.ticket.done()]
             self._queue.clear()
-            self._unwritten += [item.submission for item in abandoned if isinstance(item, _Batch)]
+            for item in abandoned:
+                if isinstance(item, _Submitted):
+                    self._unwritten += item.submission
             self._queued_events = self._queued_size = 0
-            released, self._held_back = self._held_back, []
-        wake(released)
-        self._settling.settle((item.ticket, failure) for item in abandoned)
+            room, self._room = self._room, None
+        if room is not None:
+            room.set_result(None)
+        for item in abandoned:
+            item.ticket.set_exception(failure)
 
     def _disconnect(self) -> None:
         try:

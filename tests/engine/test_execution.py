@@ -12,6 +12,7 @@ import pytest
 
 from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
+from kindlm.events import Payload, new_event
 from kindlm.outcome import Status
 from kindlm.ports import NothingHeld
 from kindlm.providers import openai_wire
@@ -20,7 +21,7 @@ from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import Wire
 from kindlm.suite import Expectation, ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
-from kindlm_store import Append, EventLog
+from kindlm_store import NewEvent
 
 
 def test_an_answer_that_meets_its_expectations_passes(bench, make):
@@ -226,16 +227,15 @@ def test_a_record_that_can_not_be_read_marks_its_execution_alone(bench, make, mo
 
 @pytest.mark.parametrize("kind", ["execution.started", "execution.finished"])
 def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkeypatch, kind):
-    submit = EventLog.submit
     refused = []
 
-    def refuse_once(log: EventLog, *appends: Append) -> Any:
-        if not refused and appends[0].events[0].type == kind:
+    def refuse_once(payload: Payload, **rest: Any) -> NewEvent:
+        if not refused and payload.type == kind:
             refused.append(kind)
             raise ValueError("$.a is nested deeper than 128 levels")
-        return submit(log, *appends)
+        return new_event(payload, **rest)
 
-    monkeypatch.setattr(EventLog, "submit", refuse_once)
+    monkeypatch.setattr("kindlm.recording.recorder.new_event", refuse_once)
     bench.queue(make.reply("Hello"))
     suite = make.suite(make.case("one"), make.case("two"), concurrency=1)
     asyncio.run(bench.run([suite]))

@@ -171,7 +171,8 @@ def test_a_history_that_was_cut_off_consistently_is_found_by_a_noted_head(
 
 
 def test_a_head_noted_early_still_holds_when_the_stream_went_on(log: EventLog) -> None:
-    (early,) = log.append("s", [NewEvent("t", {})])
+    log.append("s", [NewEvent("t", {})])
+    (early,) = log.read()
     log.append("s", [NewEvent("t", {})])
     result = log.verify(heads={"s": early.hash, "gone": early.hash})
     assert result.problems == [Problem("gone", None, "there is no such stream")]
