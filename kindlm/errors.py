@@ -44,6 +44,11 @@ class ErrorCode(IntEnum):
     HISTORY_VERSION_MISMATCH = 700
     UNKNOWN_ERROR = 999
 
+    @classmethod
+    def named(cls, name: str) -> ErrorCode:
+        """Return the code of a name in the record, which another version may have written."""
+        return cls.__members__.get(name, cls.UNKNOWN_ERROR)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:

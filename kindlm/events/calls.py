@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Self
 
-from kindlm.errors import KindlmError
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning, Name
 from kindlm.transcript import (
@@ -107,6 +107,11 @@ class CallFailed(Payload):
             latency_ms=round(latency_ms, 3),
             retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
         )
+
+    def failure(self, hint: str | None = None) -> KindlmError:
+        """Return the error that a call ended with, as one that is not worth another try."""
+        details = {"status": self.status, "retryable": False}
+        return KindlmError(ErrorCode.named(self.error_code), self.message, hint, details=details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

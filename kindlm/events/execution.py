@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Status
 from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning
@@ -98,3 +99,11 @@ class ExecutionFinished(Payload):
     retried: Annotated[
         bool, Meaning("it did not pass, and is run again: another attempt decides how it came out")
     ] = False
+
+    @property
+    def failure(self) -> KindlmError | None:
+        """The error that it ended with, if it did."""
+        if self.error_code is None:
+            return None
+        code = ErrorCode.named(self.error_code)
+        return KindlmError(code, self.error or "", self.hint, trace=self.trace)

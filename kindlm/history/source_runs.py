@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.recorded_attempts import PurgedError, read_messages
 from kindlm.history.runs import state_of
-from kindlm.history.transcripts import PurgedError, read_messages
 from kindlm.transcript import Role
 from kindlm_store import is_held
 

@@ -8,9 +8,15 @@ from dataclasses import replace
 from functools import partial
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
-from kindlm.history.recorded_answers import EarlierRuns, RecordedJudgements, runs_related_to
-from kindlm.history.replayed_answers import RecordedRun
-from kindlm.history.transcripts import RecordedTranscripts
+from kindlm.history.recorded_answers import (
+    CachedAnswers,
+    EarlierRuns,
+    ReplayedAnswers,
+    ReplayedRun,
+    RescoredAnswers,
+    runs_related_to,
+)
+from kindlm.history.recorded_attempts import RecordedTranscripts
 from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
 from kindlm.providers.embedders import find_embedder
 from kindlm.recording.request import Derived, RunRequest
@@ -28,11 +34,13 @@ def recorded_sources(
     """
     derived = request.derived
     if derived is None:
-        return None, EarlierRuns(db, run).answers if request.options.cache else None
+        cache = partial(CachedAnswers, EarlierRuns(db, run))
+        return None, cache if request.options.cache else None
     if derived.mode == "replayed":
-        return None, RecordedRun(db, derived.run, asks_judges=derived.asks_judges).answers
-    judgements = partial(RecordedJudgements, db, runs_related_to(db, derived.run))
-    return RecordedTranscripts(db, derived.run), judgements
+        replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges)
+        return None, partial(ReplayedAnswers, replayed)
+    rescored = partial(RescoredAnswers, db, runs_related_to(db, derived.run))
+    return RecordedTranscripts(db, derived.run), rescored
 
 
 def embedders(derived: Derived | None, environ: Mapping[str, str]) -> EmbedderFactory:

@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.history.recorded_answers import CallKey, read_agent_reply
-from kindlm.history.transcripts import read_conversation
+from kindlm.history.recorded_answers import agent_reply
+from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
 from kindlm.outcome import Status
 from kindlm.ports import AgentReply
 from kindlm.suite import AgentTarget, Fault, SimulatedTool, ToolAnswer
@@ -184,8 +184,8 @@ class TestSimulatedTools:
     def test_the_recorded_conversation_is_the_one_that_was_held(self, bench, talk):
         talk(asks(weather("Oslo"), own=1, reports=(CODE,)), tools=(TOOL,))
         bench.log.flush()
-        held = read_conversation(bench.log.reader(), "r-1")
-        uses = held.transcript.tool_uses
+        recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
+        uses = transcript_of(recorded.talk()).tool_uses
         assert [(use.call.name, use.rule) for use in uses] == [
             ("code_interpreter", "agent"),
             ("get_weather", "defaultResponse"),
@@ -196,8 +196,8 @@ class TestSimulatedTools:
         unmatched = SimulatedTool("get_weather", answers=(ToolAnswer({"city": "Rome"}, 1),))
         talk(asks(weather("Oslo"), own=1, reports=(CODE,)), tools=(unmatched,))
         bench.log.flush()
-        again = read_agent_reply(bench.log.reader(), CallKey("r-1", 1, 1))
-        assert again is not None
+        recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
+        again = agent_reply(recorded, recorded.outcome(1))
         assert [use.rule for use in again.tool_uses] == ["agent", "no response"]
         assert [problem.kind for problem in again.tool_uses[1].problems] == ["unmatched"]
 
@@ -206,8 +206,8 @@ class TestSimulatedTools:
         then = ToolUse(weather("Oslo"), {"error": "no"}, "no response", (problem,))
         talk(says("done", then))
         assert rows() == [(0, 1, "get_weather", "no response")]
-        held = read_conversation(bench.log.reader(), "r-1")
-        assert held.transcript.tool_uses == (then,)
+        recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
+        assert transcript_of(recorded.talk()).tool_uses == (then,)
 
     def test_calls_at_once_are_answered_in_order_and_take_as_long_as_the_slowest(self, bench, talk):
         slow = ToolAnswer(when={"city": "Oslo"}, then="late", delay_ms=1500)

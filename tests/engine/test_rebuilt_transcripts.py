@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.transcripts import read_answer, read_conversation
+from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import AgentReply, CheckContext, ModelReply
 from kindlm.projections import PROJECTIONS
@@ -95,7 +95,8 @@ def rebuilt_and_seen(bench_type: Any, case: Any, outcomes: Any, **suite: Any) ->
         asyncio.run(bench.run([suite["make"].suite(case, **suite["with_"])]))
         log.flush()
         with closing(log.reader()) as reader:
-            return read_conversation(reader, "r-1"), witness.seen
+            attempt = RecordedAttempt(reader, "r-1", 1)
+            return transcript_of(attempt.talk()), witness.seen, attempt.finished.failure
 
 
 def with_refusals(replies: Sequence[Any], refused: Sequence[bool]) -> list[Any]:
@@ -136,8 +137,8 @@ def test_a_transcript_of_any_conversation_with_a_model_is_rebuilt(make: Any, ben
             tools=(make.tool("lookup", default=answer),),
             max_turns=max_turns,
         )
-        held, seen = rebuilt_and_seen(bench_type, case, replies, make=make, with_={})
-        assert held.transcript == seen
+        rebuilt, seen, _ = rebuilt_and_seen(bench_type, case, replies, make=make, with_={})
+        assert rebuilt == seen
 
     check()
 
@@ -156,21 +157,23 @@ def test_a_transcript_of_any_conversation_with_an_agent_is_rebuilt(make: Any, be
             tried for _, reply, refused in turns for tried in with_refusals([reply], [refused])
         ]
         case = case_of(make, system, [user for user, *_ in turns], targets=("a",))
-        held, seen = rebuilt_and_seen(
+        rebuilt, seen, _ = rebuilt_and_seen(
             bench_type, case, replies, make=make, with_={"agents": agents}
         )
-        assert held.transcript == seen
+        assert rebuilt == seen
 
     check()
 
 
 def test_a_conversation_out_of_turns_is_rebuilt_with_its_error(make: Any, bench: Any) -> None:
     case = case_of(make, None, ["one", "two"], max_turns=1)
-    held, seen = rebuilt_and_seen(type(bench), case, [make.reply("hi")], make=make, with_={})
-    assert held.transcript == seen
-    assert [turn.user for turn in held.transcript.turns] == ["one"]
-    assert held.error.code is ErrorCode.ENGINE_MAX_TURNS
-    assert "more to say" in held.error.message
+    rebuilt, seen, error = rebuilt_and_seen(
+        type(bench), case, [make.reply("hi")], make=make, with_={}
+    )
+    assert rebuilt == seen
+    assert [turn.user for turn in rebuilt.turns] == ["one"]
+    assert error.code is ErrorCode.ENGINE_MAX_TURNS
+    assert "more to say" in error.message
 
 
 def test_what_was_taken_out_of_arguments_leaves_them_as_text(make: Any, bench: Any) -> None:
@@ -186,13 +189,13 @@ def test_what_was_taken_out_of_arguments_leaves_them_as_text(make: Any, bench: A
             asyncio.run(run.run([make.suite(case)]))
             log.flush()
             with closing(log.reader()) as reader:
-                held = read_conversation(reader, "r-1")
-    (use,) = held.transcript.tool_uses
+                rebuilt = transcript_of(RecordedAttempt(reader, "r-1", 1).talk())
+    (use,) = rebuilt.tool_uses
     assert use.call.arguments == {}
     assert use.call.malformed == json.dumps({"card": 4111}).replace("4111", "[hidden]")
 
 
-def test_an_answer_costs_the_same_in_a_conversation_of_any_length(make: Any, bench: Any) -> None:
+def test_answers_cost_the_same_in_a_conversation_of_any_length(make: Any, bench: Any) -> None:
     calls = 60
     rounds = [make.reply("", make.call(n=n)) for n in range(1, calls)]
     bench.queue(*rounds[:2], make.reply("done"), *rounds, make.reply("done"))
@@ -205,16 +208,15 @@ def test_an_answer_costs_the_same_in_a_conversation_of_any_length(make: Any, ben
     bench.log.flush()
     with closing(bench.log.reader()) as reader:
 
-        def work(execution: str, call: int) -> int:
-            """Return how many steps of queries it takes to read one answer."""
+        def work(execution: str, calls: int) -> float:
+            """Return how many steps of queries it takes to read each answer of an attempt."""
             steps: list[int] = []
             reader.set_progress_handler(lambda: steps.append(1), 1)
-            answer = read_answer(reader, execution, 1, call)
+            attempt = RecordedAttempt(reader, execution, 1)
+            answers = [attempt.outcome(call) for call in range(1, calls + 1)]
             reader.set_progress_handler(None, 0)
-            assert answer is not None
-            assert answer.call == call
-            return len(steps)
+            assert [answer and answer.call for answer in answers] == list(range(1, calls + 1))
+            assert attempt.outcome(calls + 1) is None
+            return len(steps) / calls
 
-        most = max(work("r-1", call) for call in (1, 2, 3))
-        assert max(work("r-2", call) for call in range(1, calls + 1)) < 2 * most
-        assert read_answer(reader, "r-2", 1, calls + 1) is None
+        assert work("r-2", calls) < 2 * work("r-1", 3)

@@ -1,0 +1,356 @@
+"""What was said in one attempt at an execution, read back from its events.
+
+Whatever looks at a recorded conversation again reads it here: a rescored run, a replayed run, a
+cache. A transcript is folded from the events that the engine recorded, so what was checked when the
+run went on can be checked again and comes out the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import (
+    AgentFailed,
+    AgentReplied,
+    AgentSent,
+    CallAnswered,
+    CallFailed,
+    ExecutionFinished,
+    ExecutionStarted,
+    Payload,
+    ProviderFailed,
+    ProviderRequested,
+    ProviderResponded,
+    ToolSimulated,
+    load_event,
+    read,
+)
+from kindlm.plan import Execution
+from kindlm.ports import HeldConversation, NothingHeld, Purpose
+from kindlm.transcript import Message, Role, ToolUse, Transcript
+
+__all__ = [
+    "PurgedError",
+    "RecordedAttempt",
+    "RecordedTranscripts",
+    "read_messages",
+    "recorded_executions",
+    "transcript_of",
+]
+
+# The events of one attempt, by the index over subjects; every run has events of that subject.
+_EVENTS = """
+SELECT type, data FROM event_log
+ WHERE subject = :subject AND +stream = :stream
+   AND seq BETWEEN (SELECT seq FROM event_log WHERE stream = :stream ORDER BY version LIMIT 1)
+       AND (SELECT seq FROM event_log WHERE stream = :stream ORDER BY version DESC LIMIT 1)
+   AND type IN (SELECT value FROM json_each(:types))
+ ORDER BY version
+"""
+
+_EXECUTIONS = """
+SELECT e.id, e.attempt, e.status, e.repeat, e.source, e.source_attempt
+  FROM suites s
+  JOIN executions e ON e.suite = s.id
+ WHERE s.run = ? AND s.project = ? AND s.name = ? AND e.test = ? AND e.target = ?
+   AND s.error_code IS NULL
+ ORDER BY abs(e.repeat - ?), e.repeat
+"""
+
+_TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
+_TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
+_REQUEST_TYPES = frozenset((ProviderRequested.type, AgentSent.type))
+_ERROR_TYPES = frozenset((ProviderFailed.type, AgentFailed.type, ExecutionFinished.type))
+_TYPES = json.dumps(sorted(_TALK_TYPES | _ERROR_TYPES))
+
+# No conversation has any of it, so it may be purged. Bodies may be kept for a shorter time.
+_UNSEEN = ("raw", "tools", "context", "stop_sequences", "response_schema", "output")
+
+_GONE = "(erased or withheld)"
+
+
+class PurgedError(LookupError):
+    """A text that is needed is not there any more."""
+
+
+class _Stored(NamedTuple):
+    """An event as it is stored."""
+
+    type: str
+    data: dict[str, Any]
+
+
+class RecordedAttempt:
+    """One attempt at an execution, with all calls that were made in it, those to judges too.
+
+    An event gets its texts when it is asked for. A text that was purged therefore makes unavailable
+    only what needs it: asking for that raises `PurgedError`. `db` is a read-only connection.
+    """
+
+    def __init__(self, db: sqlite3.Connection, execution: str, attempt: int) -> None:
+        self.id = f"{execution}.{attempt}"
+        self._db = db
+        self._talk: list[_Stored] = []
+        self._requests: dict[int, _Stored] = {}
+        self._outcomes: dict[int, _Stored] = {}
+        self._finished: _Stored | None = None
+        run, _, number = execution.rpartition("-")
+        wanted = {"subject": f"{number}.{attempt}", "stream": f"run/{run}", "types": _TYPES}
+        for name, data in db.execute(_EVENTS, wanted):
+            event = _Stored(name, json.loads(data))
+            call = event.data.get("call", 0)
+            if name == ExecutionFinished.type:
+                self._finished = event
+            elif name in _REQUEST_TYPES:
+                self._requests[call] = event
+            elif call:
+                self._outcomes.setdefault(call, event)
+            asked = self._requests.get(call)
+            if name in _TALK_TYPES and (
+                asked is None or asked.data.get("purpose", Purpose.TEST) == Purpose.TEST
+            ):
+                self._talk.append(event)
+
+    @property
+    def last_call(self) -> int:
+        """The number of its last call, 0 without any."""
+        return max(self._requests, default=0)
+
+    @property
+    def started(self) -> ExecutionStarted | None:
+        """How it began, but for the tools; None if its run is not in this history."""
+        event = self._load(self._talk[0]) if self._talk else None
+        return event if isinstance(event, ExecutionStarted) else None
+
+    @property
+    def finished(self) -> ExecutionFinished | None:
+        """How it ended, but for the output; None if it did not."""
+        event = self._load(self._finished) if self._finished else None
+        return event if isinstance(event, ExecutionFinished) else None
+
+    def talk(self) -> Iterator[Payload]:
+        """Yield the events of the conversation with the target under test."""
+        return map(self._load, self._talk)
+
+    def outcome(self, call: int) -> CallAnswered | CallFailed | None:
+        """Return how a call ended, but for the body; None if it did not."""
+        event = self._load(self._outcomes[call]) if call in self._outcomes else None
+        return event if isinstance(event, CallAnswered | CallFailed) else None
+
+    def body(self, call: int) -> str | None:
+        """Return the body of an answer as it was received, None if it is not kept (any more).
+
+        The body of an answer that was given again stands with the call that was really made.
+        """
+        stored = self._outcomes.get(call)
+        if stored is None:
+            return None
+        made = stored.data.get("recorded_in")
+        if made is None:
+            return self._text_at(stored.data.get("raw"))
+        place, _, number = made.rpartition("/")
+        execution, _, attempt = place.rpartition(".")
+        return RecordedAttempt(self._db, execution, int(attempt)).body(int(number))
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the definitions of the tools that the model had; [] if they were purged."""
+        stored = self._talk[0].data.get("tools") if self._talk else None
+        tools: list[dict[str, Any]] = json.loads(self._text_at(stored) or "[]")
+        return tools
+
+    def request(self, call: int) -> ProviderRequested:
+        """Return the request of a call to a model, with the whole conversation that it continues.
+
+        A conversation is recorded once: a request names the call that it continues, and what is new
+        since.
+        """
+        asked = self._request(call)
+        messages, after = tuple(asked.messages), asked.after
+        while after:
+            before, answer = self._request(after), self.outcome(after)
+            assert isinstance(answer, ProviderResponded)
+            said = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
+            messages, after = (*before.messages, said, *messages), before.after
+        if asked.after is not None and (started := self.started) is not None:
+            # An answer begins with the prefill.
+            first = [m for m in started.messages if not (m.prefill and asked.after)]
+            messages = (*first, *messages)
+        return replace(asked, messages=messages)
+
+    def exchanges(self) -> list[tuple[str, int]]:
+        """Return each message of the user to an agent, and the number of the last call for it."""
+        said = list(self.started.messages) if self.started else []
+        last_tries: list[int] = []
+        for call, stored in self._requests.items():
+            if stored.type == AgentSent.type:
+                sent = self._load(stored)
+                assert isinstance(sent, AgentSent)
+                # What is tried again is not said again.
+                said += sent.messages if sent.attempt == 1 else ()
+                outcome = self._outcomes.get(call)
+                if outcome is not None and outcome.data.get("retry_in_ms") is None:
+                    last_tries.append(call)
+        users = (message.text for message in said if message.role is Role.USER)
+        return list(zip(users, last_tries, strict=False))
+
+    def _request(self, call: int) -> ProviderRequested:
+        event = self._load(self._requests[call])
+        assert isinstance(event, ProviderRequested)
+        return event
+
+    def _load(self, stored: _Stored) -> Payload:
+        seen = {key: value for key, value in stored.data.items() if key not in _UNSEEN}
+        # An error is told even if nobody knows its words any more.
+        text_of = partial(_text, self._db, gone=_GONE if stored.type in _ERROR_TYPES else None)
+        return load_event(stored.type, seen, text_of)
+
+    def _text_at(self, stored: Mapping[str, str] | None) -> str | None:
+        return None if stored is None else _body(self._db, stored["$ref"])
+
+
+def transcript_of(events: Iterable[Payload]) -> Transcript:
+    """Return the transcript that the events of a conversation with the target add up to."""
+    transcript = Transcript()
+    waiting: ProviderResponded | None = None
+    uses: list[ToolUse] = []
+    for event in events:
+        match event:
+            case ExecutionStarted(messages=messages):
+                system = next((m.text for m in messages if m.role is Role.SYSTEM), None)
+                # The first message of a scenario comes with its first call.
+                transcript = _with_turns(Transcript(system), messages)
+            # What is tried again is not said again.
+            case ProviderRequested(attempt=1) | AgentSent(attempt=1):
+                transcript = _with_turns(transcript, event.messages)
+            # An answer of blanks was an error when it came, and no step.
+            case ProviderResponded() | AgentReplied() if not (
+                event.tool_calls or event.text.strip()
+            ):
+                waiting = None
+            case AgentReplied() | ProviderResponded(tool_calls=()):
+                transcript, waiting = transcript.with_step(event.step()), None
+            case ProviderResponded():
+                waiting, uses = event, []
+            case ToolSimulated() if waiting is not None:
+                call = waiting.tool_calls[len(uses)]
+                uses.append(ToolUse(call, event.response, event.rule, tuple(event.problems)))
+                if len(uses) == len(waiting.tool_calls):
+                    transcript = transcript.with_step(waiting.step(uses))
+                    waiting = None
+    return transcript
+
+
+def _with_turns(transcript: Transcript, messages: Iterable[Message]) -> Transcript:
+    for message in messages:
+        if message.role is Role.USER:
+            transcript = transcript.with_turn(message.text)
+    return transcript
+
+
+def recorded_executions(
+    db: sqlite3.Connection, run: str, execution: Execution
+) -> list[sqlite3.Row]:
+    """Return the repeats of a test and target that a run began, those nearest in number first.
+
+    A row has `id`, `attempt`, `repeat` and `status`, and `source` and `source_attempt` for the
+    attempt that held the conversation.
+    """
+    suite = execution.suite.suite
+    test = (execution.case.name, execution.target, execution.repeat)
+    return db.execute(_EXECUTIONS, (run, suite.project, suite.name, *test)).fetchall()
+
+
+class RecordedTranscripts:
+    """Looks conversations of a run up; implements `ports.TranscriptSource`."""
+
+    def __init__(self, db: sqlite3.Connection, run: str) -> None:
+        self._db = db
+        self._run = run
+
+    def find(self, execution: Execution) -> HeldConversation | NothingHeld:
+        """Return the conversation of the same test, target and repeat, as its last attempt left it.
+
+        If texts of it were purged, or the run that held it is not here, that is its error.
+        """
+        rows = recorded_executions(self._db, self._run, execution)
+        found = next((row for row in rows if row["repeat"] == execution.repeat), None)
+        if found is None:
+            why = "has no conversation of it"
+        elif found["status"] is None:
+            why = "did not finish it"
+        elif found["status"] == "skipped":
+            why = "skipped it"
+        else:
+            return self._held(found, execution)
+        return NothingHeld(f"run {self._run} {why}; run it: kindlm test")
+
+    def _held(self, row: sqlite3.Row, execution: Execution) -> HeldConversation | NothingHeld:
+        ended = RecordedAttempt(self._db, row["id"], row["attempt"])
+        said = RecordedAttempt(self._db, row["source"], row["source_attempt"])
+        nothing = HeldConversation(said.id, Transcript(), (), calls=said.last_call)
+        try:
+            events, started = list(said.talk()), said.started
+        except PurgedError:
+            return replace(nothing, error=_purged(said.id))
+        if started is None or ended.finished is None:
+            return replace(nothing, error=_not_here(said.id))
+        transcript, error = transcript_of(events), ended.finished.failure
+        is_scripted = execution.case.script is not None
+        now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
+        if not is_scripted and error is None and now != then:
+            return NothingHeld(
+                f"its conversation has another length now ({then} → {now} messages of the user);"
+                " run it: kindlm test"
+            )
+        replies = [event.call for event in events if isinstance(event, AgentReplied)]
+        return HeldConversation(
+            said.id,
+            transcript,
+            tuple(started.messages),
+            error,
+            tuple(ended.finished.warnings),
+            said.last_call,
+            tuple(map(said.body, replies)) if is_scripted else (),
+        )
+
+
+def _not_here(source: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"The run that held the conversation {source} is not in this history.",
+        "Add it from the history that has it: kindlm merge. Or run the test again: kindlm test",
+    )
+
+
+def _purged(source: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"Texts of the conversation {source} were purged or withheld: it can not be looked at"
+        " again.",
+        "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
+        " kindlm merge",
+    )
+
+
+def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
+    """Yield the messages of a column that holds them; raise `PurgedError` without their texts."""
+    for message in json.loads(column):
+        yield read(Message, message, partial(_text, db))
+
+
+def _text(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
+    text = _body(db, ref)
+    if text is None and gone is None:
+        raise PurgedError
+    return gone or "" if text is None else text
+
+
+def _body(db: sqlite3.Connection, ref: str) -> str | None:
+    row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
+    return None if row is None else row[0]
