@@ -350,7 +350,7 @@ class Totals(NamedTuple):
     duration_ms: float | None
 
 
-def value_of(kind: type[_T], row: sqlite3.Row, **read: Any) -> _T:
+def value_of(kind: type[_T], row: sqlite3.Row, /, **read: Any) -> _T:
     """Return the value of a row: what is read of it already, and the columns of the other fields.
 
     Of columns of the same name, the first one counts.

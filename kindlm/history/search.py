@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from kindlm.history.json_text import read_json
 from kindlm.history.masking import Mask, mask_of
+from kindlm.history.rows import value_of
 from kindlm.history.run_view import RunView
 from kindlm_store import LockHeldError, StreamLock
 
@@ -92,11 +93,10 @@ def remove_index(history: Path) -> None:
     Raises:
         OSError: It can not be removed.
     """
-    if not any(file.exists() for file in _files(history)):
-        return
-    # Whoever is indexing notices after each step that texts were erased, and gives way.
-    with _locked(history):
-        _remove(history)
+    if any(file.exists() for file in _files(history)):
+        # Whoever is indexing notices after each step that texts were erased, and gives way.
+        with _locked(history):
+            _remove(history)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -167,8 +167,12 @@ _CHUNK = 5_000
 _MOST = 100_000
 """Characters of a text that are searched: what follows is data more often than words."""
 
-_PURGES = "SELECT count(*) FROM event_log WHERE type = 'contents.purged'"
-_EVENT = "SELECT id FROM event_log WHERE seq = ?"
+# What tells whether an index is of this history: an event of it, and how often texts were erased.
+_STATE = """
+SELECT (SELECT id FROM event_log WHERE seq = ?),
+       (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
+"""
+
 _NEWEST = "SELECT seq FROM event_log WHERE type = 'execution.finished' ORDER BY seq DESC LIMIT 1"
 
 _LAST_OF_CHUNK = """
@@ -235,7 +239,7 @@ class Progress(NamedTuple):
 def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
     """Return how far the index of a history is; one that does not fit is as good as none."""
     try:
-        reached = _reached_by(db, history)
+        reached = _reached(db, history)
     except sqlite3.DatabaseError:
         reached = None  # whoever brings it up to date says why it can not be read
     return Progress(reached or 0, _newest(db))
@@ -258,16 +262,19 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
     with _locked(history):
         db.execute("BEGIN")
         try:
-            if _reached_by(db, history) is None:
+            after = _reached(db, history)
+            if after is None:
+                after = 0
                 _make_anew(db, history)
-            with _open_index(history, to_change=True) as index:
-                after = _reached(db, index) or 0
-                until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0]
-                if until is not None:
+            until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0]
+            if until is not None:
+                with _open_index(history, to_change=True) as index:
                     index.execute("BEGIN IMMEDIATE")
                     _add(db, index, after, until)
-                    state = (until, _event(db, until), _purges(db))
-                    index.execute("UPDATE state SET (seq, event, purges) = (?, ?, ?)", state)
+                    index.execute(
+                        "UPDATE state SET (seq, event, purges) = (?, ?, ?)",
+                        (until, *_state(db, until)),
+                    )
                     index.execute("COMMIT")
             return Progress(until or after, _newest(db))
         finally:
@@ -280,43 +287,31 @@ def _make_anew(db: sqlite3.Connection, history: Path) -> None:
     os.close(os.open(index_file(history), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     with _open_index(history, to_change=True) as index:
         index.executescript(_TABLES)
-        index.execute("INSERT INTO state VALUES (0, NULL, ?)", (_purges(db),))
+        index.execute("INSERT INTO state VALUES (0, ?, ?)", _state(db, 0))
 
 
-def _reached_by(db: sqlite3.Connection, history: Path) -> int | None:
-    """Return up to which position of the log the index goes; None if it is to be made anew."""
+def _reached(db: sqlite3.Connection, history: Path) -> int | None:
+    """Return up to which position of the log the index goes; None if it is to be made anew.
+
+    It fits if it was made of this history, as this code makes it, and nothing was erased since.
+    """
     try:
         with _open_index(history) as index:
-            return _reached(db, index)
+            if index.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                return None
+            state = index.execute("SELECT seq, event, purges FROM state").fetchone()
     except FileNotFoundError:
         return None
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         return None
+    return int(state[0]) if state is not None and state[1:] == _state(db, state[0]) else None
 
 
-def _reached(db: sqlite3.Connection, index: sqlite3.Connection) -> int | None:
-    """Return up to which position of the log the index goes; None if it does not fit.
-
-    It fits if it was made of this history, as this code makes it, and nothing was erased since.
-    """
-    if index.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-        return None
-    state = index.execute("SELECT seq, event, purges FROM state").fetchone()
-    if state is None or state[2] != _purges(db):
-        return None
-    seq, event, _ = state
-    return int(seq) if event is None or event == _event(db, seq) else None
-
-
-def _purges(db: sqlite3.Connection) -> int:
-    return int(db.execute(_PURGES).fetchone()[0])
-
-
-def _event(db: sqlite3.Connection, seq: int) -> str | None:
-    row = db.execute(_EVENT, (seq,)).fetchone()
-    return None if row is None else row[0]
+def _state(db: sqlite3.Connection, seq: int) -> tuple[str | None, int]:
+    event, purges = db.execute(_STATE, (seq,)).fetchone()
+    return event, purges
 
 
 def _newest(db: sqlite3.Connection) -> int:
@@ -459,45 +454,45 @@ def find_texts(
         FileNotFoundError: There is no index.
         TooLongError: It takes too long.
     """
+    asked = _expression(written)
+    if asked is None:
+        return Findings((), None, as_words=False)
+    expression, as_words = asked
     with _open_index(history) as index:
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-        for number, expression in enumerate(_expressions(written)):
-            # By itself, before anything is put around it: "a) OR (b" is none, "(a) OR (b)" is one.
-            if not _is_expression(expression):
-                continue
-            asked = {
-                "expression": f"{{{kind.value}}} : ({expression})" if kind else expression,
-                "after": -(2**63) if after is None else after,
-                "limit": limit + 1,
-            }
-            try:
-                matches = [tuple(row) for row in index.execute(_MATCHING, asked)]
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-                    raise TooLongError from error
-                raise
-            shown = matches[:limit]
-            rows = db.execute(_WHERE_SAID, (json.dumps(shown),)).fetchall()
-            following = shown[-1][0] if len(matches) > limit else None
-            return Findings(tuple(_findings(db, rows, expression)), following, as_words=number > 0)
-    return Findings((), None, as_words=False)
+        values = {
+            "expression": f"{{{kind.value}}} : ({expression})" if kind else expression,
+            "after": -(2**63) if after is None else after,
+            "limit": limit + 1,
+        }
+        try:
+            matches = [tuple(row) for row in index.execute(_MATCHING, values)]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise TooLongError from error
+            raise
+    shown = matches[:limit]
+    rows = db.execute(_WHERE_SAID, (json.dumps(shown),)).fetchall()
+    following = shown[-1][0] if len(matches) > limit else None
+    return Findings(tuple(_findings(db, rows, expression)), following, as_words)
 
 
-def _expressions(written: str) -> Iterator[str]:
-    """Yield what to try, one after the other, until one is no error: as written, and as words.
+def _expression(written: str) -> tuple[str, bool] | None:
+    """Return what to look for, and whether that is the words of what was no expression.
 
     Words are quoted, so that nothing in them is syntax, and all of them have to be in a text.
     Whoever writes quotation marks, `*`, parentheses, AND, OR, NOT or NEAR is taken at his word, if
     that is an expression: https://www.sqlite.org/fts5.html#full_text_query_syntax
     """
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
-    if _SYNTAX.search(text):
-        yield text
+    tries = [(text, False)] if _SYNTAX.search(text) else []
     words = [word.replace('"', " ").strip() for word in text.split()]
     # What has neither letter nor digit has no word to look for.
     if quoted := [f'"{word}"' for word in words if any(char.isalnum() for char in word)]:
-        yield " ".join(quoted)
+        tries.append((" ".join(quoted), bool(tries)))
+    # By itself, before anything is put around it: "a) OR (b" is none, "(a) OR (b)" is one.
+    return next((found for found in tries if _is_expression(found[0])), None)
 
 
 def _is_expression(written: str) -> bool:
@@ -518,8 +513,7 @@ def _empty_index() -> sqlite3.Connection:
 def _findings(
     db: sqlite3.Connection, rows: Sequence[sqlite3.Row], expression: str
 ) -> Iterator[Finding]:
-    views = {row["run"]: RunView(db, row["run"]) for row in rows}
-    masks = {row["execution"]: _mask(views[row["run"]], row["execution"]) for row in rows}
+    masks = {row["execution"]: _mask(RunView(db, row["run"]), row["execution"]) for row in rows}
     texts = [
         masks[row["execution"]].text(_readable(Kind(row["kind"]), row["body"])) for row in rows
     ]
@@ -535,9 +529,7 @@ def _findings(
         )
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
         excerpt = _pieces(marked[number]) if number in marked else [(text[:300], False)]
-        said = dict(row)
-        del said["body"]
-        yield Finding(**{**said, "kind": Kind(row["kind"]), "excerpt": tuple(excerpt)})
+        yield value_of(Finding, row, kind=Kind(row["kind"]), excerpt=tuple(excerpt))
 
 
 def _mask(view: RunView, wanted: str) -> Mask:

@@ -10,12 +10,25 @@ from kindlm_store import Projection, on
 
 __all__ = ["ASSERTIONS", "EXECUTIONS", "PROVIDER_CALLS", "TOOL_CALLS"]
 
-# What an attempt came to, in both tables.
+# What an attempt came to, in both tables, and where its last event tells.
 _OUTCOME = """
         output_ref TEXT REFERENCES contents (ref), error_code TEXT, error_number INTEGER,
         error_ref TEXT REFERENCES contents (ref), hint TEXT, trace_ref TEXT, answers INTEGER,
         latency_ms REAL, input_tokens INTEGER, output_tokens INTEGER, cost_usd REAL,
         cost_source TEXT, cost_then_usd REAL, finish_reason TEXT, warnings TEXT, score REAL"""
+
+_ENDED = """
+               data ->> 'status' AS status, at AS finished_at,
+               data ->> '$.output.$ref' AS output_ref, data ->> 'error_code' AS error_code,
+               data ->> 'error_number' AS error_number, data ->> '$.error.$ref' AS error_ref,
+               data ->> 'hint' AS hint, data ->> '$.trace.$ref' AS trace_ref,
+               data ->> 'answers' AS answers, real(data ->> 'latency_ms') AS latency_ms,
+               data ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
+               data ->> '$."gen_ai.usage.output_tokens"' AS output_tokens,
+               real(data ->> 'cost_usd') AS cost_usd, data ->> 'cost_source' AS cost_source,
+               real(data ->> 'cost_then_usd') AS cost_then_usd,
+               data ->> '$."gen_ai.response.finish_reason"' AS finish_reason,
+               coalesce(data ->> 'warnings', '[]') AS warnings, real(data ->> 'score') AS score"""
 
 EXECUTIONS = Projection(
     "executions",
@@ -62,43 +75,23 @@ EXECUTIONS = Projection(
         # An attempt that is run again; the execution itself has not ended.
         on(
             "execution.finished",
-            """
+            f"""
         INSERT INTO retried_attempts BY NAME
-        SELECT execution, attempt, data ->> 'status' AS status, at AS finished_at,
-               data ->> '$.output.$ref' AS output_ref, data ->> 'error_code' AS error_code,
-               data ->> 'error_number' AS error_number, data ->> '$.error.$ref' AS error_ref,
-               data ->> 'hint' AS hint, data ->> '$.trace.$ref' AS trace_ref,
-               data ->> 'answers' AS answers, real(data ->> 'latency_ms') AS latency_ms,
-               data ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
-               data ->> '$."gen_ai.usage.output_tokens"' AS output_tokens,
-               real(data ->> 'cost_usd') AS cost_usd, data ->> 'cost_source' AS cost_source,
-               real(data ->> 'cost_then_usd') AS cost_then_usd,
-               data ->> '$."gen_ai.response.finish_reason"' AS finish_reason,
-               coalesce(data ->> 'warnings', '[]') AS warnings, real(data ->> 'score') AS score
-          FROM new_events
-         WHERE data ->> 'retried'
-         ORDER BY seq""",
+        SELECT execution, attempt, {_ENDED}
+          FROM new_events WHERE data ->> 'retried' ORDER BY seq""",  # noqa: S608
         ),
         on(
             "execution.finished",
-            """
-        UPDATE executions
-           SET status = n.data ->> 'status', finished_at = n.at,
-               output_ref = n.data ->> '$.output.$ref', error_code = n.data ->> 'error_code',
-               error_number = n.data ->> 'error_number', error_ref = n.data ->> '$.error.$ref',
-               hint = n.data ->> 'hint', trace_ref = n.data ->> '$.trace.$ref',
-               answers = n.data ->> 'answers', latency_ms = real(n.data ->> 'latency_ms'),
-               input_tokens = n.data ->> '$."gen_ai.usage.input_tokens"',
-               output_tokens = n.data ->> '$."gen_ai.usage.output_tokens"',
-               cost_usd = real(n.data ->> 'cost_usd'), cost_source = n.data ->> 'cost_source',
-               cost_then_usd = real(n.data ->> 'cost_then_usd'),
-               finish_reason = n.data ->> '$."gen_ai.response.finish_reason"',
-               warnings = coalesce(n.data ->> 'warnings', '[]'),
-               score = real(n.data ->> 'score')
-          FROM (SELECT *, max(seq) FROM new_events WHERE NOT coalesce(data ->> 'retried', 0)
-                 GROUP BY execution, attempt) n
-         WHERE executions.id = n.execution AND executions.attempt = n.attempt
-           AND first_event < n.version""",
+            f"""
+        INSERT INTO executions BY NAME
+        SELECT execution AS id, {_ENDED}
+          FROM new_events n
+         WHERE NOT coalesce(data ->> 'retried', 0)
+           AND EXISTS (SELECT 1 FROM executions e
+                        WHERE e.id = n.execution AND e.attempt = n.attempt
+                          AND e.first_event < n.version)
+         ORDER BY seq
+        ON CONFLICT (id) DO UPDATE BY NAME""",  # noqa: S608
         ),
     ),
 )
@@ -126,27 +119,17 @@ PROVIDER_CALLS = Projection(
     """,
     folds=(
         on(
-            "provider.requested",
+            "provider.requested agent.sent",
             """
         INSERT INTO provider_calls BY NAME
-        SELECT execution, attempt, data ->> 'call' AS call, run, data ->> 'purpose' AS purpose,
-               data ->> '$."gen_ai.provider.name"' AS provider,
-               data ->> '$."gen_ai.request.model"' AS model, data ->> 'attempt' AS try,
-               data ->> 'fingerprint' AS fingerprint,
+        SELECT execution, attempt, data ->> 'call' AS call, run,
+               iif(type = 'agent.sent', 'test', data ->> 'purpose') AS purpose,
+               coalesce(data ->> '$."gen_ai.provider.name"', data ->> 'adapter') AS provider,
+               coalesce(data ->> '$."gen_ai.request.model"', data ->> 'agent') AS model,
+               data ->> 'attempt' AS try, data ->> 'fingerprint' AS fingerprint,
                coalesce(data ->> 'parameters', '{}') AS parameters, data ->> 'after' AS after,
                data ->> 'assertion' AS assertion, coalesce(data ->> 'messages', '[]') AS messages,
                at AS requested_at, version AS first_event
-          FROM new_events ORDER BY seq""",
-        ),
-        on(
-            "agent.sent",
-            """
-        INSERT INTO provider_calls BY NAME
-        SELECT execution, attempt, data ->> 'call' AS call, run, 'test' AS purpose,
-               data ->> 'adapter' AS provider, data ->> 'agent' AS model,
-               data ->> 'attempt' AS try, '{}' AS parameters, data ->> 'after' AS after,
-               coalesce(data ->> 'messages', '[]') AS messages, at AS requested_at,
-               version AS first_event
           FROM new_events ORDER BY seq""",
         ),
         on(

@@ -236,7 +236,8 @@ def test_labels(vector: Vector, history: History) -> None:
     if given["resolve"] not in (["latest", "previous"], "previous"):
         unknown(f"resolve {given['resolve']}")
     if "latest" in expected:
-        words = {"previous": labels[pair.value.before], "latest": labels[pair.value.after]}
+        before, after = pair.value
+        words = {"previous": labels[before], "latest": labels[after]}
         assert words == expected
     else:
-        assert pair.value.before == expected["previous"]
+        assert pair.value[0] == expected["previous"]
