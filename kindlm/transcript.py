@@ -9,7 +9,7 @@ turn, and `prefix` gives back what it was after an earlier one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, reduce
@@ -338,14 +338,17 @@ def calls_lack_a_secret(step: Step) -> bool:
     )
 
 
-def cost_of(steps: Iterable[Step]) -> Cost:
+def cost_of(steps: Sequence[Step]) -> Cost:
     """Return the cost of some steps together; unknown of none, and as soon as one is unknown."""
-    costs = [step.cost for step in steps]
-    known = [cost.usd for cost in costs if cost.usd is not None]
-    if not costs or len(known) < len(costs):
-        return Cost()
-    reported = all(cost.source is CostSource.REPORTED for cost in costs)
-    return Cost(sum(known), CostSource.REPORTED if reported else CostSource.COMPUTED)
+    known: list[float] = []
+    source = CostSource.REPORTED
+    for step in steps:
+        if step.cost.usd is None:
+            return Cost()
+        known.append(step.cost.usd)
+        if step.cost.source is not CostSource.REPORTED:
+            source = CostSource.COMPUTED
+    return Cost(sum(known), source) if known else Cost()
 
 
 def storable_json(value: Any) -> Any:

@@ -268,7 +268,8 @@ class _Attempt:
             if self._calls.permit.takes_back():
                 return None
             raise
-        status = Status.ERRORED if error else execution_status([r.outcome for r in self._deciding])
+        deciding = self._deciding
+        status = Status.ERRORED if error else execution_status([each.outcome for each in deciding])
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         unfit = self._record(self._finished_event(status, error, retried=retried), _errored)
         if unfit is not None:
@@ -279,7 +280,7 @@ class _Attempt:
             self._execution,
             status,
             error,
-            tuple([result for result in self._deciding if result.outcome in undone]),
+            tuple([result for result in deciding if result.outcome in undone]),
             self._talk.transcript.latency_ms,
             self._calls.spent_usd,
             retried,

@@ -601,7 +601,8 @@ class Pace:
 
     def _finish(self, turn: Turn) -> None:
         self._in_flight.discard(turn.number)
-        self._wake()
+        if self._waiters:
+            self._wake()
 
     def _notify(
         self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0

@@ -52,9 +52,11 @@ class PriceTable:
         Without a `provider`, as with agents, the model is found by its name alone, and `requested`
         is no name of a model.
         """
-        price = None if model is None else self._users(model)
-        if price is None and requested is not None:
-            price = self._users(requested)
+        price = None
+        if self._prices:
+            price = None if model is None else self._users(model)
+            if price is None and requested is not None:
+                price = self._users(requested)
         if price is not None and price.input_usd == price.output_usd == 0:
             return Cost(0.0, CostSource.COMPUTED)
         if price is None and reported_usd is not None:

@@ -35,6 +35,7 @@ _ERRORS = {
 }
 _PLACEHOLDER = re.compile(r"\{\{\s*message\s*\}\}")
 _CHARACTERS_PER_TOKEN = 4
+"""An estimate, as nobody counts tokens here."""
 
 
 def scripted_client(
@@ -49,24 +50,57 @@ class ScriptedClient:
 
     def __init__(self, provider: str, replies: tuple[Mapping[str, Any], ...]) -> None:
         self._provider = provider
-        self._replies = replies
+        # With the JSON of those that are the same whatever the user says.
+        self._replies: list[tuple[Mapping[str, Any], str | None]] = []
+        for reply in replies:
+            first, second = _fill(reply, ""), _fill(reply, "-")
+            raw = json.dumps(first, ensure_ascii=False) if first == second else None
+            self._replies.append((reply if raw is None else first, raw))
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Give the reply whose turn it is in this conversation."""
         if not self._replies:
             return Err(self._error(ErrorCode.PROVIDER_API_ERROR, "it has no replies"))
-        turn = len([m for m in request.messages if m.role is Role.ASSISTANT and not m.prefill])
-        reply = self._replies[min(turn, len(self._replies) - 1)]
         started = time.perf_counter()
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                await asyncio.sleep(reply.get("delayMs", 0) / 1000)
-        except TimeoutError:
-            message = f"the reply takes longer than {request.timeout_s * 1000:.0f} ms"
-            return Err(self._error(ErrorCode.PROVIDER_TIMEOUT, message, retryable=True))
+        turn = asked = 0
+        user = ""
+        for message in request.messages:
+            asked += len(message.text)
+            if message.role is Role.USER:
+                user = message.text
+            elif message.role is Role.ASSISTANT and not message.prefill:
+                turn += 1
+        reply, raw = self._replies[min(turn, len(self._replies) - 1)]
+        if delay_ms := reply.get("delayMs", 0):
+            try:
+                async with asyncio.timeout(request.timeout_s):
+                    await asyncio.sleep(delay_ms / 1000)
+            except TimeoutError:
+                late = f"the reply takes longer than {request.timeout_s * 1000:.0f} ms"
+                return Err(self._error(ErrorCode.PROVIDER_TIMEOUT, late, retryable=True))
         if "error" in reply:
             return Err(self._scripted_error(reply))
-        return Ok(_reply(request, reply, turn, (time.perf_counter() - started) * 1000))
+        if raw is None:
+            reply = _fill(reply, user)
+            raw = json.dumps(reply, ensure_ascii=False)
+        calls: list[ToolCall] = []
+        for call in reply.get("toolCalls", ()):
+            arguments = call.get("arguments", {})
+            calls.append(ToolCall(f"call_{turn}_{len(calls)}", call["name"], arguments))
+        return Ok(
+            ModelReply(
+                text=reply.get("text", ""),
+                raw=raw,
+                latency_ms=(time.perf_counter() - started) * 1000,
+                tool_calls=tuple(calls),
+                usage=Usage(
+                    -(-asked // _CHARACTERS_PER_TOKEN), -(-len(raw) // _CHARACTERS_PER_TOKEN)
+                ),
+                reported_cost_usd=0.0,
+                finish_reason=FinishReason.TOOL_CALLS if calls else FinishReason.STOP,
+                model=request.model,
+            )
+        )
 
     async def aclose(self) -> None:
         """Do nothing: there are no connections."""
@@ -100,29 +134,6 @@ class ScriptedClient:
         )
 
 
-def _reply(
-    request: ModelRequest, scripted: Mapping[str, Any], turn: int, latency_ms: float
-) -> ModelReply:
-    users = [message.text for message in request.messages if message.role is Role.USER]
-    filled = _fill(dict(scripted), users[-1] if users else "")
-    calls = [
-        ToolCall(f"call_{turn}_{index}", call["name"], call.get("arguments", {}))
-        for index, call in enumerate(filled.get("toolCalls", ()))
-    ]
-    raw = json.dumps(filled, ensure_ascii=False)
-    asked = "".join([message.text for message in request.messages])
-    return ModelReply(
-        text=filled.get("text", ""),
-        raw=raw,
-        latency_ms=latency_ms,
-        tool_calls=tuple(calls),
-        usage=Usage(_tokens(asked), _tokens(raw)),
-        reported_cost_usd=0.0,
-        finish_reason=FinishReason.TOOL_CALLS if calls else FinishReason.STOP,
-        model=request.model,
-    )
-
-
 def _fill(value: Any, message: str) -> Any:
     if isinstance(value, str):
         return _PLACEHOLDER.sub(lambda _: message, value)
@@ -131,8 +142,3 @@ def _fill(value: Any, message: str) -> Any:
     if isinstance(value, list | tuple):
         return [_fill(item, message) for item in value]
     return value
-
-
-def _tokens(text: str) -> int:
-    """Estimate: about four characters make a token."""
-    return -(-len(text) // _CHARACTERS_PER_TOKEN)
