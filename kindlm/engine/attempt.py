@@ -331,7 +331,16 @@ class _Attempt:
             return Ok(Talk())  # the script of a model only asks questions
         tools = Tools(ports.simulators(case.tools), self._recorder, ports.clock)
         if case.script is None and case.command is None and model is not None:
-            return Ok(ModelTalk(case, model, calls, tools, self._messages))
+            return Ok(
+                ModelTalk(
+                    case=case,
+                    calls=calls,
+                    tools=tools,
+                    messages=self._messages,
+                    target=model,
+                    calls_left=case.max_turns,
+                )
+            )
         if case.fault is not None:
             return Err(case.fault)
         agent_target = _agent(self._execution)
@@ -342,13 +351,17 @@ class _Attempt:
             return agent
         return Ok(
             AgentTalk(
-                case,
-                agent.value,
-                calls,
-                tools,
-                self._messages,
+                Transcript(
+                    reports_tools=agent_target.reports_tools,
+                    prints_calls=agent_target.prints_calls,
+                ),
+                case=case,
+                calls=calls,
+                tools=tools,
+                messages=self._messages,
+                agent=agent.value,
                 name=target,
-                target=agent_target,
+                target=agent_target if isinstance(agent_target, AgentTarget) else None,
                 callee=callee(self._suite, case, target) if recorded is None else None,
             )
         )

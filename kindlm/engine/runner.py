@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -59,18 +58,30 @@ async def run_plan(
     """
     run = Run(plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up)
     runner = _Runner(run, observer, earlier)
+    # What only waits ends once what is in flight is asked to end.
+    asked_to_end = asyncio.ensure_future(stop.requested())
+    asked_to_end.add_done_callback(lambda _: run.permits.review())
+    timer: asyncio.TimerHandle | None = None
     try:
         run.warm_up()
         run.look_at_limits()
-        with _time_limit(limits, stop), _nobody_waits(run):
-            complete = True
-            async for part in parts or _whole(plan):
-                done = await run_pool(
-                    part, earlier.finished, runner.calls, runner.work, run.paces, stop
-                )
-                complete = complete and done
-            return complete
+        if limits.max_time_s is not None:
+            reason = f"the run took longer than {limits.max_time_s:g} s (--max-time)"
+            time_over = partial(stop.abort, reason, cut_off=True)
+            if limits.max_time_s <= 0:
+                time_over()
+            timer = asyncio.get_running_loop().call_later(limits.max_time_s, time_over)
+        complete = True
+        async for part in parts or _whole(plan):
+            done = await run_pool(
+                part, earlier.finished, runner.calls, runner.work, run.paces, stop
+            )
+            complete = complete and done
+        return complete
     finally:
+        asked_to_end.cancel()
+        if timer is not None:
+            timer.cancel()
         if stop.reason == USED_UP:
             spent, most = run.budget.total_usd, limits.max_cost_usd
             stop.reason = f"${spent:.4f} spent, more than --max-cost {most:g} allows"
@@ -79,33 +90,6 @@ async def run_plan(
 
 async def _whole(plan: Plan) -> AsyncIterator[Plan]:
     yield plan
-
-
-@contextmanager
-def _nobody_waits(run: Run) -> Iterator[None]:
-    """End what only waits once what is in flight is asked to end."""
-    asked = asyncio.ensure_future(run.stop.requested())
-    asked.add_done_callback(lambda _: run.permits.review())
-    try:
-        yield
-    finally:
-        asked.cancel()
-
-
-@contextmanager
-def _time_limit(limits: Limits, stop: Stop) -> Iterator[None]:
-    if limits.max_time_s is None:
-        yield
-        return
-    reason = f"the run took longer than {limits.max_time_s:g} s (--max-time)"
-    over = partial(stop.abort, reason, cut_off=True)
-    if limits.max_time_s <= 0:
-        over()
-    timer = asyncio.get_running_loop().call_later(limits.max_time_s, over)
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class _Runner:

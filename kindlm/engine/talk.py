@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -31,13 +31,14 @@ from kindlm.ports import (
     Provenance,
     Purpose,
 )
-from kindlm.suite import AgentTarget, Case, Command, ModelTarget
+from kindlm.suite import AgentTarget, Case, ModelTarget
 from kindlm.transcript import (
     Cost,
     CostSource,
     FinishReason,
     Message,
     Role,
+    Step,
     ToolUse,
     Transcript,
     storable_json,
@@ -67,27 +68,18 @@ def first_messages(case: Case) -> tuple[Message, ...]:
     return tuple(messages)
 
 
+@dataclass(eq=False)
 class Talk:
     """A conversation as far as it was held; this class itself is one with nobody.
 
-    `error` is what ended it, if anything did. A case is held as a whole; a script says one message
+    `error` is what ended it, if anything did; `warnings` are what the user should know: an answer
+    cut off, a parameter that was dropped. A case is held as a whole; a script says one message
     after the other, within `async with`.
     """
 
-    def __init__(
-        self,
-        transcript: Transcript = Transcript(None),  # noqa: B008 - a value
-        error: KindlmError | None = None,
-        warnings: Iterable[str] = (),
-    ) -> None:
-        self.transcript = transcript
-        self.error = error
-        self._warnings = dict.fromkeys(warnings)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What the user should know: an answer cut off, a parameter that was dropped."""
-        return tuple(self._warnings)
+    transcript: Transcript = Transcript()
+    error: KindlmError | None = None
+    warnings: dict[str, None] = field(default_factory=dict)
 
     @property
     def is_checkable(self) -> bool:
@@ -114,7 +106,7 @@ class HeldTalk(Talk):
     """A conversation of an earlier run; a script gets the answers to the same messages again."""
 
     def __init__(self, held: HeldConversation) -> None:
-        super().__init__(replace(held.transcript, turns=()), warnings=held.warnings)
+        super().__init__(held.transcript.prefix(0), warnings=dict.fromkeys(held.warnings))
         self._held = held
 
     async def __aexit__(self, *exception: object) -> None:
@@ -140,29 +132,31 @@ class HeldTalk(Talk):
         turn = turns[number]
         if turn.user != scrub(message.text):
             return self._ended(_diverged(held, f"message {number + 1} was another one then"))
-        self.transcript = self.transcript.with_turn(turn.user)
+        self.transcript = held.transcript.prefix(number + 1)
         if not turn.steps:
             return self._ended(held.error or _diverged(held, "nobody answered then"))
-        for step in turn.steps:
-            self.transcript = self.transcript.with_step(step)
         last = turn.steps[-1]
-        return Ok(
-            AgentReply(
-                text=last.text,
-                raw=held.bodies[number] if number < len(held.bodies) else None,
-                latency_ms=last.latency_ms,
-                tool_uses=last.tool_uses,
-                usage=last.usage,
-                model=last.model,
-                reported=last.reported,
-                reports_tools=last.reports_tools,
-                recorded=Provenance(held.source, last.cost),
-            )
-        )
+        raw = held.bodies[number] if number < len(held.bodies) else None
+        return Ok(_reply(last, raw, Provenance(held.source, last.cost)))
 
     def _ended(self, error: KindlmError) -> Err:
         self.error = error
         return Err(error)
+
+
+def _reply(step: Step, raw: str | None, recorded: Provenance | None) -> AgentReply:
+    """Return an agent's answer as a script gets it: as it is recorded."""
+    return AgentReply(
+        text=step.text,
+        raw=raw,
+        latency_ms=step.latency_ms,
+        tool_uses=step.tool_uses,
+        usage=step.usage,
+        model=step.model,
+        reported=step.reported,
+        reports_tools=step.reports_tools,
+        recorded=recorded,
+    )
 
 
 _OF_CONVERSATIONS = {
@@ -184,24 +178,24 @@ def _diverged(held: HeldConversation, why: str) -> KindlmError:
     )
 
 
+@dataclass(eq=False, kw_only=True)
 class _LiveTalk(Talk):
-    """A conversation that goes on: `_new` are the messages since the answer of call `_after`."""
+    """A conversation that goes on: `new` are the messages since the answer of call `after`."""
 
-    def __init__(
-        self, case: Case, calls: Calls, tools: Tools, messages: tuple[Message, ...]
-    ) -> None:
-        system = scrub(case.prompt.system) if case.prompt.system else None
-        super().__init__(Transcript(system))
-        self._case = case
-        self._calls = calls
-        self._tools = tools
-        self._messages = messages
-        self._new: tuple[Message, ...] = ()
-        self._after = 0
+    case: Case
+    calls: Calls
+    tools: Tools
+    messages: tuple[Message, ...]
+    new: tuple[Message, ...] = ()
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        system = self.case.prompt.system
+        self.transcript = replace(self.transcript, system=scrub(system) if system else None)
 
     async def hold(self) -> None:
         """Hold the conversation to its end; its first messages are recorded already."""
-        case, contexts = self._case, iter(self._case.contexts)
+        case, contexts = self.case, iter(self.case.contexts)
         written = case.written.follow_ups if case.written else case.follow_ups
         async with self:
             await self._exchange(case.prompt.user, next(contexts, None))
@@ -212,28 +206,20 @@ class _LiveTalk(Talk):
                 await self._exchange(text, next(contexts, None))
 
     def _add(self, message: Message) -> None:
-        self._messages = (*self._messages, message)
-        self._new = (*self._new, message)
+        self.messages = (*self.messages, message)
+        self.new = (*self.new, message)
 
     @abstractmethod
     async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> object:
         """Get the answer to the user's message, which was added already."""
 
 
+@dataclass(eq=False, kw_only=True)
 class ModelTalk(_LiveTalk):
-    """One conversation with a model."""
+    """One conversation with a model, which may be called `calls_left` times more."""
 
-    def __init__(
-        self,
-        case: Case,
-        target: ModelTarget,
-        calls: Calls,
-        tools: Tools,
-        messages: tuple[Message, ...],
-    ) -> None:
-        super().__init__(case, calls, tools, messages)
-        self._target = target
-        self._calls_left = case.max_turns
+    target: ModelTarget
+    calls_left: int
 
     async def _exchange(
         self,
@@ -241,35 +227,35 @@ class ModelTalk(_LiveTalk):
         context: Mapping[str, Any] | None,  # noqa: ARG002 - for agents only
     ) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
-        if not self._calls_left:
-            self.error = _too_many_turns(self._case, "The user had more to say")
+        if not self.calls_left:
+            self.error = _too_many_turns(self.case, "The user had more to say")
             return
         self.transcript = self.transcript.with_turn(scrub(user))
-        timeout_s = self._calls.suite.timeout_ms / 1000
-        target, tools = self._target, self._tools
-        while self._calls_left:
-            self._calls_left -= 1
+        timeout_s = self.calls.suite.timeout_ms / 1000
+        target, tools = self.target, self.tools
+        while self.calls_left:
+            self.calls_left -= 1
             request = ModelRequest(
-                target.model, self._messages, target.params, timeout_s, tools.definitions
+                target.model, self.messages, target.params, timeout_s, tools.definitions
             )
-            result = await self._calls.to_model(
-                target, request, Purpose.TEST, self._new, after=self._after
+            result = await self.calls.to_model(
+                target, request, Purpose.TEST, self.new, after=self.after
             )
             if isinstance(result, Err):
                 self.error = result.error
                 return
             _, answer = result.value
-            self._warnings.update(dict.fromkeys(answer.warnings))
+            self.warnings.update(dict.fromkeys(answer.warnings))
             if answer.finish_reason in _FINISH_WARNINGS:
-                self._warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
+                self.warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
             if not answer.tool_calls and not answer.text.strip():
                 self.error = _empty_model_response(answer.finish_reason)
                 return
-            self._after = answer.call
+            self.after = answer.call
             # The answer begins with the prefill, so that the assistant's message replaces it.
-            before = self._messages[:-1] if self._messages[-1].prefill else self._messages
+            before = self.messages[:-1] if self.messages[-1].prefill else self.messages
             said = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
-            self._messages, self._new = (*before, said), ()
+            self.messages, self.new = (*before, said), ()
             uses: list[ToolUse] = []
             if answer.tool_calls:
                 tools.begin(answer.call)
@@ -282,49 +268,32 @@ class ModelTalk(_LiveTalk):
             self.transcript = self.transcript.with_step(answer.step(uses))
             if not uses:
                 return
-        self.error = _too_many_turns(self._case, "The model still called tools")
+        self.error = _too_many_turns(self.case, "The model still called tools")
 
 
+@dataclass(eq=False, kw_only=True)
 class AgentTalk(_LiveTalk):
     """One conversation with an agent.
 
-    `target` is the agent, `name` what it is called in the record, and `callee` whose pace its calls
-    keep to.
+    `name` is what it is called in the record, `callee` whose pace its calls keep to, and `target`
+    how it is reached; None for a command.
     """
 
-    def __init__(
-        self,
-        case: Case,
-        agent: Agent,
-        calls: Calls,
-        tools: Tools,
-        messages: tuple[Message, ...],
-        *,
-        name: str,
-        target: AgentTarget | Command,
-        callee: Callee | None,
-    ) -> None:
-        super().__init__(case, calls, tools, messages)
-        self.transcript = replace(
-            self.transcript,
-            reports_tools=target.reports_tools,
-            prints_calls=target.prints_calls,
-        )
-        self._agent = agent
-        self._name = name
-        self._target = target if isinstance(target, AgentTarget) else None
-        self._callee = callee
-        self._conversation = uuid4().hex
+    agent: Agent
+    name: str
+    target: AgentTarget | None
+    callee: Callee | None
+    conversation: str = field(default_factory=lambda: uuid4().hex)
 
     async def __aenter__(self) -> Self:
         """Open the conversation."""
-        await self._agent.__aenter__()
+        await self.agent.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close it; only then some agents show that they did not answer what they were asked."""
         try:
-            await self._agent.__aexit__(*exception)
+            await self.agent.__aexit__(*exception)
         except ConversationSpoilt as spoilt:
             self.error = self.error or spoilt.error
 
@@ -335,21 +304,21 @@ class AgentTalk(_LiveTalk):
 
     async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> Result[AgentReply]:
         self.transcript = self.transcript.with_turn(scrub(user))
-        calls, target, name = self._calls, self._target, self._name
+        calls, target, name = self.calls, self.target, self.name
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
-        answer_tool = self._tools.answer if self._case.tools else None
-        request = AgentRequest(self._conversation, self._messages, timeout_s, context, answer_tool)
+        answer_tool = self.tools.answer if self.case.tools else None
+        request = AgentRequest(self.conversation, self.messages, timeout_s, context, answer_tool)
         sent = partial(
             AgentSent,
             agent=name,
             adapter=target.adapter if target else "command",
-            after=self._after,
-            messages=self._new,
+            after=self.after,
+            messages=self.new,
             context=context,
         )
         send = partial(self._send, request)
-        result = await calls.make(self._callee, sent, send, AgentFailed, {"agent": name})
+        result = await calls.make(self.callee, sent, send, AgentFailed, {"agent": name})
         if isinstance(result, Err):
             self.error = result.error
             return result
@@ -367,7 +336,7 @@ class AgentTalk(_LiveTalk):
 
         answer = AgentReplied(
             **calls.answer_facts(number, reply, price, name),
-            tool_calls=self._tools.place(reply.tool_uses),
+            tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),
             reports_tools=bool(
                 reply.tool_uses if reply.reports_tools is None else reply.reports_tools
@@ -375,39 +344,29 @@ class AgentTalk(_LiveTalk):
         )
         calls.recorder.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
-        self._warnings.update(dict.fromkeys(answer.warnings))
+        self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
             self.error = _empty_agent_response(name)
             return Err(self.error)
         step = answer.step()
         self.transcript = self.transcript.with_step(step)
-        self._messages = (*self._messages, Message(Role.ASSISTANT, answer.text))
-        self._new, self._after = (), number
-        return Ok(
-            replace(
-                reply,
-                text=step.text,
-                raw=None if reply.raw is None else scrub(reply.raw),
-                model=step.model,
-                latency_ms=step.latency_ms,
-                tool_uses=step.tool_uses,
-                reported=step.reported,
-                reports_tools=step.reports_tools,
-            )
-        )
+        self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
+        self.new, self.after = (), number
+        raw = None if reply.raw is None else scrub(reply.raw)
+        return Ok(_reply(step, raw, reply.recorded))
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
-        self._tools.begin(self._calls.last)
+        self.tools.begin(self.calls.last)
         said = next(message.text for message in reversed(request.messages) if not message.prefill)
         if request.context is not None:
             said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"
         self._log_body("Sent to the agent", said)
-        result = await self._agent.send(request)
+        result = await self.agent.send(request)
         if isinstance(result, Ok):
             self._log_body("The agent sent", result.value.raw or result.value.text)
             return result
         self._log_body("The agent sent", result.error.details.get("body") or "")
-        if not self._tools.has_answered:
+        if not self.tools.has_answered:
             return result
         # Simulated tools count calls and keep state: asked again, they would answer otherwise.
         details = {**result.error.details, "retryable": False}
@@ -415,10 +374,10 @@ class AgentTalk(_LiveTalk):
 
     def _log_body(self, message: str, body: str) -> None:
         """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""
-        if self._target is None or not self._target.verbose:
+        if self.target is None or not self.target.verbose:
             return
-        text = _HIDDEN if self._calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]
-        _log.info(message, agent=self._name, call=self._calls.last, body=text)
+        text = _HIDDEN if self.calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]
+        _log.info(message, agent=self.name, call=self.calls.last, body=text)
 
 
 _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
